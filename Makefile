@@ -1,0 +1,57 @@
+# Strom: every verb sets up what it needs. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+RESULTS ?= bench-results
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test torture bench docs clean
+
+help: ## Show these verbs
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "==> Python environment in $(VENV) (once; about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Strom needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "==> installing strom and what its tests need"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+$(VENV)/.running: pyproject.toml constraints.txt
+	@echo "==> Python environment in $(VENV) (once; about half a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Strom needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "==> installing strom with its server"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server]'
+	@touch $(VENV)/.running
+
+setup: $(STAMP) ## Make the environment in .venv with everything for developing
+	@echo "ready: $(BIN)/strom --help"
+
+demo: $(VENV)/.running ## Start a server, write, read back, prune, filter, tail: what exists so far
+	@$(BIN)/python -m strom.cli.main demo
+
+check: $(STAMP) ## Format, lint, types, layers (seconds)
+	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+test: $(STAMP) ## Run all tests (the long campaigns apart)
+	@$(BIN)/python -m pytest -m "not torture" $(ARGS)
+
+torture: $(STAMP) ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=… per campaign)
+	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)
+
+bench: $(STAMP) ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(STRICT),--strict) $(if $(QUICK),--quick) --results $(RESULTS)
+
+docs: $(STAMP) ## Write the generated references (settings, table properties, command line)
+	@$(BIN)/python -m strom.cli.references docs
+
+clean: ## Remove the environment, caches and results
+	@rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(RESULTS) demo-data
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,299 @@
+"""Every error of Strom. The first level says what the caller can do.
+
+    StromError
+    ├── Retry                   the same call may succeed later
+    │   ├── Disconnected        the connection broke, or could not be made
+    │   ├── RequestTimeout      no answer within the time given
+    │   ├── NotLeader           another server leads this bucket; refresh the metadata
+    │   ├── LeaderNotAvailable  nobody leads this bucket right now
+    │   ├── UnknownBucket       this server does not know the table or bucket (yet)
+    │   ├── StorageFull         the disk has no room for writes; reads go on
+    │   ├── StorageOffline      this bucket's storage failed and was taken offline
+    │   ├── Busy                a bound (connections, bytes in flight) is reached
+    │   └── Conflict            someone else changed the metadata first
+    ├── Refused                 the call is wrong; change it
+    │   ├── UnsupportedVersion  InvalidRequest  InvalidAcks  RecordTooLarge  LimitExceeded
+    │   ├── DatabaseNotFound  DatabaseNotEmpty  DatabaseExists  InvalidDatabase
+    │   ├── TableNotFound  TableExists  SchemaNotFound  InvalidTable  InvalidConfig  InvalidAlter
+    │   ├── NotPrimaryKeyTable  TooManyBuckets  SchemaMismatch
+    │   ├── PartitionNotFound  PartitionExists  InvalidPartition  TableNotPartitioned  TooManyPartitions
+    │   ├── OffsetOutOfRange  InvalidTimestamp  InvalidProjection  InvalidPredicate
+    │   ├── AuthenticationFailed  SecurityDisabled  AuthorizationFailed
+    │   ├── LakeSnapshotNotFound
+    │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat      (starting a server)
+    ├── Fenced                  someone newer took over; stop
+    │   └── StaleEpoch  UnknownWriter  OutOfOrderSequence
+    ├── Corrupt                 bytes are not what was written
+    │   └── ChecksumMismatch  TornBatch  MalformedBatch  MetadataCorrupt
+    └── Closed                  this object is finished
+        └── ConnectionClosed  ServerStopping
+
+Every error carries its facts as fields (``error.facts``), not only a sentence; the sentence says what to change.
+The number an error has on the wire is in ``protocol/error_codes.py``.
+"""
+
+from __future__ import annotations
+
+
+class StromError(Exception):
+    """The root: a sentence for people and the facts for programs."""
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the facts when an error crosses a process boundary."""
+        return (_rebuild, (type(self), self.message, self.facts))
+
+
+def _rebuild(kind: type[StromError], message: str, facts: dict[str, object]) -> StromError:
+    return kind(message, **facts)
+
+
+class Retry(StromError):
+    """The same call may succeed later."""
+
+
+class Refused(StromError):
+    """The call is wrong: change it."""
+
+
+class Fenced(StromError):
+    """Someone newer took over: stop."""
+
+
+class Corrupt(StromError):
+    """Bytes are not what was written."""
+
+
+class Closed(StromError):
+    """This object is finished."""
+
+
+# --- Retry ---------------------------------------------------------------------------------------------------
+
+
+class Disconnected(Retry):
+    """The connection broke, or could not be made."""
+
+
+class RequestTimeout(Retry):
+    """No answer within the time given; the call may or may not have happened."""
+
+
+class NotLeader(Retry):
+    """Another server leads this bucket."""
+
+
+class LeaderNotAvailable(Retry):
+    """Nobody leads this bucket right now."""
+
+
+class UnknownBucket(Retry):
+    """This server does not know the table or bucket (yet)."""
+
+
+class StorageFull(Retry):
+    """The disk has no room for writes; reads go on."""
+
+
+class StorageOffline(Retry):
+    """This bucket's storage failed and was taken offline."""
+
+
+class Busy(Retry):
+    """A bound of the server is reached: connections, or bytes in flight."""
+
+
+class Conflict(Retry):
+    """Someone else changed the metadata first: read again and decide again."""
+
+
+# --- Refused -------------------------------------------------------------------------------------------------
+
+
+class UnsupportedVersion(Refused):
+    """The other side does not know this call, or this version of it."""
+
+
+class InvalidRequest(Refused):
+    """The request cannot be understood."""
+
+
+class InvalidAcks(Refused):
+    """``acks`` is 0, 1 or -1 (all)."""
+
+
+class RecordTooLarge(Refused):
+    """A batch or frame is larger than the limit."""
+
+
+class LimitExceeded(Refused):
+    """A request asks for more than a bound allows (columns, predicate depth, buckets)."""
+
+
+class DatabaseNotFound(Refused):
+    """There is no database of this name."""
+
+
+class DatabaseNotEmpty(Refused):
+    """The database still holds tables."""
+
+
+class DatabaseExists(Refused):
+    """There is a database of this name already."""
+
+
+class InvalidDatabase(Refused):
+    """The database's name or description is not allowed."""
+
+
+class TableNotFound(Refused):
+    """There is no table of this name."""
+
+
+class TableExists(Refused):
+    """There is a table of this name already."""
+
+
+class SchemaNotFound(Refused):
+    """The table has no schema with this id."""
+
+
+class InvalidTable(Refused):
+    """The table's name, schema or description is not allowed."""
+
+
+class InvalidConfig(Refused):
+    """A table property is unknown, malformed, or may not be changed."""
+
+
+class InvalidAlter(Refused):
+    """This change of a table is not possible."""
+
+
+class NotPrimaryKeyTable(Refused):
+    """The call needs a primary-key table, and this is a log table (or the other way round)."""
+
+
+class TooManyBuckets(Refused):
+    """More buckets than ``max.bucket.num``."""
+
+
+class SchemaMismatch(Refused):
+    """The data does not fit the table's schema."""
+
+
+class PartitionNotFound(Refused):
+    """The table has no such partition."""
+
+
+class PartitionExists(Refused):
+    """The table has this partition already."""
+
+
+class InvalidPartition(Refused):
+    """The partition's keys or values are not allowed."""
+
+
+class TableNotPartitioned(Refused):
+    """The table has no partitions."""
+
+
+class TooManyPartitions(Refused):
+    """More partitions than ``max.partition.num``."""
+
+
+class OffsetOutOfRange(Refused):
+    """The log does not hold this offset (expired, or not written yet)."""
+
+
+class InvalidTimestamp(Refused):
+    """The timestamp lies in the future."""
+
+
+class InvalidProjection(Refused):
+    """A projected column does not exist, or the projection is empty."""
+
+
+class InvalidPredicate(Refused):
+    """A filter cannot be read, or does not fit the columns."""
+
+
+class AuthenticationFailed(Refused):
+    """User or password are wrong, or none was given."""
+
+
+class SecurityDisabled(Refused):
+    """This listener has no authentication."""
+
+
+class AuthorizationFailed(Refused):
+    """The user may not do this."""
+
+
+class LakeSnapshotNotFound(Refused):
+    """The table has no lake snapshot."""
+
+
+class InvalidSetting(Refused):
+    """A setting is unknown or has a value that is not allowed."""
+
+
+class FolderInUse(Refused):
+    """Another server runs on this data folder."""
+
+
+class PortInUse(Refused):
+    """Another program listens on this port."""
+
+
+class NewerFormat(Refused):
+    """The folder was written by a newer version."""
+
+
+# --- Fenced --------------------------------------------------------------------------------------------------
+
+
+class StaleEpoch(Fenced):
+    """The epoch is older than the bucket's."""
+
+
+class UnknownWriter(Fenced):
+    """The server has no state for this writer id any more."""
+
+
+class OutOfOrderSequence(Fenced):
+    """A batch's sequence does not follow the writer's last one."""
+
+
+# --- Corrupt -------------------------------------------------------------------------------------------------
+
+
+class ChecksumMismatch(Corrupt):
+    """A checksum does not fit the bytes it covers."""
+
+
+class TornBatch(Corrupt):
+    """The bytes end before the batch does."""
+
+
+class MalformedBatch(Corrupt):
+    """A batch contradicts itself, or its table's schema."""
+
+
+class MetadataCorrupt(Corrupt):
+    """A metadata value or file is not what was written."""
+
+
+# --- Closed --------------------------------------------------------------------------------------------------
+
+
+class ConnectionClosed(Closed):
+    """This connection, client or writer was closed."""
+
+
+class ServerStopping(Closed):
+    """The server is going down."""
