@@ -1,0 +1,179 @@
+"""SQL text to type: ``DECIMAL(10, 2) NOT NULL``, ``MAP<STRING, ROW<a INT, `b c` ARRAY<DATE>>>``.
+
+Case does not matter. Without parameters, DECIMAL is (10, 0), CHAR and BINARY (1), TIME (0), TIMESTAMP (6), as
+in the SQL standard and in the peer.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import NoReturn
+
+from strom.errors import InvalidTable
+from strom.model.data_type import (
+    DEPTH_MAX,
+    SCALARS,
+    Array,
+    Binary,
+    Char,
+    DataType,
+    Decimal,
+    Map,
+    Row,
+    RowField,
+    Time,
+    Timestamp,
+    TimestampLtz,
+)
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>[^\W\d]\w*)|(?P<number>\d{1,10})|`(?P<quoted>(?:[^`]|``)*)`|(?P<sign>[<>(),:]))"
+)
+
+_WORDS: dict[str, type[DataType]] = {kind.word: kind for kind in SCALARS}
+_ALIASES = {"INTEGER": "INT", "BOOL": "BOOLEAN", "DEC": "DECIMAL", "NUMERIC": "DECIMAL"}
+_ELSEWHERE = {
+    "VARCHAR": "STRING",
+    "TEXT": "STRING",
+    "VARBINARY": "BYTES",
+    "BLOB": "BYTES",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DATETIME": "TIMESTAMP",
+    "TIMESTAMPTZ": "TIMESTAMP_LTZ",
+    "STRUCT": "ROW",
+    "LIST": "ARRAY",
+}
+_PARAMETERS: dict[type[DataType], tuple[int, ...]] = {
+    Decimal: (10, 0),
+    Char: (1,),
+    Binary: (1,),
+    Time: (0,),
+    Timestamp: (6,),
+    TimestampLtz: (6,),
+}
+
+
+def parse(text: str) -> DataType:
+    """The type that a SQL text names; :class:`InvalidTable` says where it stops making sense."""
+    reader = _Reader(text)
+    data_type = reader.type(1)
+    if reader.kind != "end":
+        reader.fail("the end")
+    return data_type
+
+
+class _Reader:
+    """Recursive descent over the text: one token ahead, positions kept for the complaint."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+        self.advance()
+
+    def advance(self) -> None:
+        """Read the next token into ``kind`` and ``token``."""
+        match = _TOKEN.match(self.text, self.position)
+        if match is None:
+            self.start = len(self.text) - len(self.text[self.position :].lstrip())
+            self.kind, self.token = ("end" if self.start == len(self.text) else "other"), ""
+            return
+        self.kind = match.lastgroup or ""
+        self.start = match.start(self.kind)
+        self.token = match.group(self.kind).replace("``", "`")
+        self.position = match.end()
+
+    def fail(self, wanted: str) -> NoReturn:
+        raise InvalidTable(
+            f"{self.text!r} is not a type: expected {wanted} at position {self.start}",
+            text=self.text,
+            position=self.start,
+        )
+
+    def sign(self, sign: str) -> None:
+        if not self.skip(sign):
+            self.fail(f"'{sign}'")
+
+    def skip(self, sign: str) -> bool:
+        """Go past a sign if it is next."""
+        if self.kind == "sign" and self.token == sign:
+            self.advance()
+            return True
+        return False
+
+    def skip_word(self, word: str) -> bool:
+        if self.kind == "word" and self.token.upper() == word:
+            self.advance()
+            return True
+        return False
+
+    def type(self, depth: int) -> DataType:
+        if depth > DEPTH_MAX:
+            self.fail(f"at most {DEPTH_MAX} levels")
+        data_type = self.bare_type(depth)
+        if self.skip_word("NOT"):
+            if not self.skip_word("NULL"):
+                self.fail("NULL")
+            return data_type.as_nullable(False)
+        self.skip_word("NULL")
+        return data_type
+
+    def bare_type(self, depth: int) -> DataType:
+        if self.kind != "word":
+            self.fail("the name of a type")
+        word = _ALIASES.get(self.token.upper(), self.token.upper())
+        if word in _WORDS:
+            self.advance()
+            kind = _WORDS[word]
+            return kind(*self.parameters(_PARAMETERS.get(kind, ())))
+        if word not in ("ARRAY", "MAP", "ROW"):
+            self.fail(_suggestion(word))
+        self.advance()
+        self.sign("<")
+        nested = self.nested(word, depth + 1)
+        self.sign(">")
+        return nested
+
+    def nested(self, word: str, depth: int) -> DataType:
+        if word == "ARRAY":
+            return Array(self.type(depth))
+        if word == "MAP":
+            key = self.type(depth)
+            self.sign(",")
+            return Map(key, self.type(depth))
+        fields = [self.field(depth)]
+        while self.skip(","):
+            fields.append(self.field(depth))
+        return Row(tuple(fields))
+
+    def field(self, depth: int) -> RowField:
+        if self.kind not in ("word", "quoted"):
+            self.fail("the name of a field")
+        name = self.token
+        self.advance()
+        self.skip(":")
+        return RowField(name, self.type(depth))
+
+    def parameters(self, defaults: tuple[int, ...]) -> tuple[int, ...]:
+        """The numbers in parentheses; defaults stand in for those not written."""
+        if not defaults or not self.skip("("):
+            return defaults
+        found = [self.number()]
+        while len(found) < len(defaults) and self.skip(","):
+            found.append(self.number())
+        self.sign(")")
+        return (*found, *defaults[len(found) :])
+
+    def number(self) -> int:
+        if self.kind != "number":
+            self.fail("a number")
+        value = int(self.token)
+        self.advance()
+        return value
+
+
+def _suggestion(word: str) -> str:
+    known = [*_WORDS, "ARRAY", "MAP", "ROW"]
+    close = [_ELSEWHERE[word]] if word in _ELSEWHERE else get_close_matches(word, known, 1)
+    return f"a type (did you mean {close[0]}?)" if close else "a type"
