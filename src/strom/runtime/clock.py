@@ -1,0 +1,26 @@
+"""Time, as a thing that is passed in."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the time. ``now_ms`` may jump (people set clocks), ``monotonic`` never goes back."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()

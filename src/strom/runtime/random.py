@@ -1,0 +1,26 @@
+"""Randomness, as a thing that is passed in."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Protocol
+
+
+class Randomness(Protocol):
+    """Gives numbers nobody can guess; a simulation gives the same ones for the same seed."""
+
+    def token(self, size: int) -> bytes:
+        """``size`` random bytes."""
+
+    def below(self, limit: int) -> int:
+        """A number in [0, limit)."""
+
+
+class SystemRandomness:
+    """The operating system's randomness."""
+
+    def token(self, size: int) -> bytes:
+        return secrets.token_bytes(size)
+
+    def below(self, limit: int) -> int:
+        return secrets.randbelow(limit)

@@ -1,0 +1,93 @@
+"""Work beside the event loop's own: threads for what blocks, and background tasks that are not forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar, TypeVarTuple
+
+from strom.errors import ServerStopping
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+logger = logging.getLogger(__name__)
+
+
+class Offload(Protocol):
+    """Runs what would hold up the event loop (over about a millisecond) somewhere else."""
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        """The result of ``work(*arguments)``; its errors are raised here."""
+
+    def close(self) -> None:
+        """Let running work finish and take no more."""
+
+
+class ThreadOffload:
+    """Runs work on up to ``workers`` threads, which start when they are needed."""
+
+    def __init__(self, workers: int) -> None:
+        assert workers > 0
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="strom-offload")
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+class InlineOffload:
+    """Runs work right here, so that a simulation stays deterministic.
+
+    Others get a turn first, as they would with threads: callers must not rely on running straight through.
+    """
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        await asyncio.sleep(0)
+        return work(*arguments)
+
+    def close(self) -> None:
+        """Nothing runs between calls."""
+
+
+class Tasks:
+    """The background tasks of one owner: named, kept alive, their crashes logged, all ended by ``close``."""
+
+    def __init__(self) -> None:
+        # In the order of their start (a set has none), so that every run of a simulation ends them alike.
+        self._running: dict[asyncio.Task[Any], None] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+        """Start ``work`` as a task of this owner."""
+        if self._closed:
+            work.close()
+            raise ServerStopping(f"no new task {name!r}: its owner is closed", task=name)
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._running[task]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            logger.error("background task %r crashed", task.get_name(), exc_info=error)
+
+    async def close(self) -> None:
+        """Cancel every task and wait until it has ended. May be called from one of them, and twice."""
+        self._closed = True
+        here = asyncio.current_task()
+        while others := [task for task in self._running if task is not here]:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)

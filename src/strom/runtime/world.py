@@ -1,0 +1,35 @@
+"""Everything from outside that a server or client needs, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strom.runtime.clock import Clock, SystemClock
+from strom.runtime.files import Files, LocalFiles
+from strom.runtime.random import Randomness, SystemRandomness
+from strom.runtime.sockets import Network, TcpNetwork
+from strom.runtime.tasks import Offload, ThreadOffload
+
+OFFLOAD_THREADS = 4
+
+
+@dataclass(frozen=True)
+class World:
+    """The parts that a simulation replaces."""
+
+    clock: Clock
+    randomness: Randomness
+    files: Files
+    network: Network
+    offload: Offload
+
+    @classmethod
+    def system(cls, *, offload_threads: int = OFFLOAD_THREADS) -> World:
+        """The machine this runs on. Its owner closes ``offload`` at the end."""
+        return cls(
+            clock=SystemClock(),
+            randomness=SystemRandomness(),
+            files=LocalFiles(),
+            network=TcpNetwork(),
+            offload=ThreadOffload(offload_threads),
+        )
