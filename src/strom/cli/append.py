@@ -1,0 +1,71 @@
+"""``strom append``: rows from a file or a pipe into a table, with progress."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strom.cli.connection import connected
+from strom.cli.input_form import InputForm
+from strom.cli.output import note
+
+HELP = """Append rows of a CSV, JSON-lines, Parquet or Arrow file (or - for standard input).
+
+Columns are matched by name; CSV and JSON values are read as the table's types.
+
+\b
+Examples:
+  strom append events day.parquet
+  strom append events day.csv --batch-rows 50000
+  cat day.jsonl | strom append events - --format json
+"""
+
+
+def append(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="The table.")],
+    file: Annotated[str, typer.Argument(help="The file, or - for standard input.")],
+    form: Annotated[
+        InputForm | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
+    ] = None,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Append a file."""
+    from strom.cli.inputs import input_of
+
+    if file == "-" and form is None:
+        raise typer.BadParameter("standard input has no ending: say --format csv, json, parquet or arrow")
+    if file != "-" and not Path(file).is_file():
+        raise typer.BadParameter(f"there is no file {file}")
+    with connected(context) as database:
+        target = database.table(table)
+        source = input_of(file, form, target.schema, batch_rows)
+        rows = 0
+        with _bar(source.bytes_total, quiet) as bar, target.writer() as writer:
+            for batch, bytes_done in source:
+                writer.append(batch)
+                rows += batch.num_rows
+                bar.update(bar.task_ids[0], completed=bytes_done, rows=f"{rows:,}")
+        note(f"appended {rows:,} rows to {table}")
+
+
+def _bar(bytes_total: int | None, quiet: bool):  # type: ignore[no-untyped-def]  # rich stays unimported until here
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("appending"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[rows]} rows"),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        disable=quiet or not sys.stderr.isatty(),
+        transient=True,
+    )
+    bar.add_task("append", total=bytes_total, rows="0")
+    return bar

@@ -1,0 +1,36 @@
+"""How a command reaches the server: opened late, closed always."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from strom.api import Database
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Address and user, as the command line gave them."""
+
+    server: str
+    user: str | None
+    password: str | None
+
+    def __repr__(self) -> str:
+        return f"Connection({self.server!r}, user={self.user!r})"
+
+
+@contextmanager
+def connected(context: typer.Context) -> Iterator[Database]:
+    """The database of this command; closed, with everything written, when the block ends."""
+    import strom
+
+    connection = context.find_object(Connection)
+    assert connection is not None
+    with strom.connect(connection.server, user=connection.user, password=connection.password) as database:
+        yield database

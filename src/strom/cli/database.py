@@ -1,0 +1,48 @@
+"""``strom database``: create, list, drop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strom.cli.connection import connected
+from strom.cli.output import Form, note, print_rows
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Databases: create, list, drop.")
+
+
+@app.command("create", help="Create a database.\n\nExample:  strom database create shop")
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The new database.")],
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it exists.")] = False,
+    comment: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+) -> None:
+    """Create a database."""
+    with connected(context) as database:
+        database.create_database(name, if_exists="ignore" if if_not_exists else "error", comment=comment)
+    note(f"created database {name}")
+
+
+@app.command("list", help="List databases.\n\nExample:  strom database list -o json")
+def list_(
+    context: typer.Context,
+    output: Annotated[Form, typer.Option("-o", "--output", help="How to print.")] = Form.table,
+) -> None:
+    """List databases."""
+    with connected(context) as database:
+        print_rows([{"database": name} for name in database.databases()], output, ["database"])
+
+
+@app.command("drop", help="Drop a database.\n\nExample:  strom database drop shop --cascade")
+def drop(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The database to drop.")],
+    cascade: Annotated[bool, typer.Option(help="Drop its tables with it.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is not there.")] = False,
+) -> None:
+    """Drop a database."""
+    with connected(context) as database:
+        database.drop_database(name, cascade=cascade, if_missing="ignore" if if_exists else "error")
+    note(f"dropped database {name}")

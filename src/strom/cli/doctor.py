@@ -1,0 +1,152 @@
+"""``strom doctor``: is everything well, and if not, what to do."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from strom.cli.connection import Connection
+from strom.errors import StromError
+
+HELP = """Check this installation, a data folder, and the server, and say what to do about what is wrong.
+
+The exit code is 1 when a check failed.
+
+\b
+Examples:
+  strom doctor
+  strom doctor --data /var/lib/strom
+  strom --server db1:9123 doctor
+"""
+
+#: Below this a server soon refuses writes.
+FREE_BYTES_LOW = 1 << 30
+
+
+class Finding(NamedTuple):
+    """One check: how it went and what to do."""
+
+    level: str
+    what: str
+    advice: str = ""
+
+
+def doctor(
+    context: typer.Context,
+    data: Annotated[Path | None, typer.Option(help="Also check every file of this data folder.")] = None,
+) -> None:
+    """Run all checks."""
+    connection = context.find_object(Connection)
+    assert connection is not None
+    checks: list[Callable[[], Iterator[Finding]]] = [_installation, lambda: _server(connection)]
+    if data is not None:
+        folder = data
+        checks.append(lambda: _folder(folder))
+    failed = False
+    for check in checks:
+        for finding in check():
+            failed |= finding.level == "bad"
+            mark = {"good": "ok  ", "note": "note", "bad": "BAD "}[finding.level]
+            print(f"{mark}  {finding.what}" + (f"\n      -> {finding.advice}" if finding.advice else ""))
+    raise typer.Exit(1 if failed else 0)
+
+
+def _installation() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("good", f"Python {version}")
+    for name, why in (
+        ("pyarrow", "needed everywhere"),
+        ("numpy", "needed everywhere"),
+        ("google_crc32c", "checksums"),
+    ):
+        try:
+            module = importlib.import_module(name)
+            yield Finding("good", f"{name} {getattr(module, '__version__', '')}".rstrip())
+        except ImportError as error:
+            yield Finding("bad", f"{name} cannot be imported: {error}", f"pip install strom ({why})")
+    try:
+        importlib.import_module("uvloop")
+        yield Finding("good", "uvloop (the fast event loop)")
+    except ImportError:
+        yield Finding(
+            "note", "uvloop is not installed: the server runs, slower", "pip install 'strom[server]'"
+        )
+    import google_crc32c
+
+    if google_crc32c.implementation != "c":
+        yield Finding("note", "google-crc32c has no C part here: checksums are slow", "install a wheel of it")
+
+
+def _server(connection: Connection) -> Iterator[Finding]:
+    import strom
+    from strom.runtime.clock import SystemClock
+
+    clock = SystemClock()
+    started = clock.monotonic()
+    try:
+        with strom.connect(connection.server, user=connection.user, password=connection.password) as database:
+            names = [f"{space}.{name}" for space in database.databases() for name in database.tables(space)]
+            took = (clock.monotonic() - started) * 1000
+            yield Finding(
+                "good", f"the server at {connection.server} answers ({took:.0f} ms, {len(names)} tables)"
+            )
+            for name in names:
+                yield from _table(database.table(name).describe().buckets, name)
+    except StromError as error:
+        yield Finding(
+            "bad", f"the server at {connection.server}: {error}", "start one with `strom up`, or say --server"
+        )
+
+
+def _table(buckets: list, name: str) -> Iterator[Finding]:  # type: ignore[type-arg]  # strom.api stays unimported here
+    broken = [bucket for bucket in buckets if bucket.error]
+    for bucket in broken:
+        yield Finding(
+            "bad",
+            f"{name} bucket {bucket.bucket}: {bucket.error}",
+            "see the server's log; then restart the server",
+        )
+    behind = [bucket for bucket in buckets if bucket.high_watermark < bucket.end_offset]
+    if behind and not broken:
+        yield Finding("note", f"{name}: {len(behind)} buckets have rows that are not durable yet")
+
+
+def _folder(folder: Path) -> Iterator[Finding]:
+    from strom.log.inspect import inspect_segment
+
+    from strom.runtime.files import LocalFiles
+
+    if not folder.is_dir():
+        yield Finding("bad", f"there is no folder {folder}", "name the folder that `strom up --data` uses")
+        return
+    free = shutil.disk_usage(folder).free
+    level = "good" if free > FREE_BYTES_LOW else "bad"
+    yield Finding(level, f"{free / 1e9:.1f} GB free at {folder}", "" if level == "good" else "make room soon")
+    if not os.access(folder, os.W_OK):
+        yield Finding(
+            "bad", f"{folder} cannot be written by this user", "change its owner or run as that user"
+        )
+    segments = sorted(folder.glob("buckets/*/*/*/*.log"))
+    bad = 0
+    for segment in segments:
+        problems = [
+            facts
+            for batch in inspect_segment(LocalFiles(), str(segment))
+            if (facts := batch.facts())["problem"]
+        ]
+        if problems:
+            bad += 1
+            yield Finding(
+                "bad",
+                f"{segment}: {len(problems)} bad batches, first at position {problems[0]['position']}: "
+                f"{problems[0]['problem']}",
+                "those rows cannot be read; restore the file from a copy, or drop the partition",
+            )
+    yield Finding("good" if not bad else "note", f"{len(segments)} segments read, {bad} with problems")

@@ -1,0 +1,145 @@
+"""Files that ``strom append`` reads: a stream of record batches with the bytes read so far.
+
+Memory stays bounded by the batch, whatever the file's size.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Protocol
+
+import pyarrow as pa
+import typer
+
+from strom.cli.input_form import ENDINGS, InputForm
+from strom.errors import SchemaMismatch
+
+
+class Input(Protocol):
+    """Batches of one file, each with how many bytes of the file are done."""
+
+    bytes_total: int | None
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The batches in order."""
+
+
+def input_of(file: str, form: InputForm | None, schema: pa.Schema, batch_rows: int) -> Input:
+    """The right reader for a file name (or ``-``) and a table's schema."""
+    if form is None:
+        form = ENDINGS.get(Path(file).suffix.lower())
+        if form is None:
+            raise typer.BadParameter(f"the ending of {file} is none of {', '.join(ENDINGS)}: say --format")
+    stream: IO[bytes] = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115  closed by the reader
+    total = None if file == "-" else os.path.getsize(file)
+    readers = {
+        InputForm.csv: CsvInput,
+        InputForm.json: JsonInput,
+        InputForm.parquet: ParquetInput,
+        InputForm.arrow: ArrowInput,
+    }
+    return readers[form](stream, total, schema, batch_rows)
+
+
+class _Reader:
+    """What the readers share: the stream, its size, the table's schema, the size of a batch."""
+
+    def __init__(
+        self, stream: IO[bytes], bytes_total: int | None, schema: pa.Schema, batch_rows: int
+    ) -> None:
+        self.stream = stream
+        self.bytes_total = bytes_total
+        self.schema = schema
+        self.batch_rows = batch_rows
+
+    def _done(self) -> int:
+        try:
+            return self.stream.tell()
+        except OSError:  # a pipe
+            return 0
+
+
+class CsvInput(_Reader):
+    """CSV with a header line; values are read as the table's types, empty fields as NULL."""
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        from pyarrow import csv
+
+        types = {field.name: field.type for field in self.schema}
+        nested = [name for name, kind in types.items() if pa.types.is_nested(kind)]
+        if nested:
+            raise SchemaMismatch(
+                f"CSV cannot hold the nested column {nested[0]!r}: use JSON lines or Parquet"
+            )
+        options = csv.ConvertOptions(
+            column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
+        try:
+            with csv.open_csv(self.stream, convert_options=options) as reader:
+                for batch in reader:
+                    for start in range(0, batch.num_rows, self.batch_rows):
+                        yield batch.slice(start, self.batch_rows), self._done()
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatch(f"the CSV does not fit the table: {error}") from error
+
+    def _done(self) -> int:
+        return 0 if self.stream.closed else super()._done()
+
+
+class JsonInput(_Reader):
+    """One JSON object a line; fields are read as the table's types, missing ones as NULL."""
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        from pyarrow import json
+
+        options = json.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="error")
+        done = 0
+        with self.stream:
+            while lines := list(itertools.islice(self.stream, self.batch_rows)):
+                text = b"".join(lines)
+                done += len(text)
+                if not text.strip():
+                    continue
+                try:
+                    table = json.read_json(
+                        io.BytesIO(text),
+                        read_options=json.ReadOptions(block_size=len(text) + 1),
+                        parse_options=options,
+                    )
+                except pa.ArrowInvalid as error:
+                    raise SchemaMismatch(f"the JSON does not fit the table: {error}") from error
+                for batch in table.combine_chunks().to_batches():
+                    yield batch, done
+
+
+class ParquetInput(_Reader):
+    """Parquet, row group by row group."""
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        import pyarrow.parquet as parquet
+
+        source = self.stream if self.bytes_total is not None else pa.BufferReader(self.stream.read())
+        with parquet.ParquetFile(source) as file:
+            rows_total = max(file.metadata.num_rows, 1)
+            rows = 0
+            for batch in file.iter_batches(batch_size=self.batch_rows):
+                rows += batch.num_rows
+                yield batch, (self.bytes_total or 0) * rows // rows_total
+
+
+class ArrowInput(_Reader):
+    """An Arrow IPC stream."""
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        try:
+            with pa.ipc.open_stream(self.stream) as reader:
+                for batch in reader:
+                    for start in range(0, batch.num_rows, self.batch_rows):
+                        yield batch.slice(start, self.batch_rows), self._done()
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatch(f"this is not an Arrow stream: {error}") from error

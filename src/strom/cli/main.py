@@ -1,0 +1,85 @@
+"""``strom``: the words on the command line, and what an error looks like to a person."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from strom._version import __version__
+from strom.cli import append, database, demo, doctor, log, partition, scan, table, up
+from strom.cli.connection import Connection
+from strom.errors import StromError
+
+app = typer.Typer(
+    name="strom",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Streaming storage for real-time analytics: tables that are columnar logs.",
+    epilog="Start here:  strom up    then in another terminal:  strom demo --server localhost:9123",
+)
+
+app.command("up", help=up.HELP)(up.up)
+app.command("demo", help=demo.HELP)(demo.demo)
+app.command("append", help=append.HELP)(append.append)
+app.command("scan", help=scan.SCAN_HELP)(scan.scan)
+app.command("tail", help=scan.TAIL_HELP)(scan.tail)
+app.command("doctor", help=doctor.HELP)(doctor.doctor)
+app.add_typer(table.app, name="table")
+app.add_typer(database.app, name="database")
+app.add_typer(partition.app, name="partition")
+app.add_typer(log.app, name="log")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"strom {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    server: Annotated[
+        str, typer.Option("--server", "-s", envvar="STROM_SERVER", help="Where the server listens.")
+    ] = "localhost:9123",
+    user: Annotated[
+        str | None, typer.Option(envvar="STROM_USER", help="User name, for SASL listeners.")
+    ] = None,
+    password: Annotated[
+        str | None,
+        typer.Option(envvar="STROM_PASSWORD", help="Password; better in the environment than here."),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Remember how to reach the server; nothing is opened until a command needs it."""
+    context.obj = Connection(server=server, user=user, password=password)
+
+
+def main() -> None:
+    """Run one command; turn every expected failure into one line on standard error and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except StromError as error:
+        print(f"strom: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. Keep Python from complaining while it closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        print(f"strom: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""How rows leave the command line: a table for eyes, JSON lines, CSV or an Arrow stream for programs."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import enum
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Rows a terminal table shows before it says how many are left out.
+TABLE_ROWS_MAX = 1000
+
+
+class Form(enum.StrEnum):
+    """What ``-o`` takes."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    arrow = "arrow"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can say it: times as ISO text, decimals as text (no digit lost), bytes as base64."""
+    if isinstance(value, datetime.date | datetime.time | datetime.datetime):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, form: Form) -> int:
+    """Write batches as they come; returns how many rows there were."""
+    writers = {
+        Form.json: _write_json,
+        Form.csv: _write_csv,
+        Form.arrow: _write_arrow,
+        Form.table: _write_table,
+    }
+    return writers[form](batches, schema)
+
+
+def _write_json(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    rows = 0
+    for batch in batches:
+        for row in batch.to_pylist(maps_as_pydicts=None):
+            sys.stdout.write(json.dumps(plain(row), ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+        rows += batch.num_rows
+    return rows
+
+
+def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(schema.names)
+    rows = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            writer.writerow([_csv_cell(row[name]) for name in schema.names])
+        sys.stdout.flush()
+        rows += batch.num_rows
+    return rows
+
+
+def _csv_cell(value: Any) -> Any:
+    said = plain(value)
+    return json.dumps(said, ensure_ascii=False) if isinstance(said, dict | list) else said
+
+
+def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    import pyarrow as pa
+
+    rows = 0
+    with pa.ipc.new_stream(sys.stdout.buffer, schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+            rows += batch.num_rows
+    sys.stdout.buffer.flush()
+    return rows
+
+
+def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    shown: list[list[str]] = []
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        if len(shown) < TABLE_ROWS_MAX:
+            shown += [
+                [_cell(row[name]) for name in schema.names]
+                for row in batch.slice(0, TABLE_ROWS_MAX - len(shown)).to_pylist()
+            ]
+    print_table(schema.names, shown)
+    if rows > len(shown):
+        note(f"{rows - len(shown):,} more rows; see them with -o json, csv or arrow, or --limit")
+    return rows
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    said = plain(value)
+    return json.dumps(said, ensure_ascii=False) if isinstance(said, dict | list) else str(said)
+
+
+def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain aligned table on standard output; numbers of columns and widths follow the content."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    view = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in names:
+        view.add_column(
+            escape(name),
+            overflow="fold" if sys.stdout.isatty() else "ignore",
+            no_wrap=not sys.stdout.isatty(),
+        )
+    for row in rows:
+        view.add_row(*(escape(cell) for cell in row))
+    console.print(view, width=None if sys.stdout.isatty() else _width(names, rows))
+
+
+def _width(names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Wide enough for every cell: a pipe has no edge to wrap at."""
+    widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(names)]
+    return sum(widths) + 3 * len(names) + 8
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], form: Form, columns: Sequence[str]) -> None:
+    """A short list of facts (tables, partitions) in any form."""
+    if form is Form.table:
+        print_table(columns, [[_cell(row.get(name)) for name in columns] for row in rows])
+        return
+    import pyarrow as pa
+
+    data = pa.Table.from_pylist([{name: plain(row.get(name)) for name in columns} for row in rows])
+    if not rows:
+        data = pa.table({name: pa.array([], pa.string()) for name in columns})
+    write_batches(data.to_batches(), data.schema, form)
+
+
+def note(text: str) -> None:
+    """A remark for the person, beside the results."""
+    print(text, file=sys.stderr)

@@ -1,0 +1,112 @@
+"""``strom scan`` and ``strom tail``: rows of a table, all that are there or as they come."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strom.cli.connection import connected
+from strom.cli.output import Form, write_batches
+from strom.cli.words import names, pairs, place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from strom.api import Table
+
+SCAN_HELP = """Print the rows of a table.
+
+Only the columns, partitions and batches that are asked for leave the server.
+
+\b
+Examples:
+  strom scan events --limit 10
+  strom scan events --columns id,price --where "price > 100 and user = 'ann'" -o csv
+  strom scan events --start 2026-11-15T08:00:00Z --partition day=2026-11-15 -o arrow > rows.arrows
+"""
+
+TAIL_HELP = """Print the newest rows, and with -f every row that arrives from now on.
+
+\b
+Examples:
+  strom tail events
+  strom tail -f events --where "level = 'ERROR'" -o json
+  strom tail -f events --start earliest
+"""
+
+Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Columns, with commas; all otherwise.")]
+Where = Annotated[str | None, typer.Option("--where", "-w", help="Only rows for which this is true.")]
+
+
+def scan(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="The table.")],
+    columns: Columns = None,
+    where: Where = None,
+    start: Annotated[str | None, typer.Option(help="From here: earliest, an offset, a time.")] = None,
+    end: Annotated[str | None, typer.Option(help="Up to here: latest, an offset, a time.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+    partition: Annotated[list[str] | None, typer.Option(help="key=value; only these partitions.")] = None,
+    output: Output = Form.table,
+) -> None:
+    """Print a table."""
+    with connected(context) as database:
+        found = database.table(table).scan(
+            columns=names(columns),
+            where=where,
+            start=place(start),
+            end=place(end),
+            limit=limit,
+            partitions=pairs(partition) if partition else None,
+        )
+        write_batches(found.to_batches(), found.schema, output)
+
+
+def tail(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="The table.")],
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what arrives.")] = False,
+    rows: Annotated[int, typer.Option("-n", "--rows", min=0, help="How many of the newest rows first.")] = 10,
+    start: Annotated[
+        str | None, typer.Option(help="Begin here instead: earliest, an offset, a time.")
+    ] = None,
+    columns: Columns = None,
+    where: Where = None,
+    output: Output = Form.json,
+) -> None:
+    """Print the newest rows, then what arrives."""
+    with connected(context) as database:
+        target = database.table(table)
+        wanted = names(columns)
+        if start is not None:
+            begin, first = place(start), iter(())
+        else:
+            begin, first = _newest(target, rows, wanted, where)
+        batches: Iterator[pa.RecordBatch] = first
+        if follow:
+            live = (batch.data for batch in target.tail(start=begin, columns=wanted, where=where))
+            batches = itertools.chain(first, live)
+        elif start is not None:
+            batches = iter(target.scan(columns=wanted, where=where, start=begin).to_batches())
+        schema = target.scan(columns=wanted).schema
+        write_batches(batches, schema, output)
+
+
+def _newest(
+    table: Table, rows: int, columns: list[str] | None, where: str | None
+) -> tuple[dict[tuple[str | None, int], int], Iterator[pa.RecordBatch]]:
+    """The offsets where everything now ends, and the last rows before them (of all buckets together)."""
+    buckets = table.describe().buckets
+    ends = {(bucket.partition, bucket.bucket): bucket.high_watermark for bucket in buckets}
+    starts = {
+        (bucket.partition, bucket.bucket): max(bucket.start_offset, bucket.high_watermark - rows)
+        for bucket in buckets
+    }
+    if not rows or not ends:
+        return ends, iter(())
+    found = table.scan(columns=columns, where=where, start=starts, end=ends).to_arrow()
+    return ends, iter(found.slice(max(0, found.num_rows - rows)).to_batches())

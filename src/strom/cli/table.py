@@ -1,0 +1,205 @@
+"""``strom table``: create, list, describe, alter, drop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strom.cli.connection import connected
+from strom.cli.output import Form, note, print_rows, print_table
+from strom.cli.words import names, pairs
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from strom.api import Table
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Tables: create, list, describe, alter, drop."
+)
+
+Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Name = Annotated[str, typer.Argument(help="The table: name, or database.name.")]
+
+CREATE_HELP = """Create a table.
+
+Columns are name:type. Types as in SQL: bigint, string, double, decimal(10,2), timestamp(3), array<int>,
+row<a int, b string>; add "not null" where NULL is not allowed.
+
+\b
+Examples:
+  strom table create events "id:bigint not null" user:string price:decimal(10,2) at:timestamp(3)
+  strom table create shop.clicks page:string day:string --partition-by day --buckets 4
+  strom table create logs line:string -p table.log.ttl=1d -p table.log.arrow.compression.type=NONE
+"""
+
+ALTER_HELP = """Add columns, set or unset properties.
+
+\b
+Examples:
+  strom table alter events --add "country:string"
+  strom table alter events --set table.log.ttl=30d --unset table.log.retention-bytes
+"""
+
+
+@app.command("create", help=CREATE_HELP)
+def create(
+    context: typer.Context,
+    name: Name,
+    columns: Annotated[list[str], typer.Argument(help="name:type for each column.")],
+    partition_by: Annotated[str | None, typer.Option(help="Partition keys, with commas.")] = None,
+    buckets: Annotated[int | None, typer.Option(min=1, help="Buckets (of each partition).")] = None,
+    bucket_key: Annotated[str | None, typer.Option(help="Choose buckets by these columns.")] = None,
+    prop: Annotated[list[str] | None, typer.Option("--property", "-p", help="name=value; repeat it.")] = None,
+    comment: Annotated[str | None, typer.Option(help="What the table is for.")] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it exists.")] = False,
+) -> None:
+    """Create a table."""
+    schema = _schema(columns)
+    with connected(context) as database:
+        database.create_table(
+            name,
+            schema,
+            partition_by=names(partition_by),
+            buckets=buckets,
+            bucket_key=names(bucket_key),
+            properties=pairs(prop or []),
+            comment=comment,
+            if_exists="ignore" if if_not_exists else "error",
+        )
+    note(f"created table {name}")
+
+
+def _schema(columns: list[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([_field(column) for column in columns])
+
+
+def _field(text: str) -> pa.Field:
+    import pyarrow as pa
+
+    from strom.model import types
+
+    name, sign, kind = text.partition(":")
+    if not sign or not name.strip():
+        raise typer.BadParameter(f"{text!r} is not of the form name:type")
+    data_type = types.parse(kind)
+    return pa.field(name.strip(), data_type.to_arrow(), nullable=data_type.nullable)
+
+
+@app.command(
+    "list", help="List the tables of a database.\n\nExample:  strom table list --database shop -o json"
+)
+def list_(
+    context: typer.Context,
+    database: Annotated[str, typer.Option("--database", "-d", help="Which database.")] = "fluss",
+    output: Output = Form.table,
+) -> None:
+    """List tables."""
+    with connected(context) as opened:
+        rows = [{"table": name} for name in opened.tables(database)]
+    print_rows(rows, output, ["table"])
+
+
+@app.command(
+    "describe", help="Columns, properties, buckets, rows and bytes.\n\nExample:  strom table describe events"
+)
+def describe(context: typer.Context, name: Name, output: Output = Form.table) -> None:
+    """Describe a table."""
+    with connected(context) as database:
+        table = database.table(name)
+        if output is Form.table:
+            _describe_for_eyes(table)
+        else:
+            print_rows([_facts(table)], output, list(_facts(table)))
+
+
+def _facts(table: Table) -> dict[str, object]:
+    status = table.describe()
+    return {
+        "table": str(table.name),
+        "table_id": table.table_id,
+        "columns": [f"{column.name} {column.type.sql()}" for column in table.columns],
+        "partition_by": list(table.partition_by),
+        "bucket_key": list(table.bucket_key),
+        "buckets": table.buckets,
+        "properties": dict(table.properties),
+        "rows": status.rows,
+        "bytes": status.size_bytes,
+        "comment": table.comment,
+    }
+
+
+def _describe_for_eyes(table: Table) -> None:
+    status = table.describe()
+    print(f"{table.name}  (log table, id {table.table_id})" + (f"  {table.comment}" if table.comment else ""))
+    print(f"rows {status.rows:,}   bytes {status.size_bytes:,}   buckets {table.buckets}", end="")
+    print(f"   partitioned by {', '.join(table.partition_by)}" if table.partition_by else "")
+    print()
+    print_table(["column", "type"], [[column.name, column.type.sql()] for column in table.columns])
+    if table.properties:
+        print_table(["property", "value"], [[key, value] for key, value in sorted(table.properties.items())])
+    print_table(
+        [
+            "partition",
+            "bucket",
+            "leader",
+            "start",
+            "high watermark",
+            "end",
+            "epoch",
+            "segments",
+            "bytes",
+            "problem",
+        ],
+        [
+            [
+                bucket.partition or "-",
+                str(bucket.bucket),
+                str(bucket.leader_id),
+                str(bucket.start_offset),
+                str(bucket.high_watermark),
+                str(bucket.end_offset),
+                str(bucket.epoch),
+                str(bucket.segments),
+                f"{bucket.size_bytes:,}",
+                bucket.error or "",
+            ]
+            for bucket in status.buckets
+        ],
+    )
+
+
+@app.command("alter", help=ALTER_HELP)
+def alter(
+    context: typer.Context,
+    name: Name,
+    add: Annotated[list[str] | None, typer.Option("--add", help="A new last column, name:type.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="property=value; repeat it.")] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", help="A property to take back.")] = None,
+) -> None:
+    """Alter a table."""
+    if not (add or set_ or unset):
+        raise typer.BadParameter("nothing to change: give --add, --set or --unset")
+    with connected(context) as database:
+        table = database.table(name)
+        for column in add or []:
+            field = _field(column)
+            table.add_column(field.name, field.type)
+        if set_ or unset:
+            table.alter(set=pairs(set_ or []), unset=unset or [])
+    note(f"altered table {name}")
+
+
+@app.command("drop", help="Drop a table and its rows.\n\nExample:  strom table drop events")
+def drop(
+    context: typer.Context,
+    name: Name,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is not there.")] = False,
+) -> None:
+    """Drop a table."""
+    with connected(context) as database:
+        database.drop_table(name, if_missing="ignore" if if_exists else "error")
+    note(f"dropped table {name}")

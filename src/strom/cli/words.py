@@ -1,0 +1,45 @@
+"""Words of the command line that several commands read: key=value pairs, column lists, places in a table."""
+
+from __future__ import annotations
+
+import datetime
+
+import typer
+
+Place = str | int | datetime.datetime
+
+
+def pairs(words: list[str]) -> dict[str, str]:
+    """``["a=1", "b=2"]`` as a dict; a word without ``=`` is refused."""
+    found = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign or not key:
+            raise typer.BadParameter(f"{word!r} is not of the form key=value")
+        found[key.strip()] = value
+    return found
+
+
+def names(text: str | None) -> list[str] | None:
+    """``"a, b"`` as names; None when nothing was given."""
+    if text is None:
+        return None
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise typer.BadParameter("give at least one column name")
+    return found
+
+
+def place(text: str | None) -> Place | None:
+    """Where to start or end: ``earliest``, ``latest``, an offset, or a time such as 2026-11-15T08:00:00Z."""
+    if text is None or text in ("earliest", "latest"):
+        return text
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is none of: earliest, latest, an offset (42), a time (2026-11-15T08:00:00Z)"
+        ) from None
+    return moment.astimezone() if moment.tzinfo is None else moment
