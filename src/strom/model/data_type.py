@@ -1,8 +1,8 @@
 """The types a column can have, as values.
 
 A type is immutable, compares by value and knows three spellings of itself: the peer's JSON (``to_json``),
-Arrow (``to_arrow``) and SQL (``sql``). Reading those spellings is in ``types.py``. The limits are checked when
-a type is made, so that a type that exists is a type that can be stored.
+Arrow (``to_arrow``) and SQL (``sql``). Reading those spellings is in ``types.py``. Limits are checked when a
+type is made, so that a type that exists is a type that can be stored.
 
     Boolean TinyInt SmallInt Int BigInt Float Double    fixed width
     Decimal(precision, scale)                           up to 38 digits

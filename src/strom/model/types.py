@@ -75,7 +75,6 @@ __all__ = [
 ]
 
 _BY_ROOT = {kind.root: kind for kind in SCALARS}
-_PRECISION_DEFAULT: dict[type[DataType], int] = {Time: 0, Timestamp: 6, TimestampLtz: 6}
 
 
 def from_json(json: object, path: str = "type") -> DataType:
@@ -110,9 +109,9 @@ def _read_scalar(kind: type[DataType], doc: Document, nullable: bool) -> DataTyp
         return Decimal(precision, scale, nullable=nullable)
     if kind is Char or kind is Binary:
         return kind(doc.integer("length", low=1, high=LENGTH_MAX, default=1), nullable=nullable)
-    if kind in _PRECISION_DEFAULT:
-        precision = doc.integer("precision", low=0, high=9, default=_PRECISION_DEFAULT[kind])
-        return kind(precision, nullable=nullable)  # type: ignore[call-arg]
+    if kind is Time or kind is Timestamp or kind is TimestampLtz:
+        default = 0 if kind is Time else 6
+        return kind(doc.integer("precision", low=0, high=9, default=default), nullable=nullable)
     return kind(nullable=nullable)
 
 

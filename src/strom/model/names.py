@@ -1,0 +1,86 @@
+"""Which names are allowed, and what to say about one that is not.
+
+Names of databases and tables never become paths (ids do), yet they travel through shells, URLs and lake
+catalogs: letters, digits, ``_`` and ``-``, at most 200 characters. Names with a leading ``__`` are the system's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from strom.errors import InvalidDatabase, InvalidTable
+from strom.model.document import encodable
+
+NAME_LENGTH_MAX = 200
+COLUMN_NAME_LENGTH_MAX = 256
+COMMENT_LENGTH_MAX = 64 * 1024
+
+RESERVED_COLUMNS = frozenset(
+    {"__bucket", "__offset", "__timestamp", "_change_type", "_log_offset", "_commit_timestamp"}
+)
+"""Names that changelogs and lake tables give to columns of their own."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_ERRORS: dict[str, type[InvalidDatabase] | type[InvalidTable]] = {
+    "database": InvalidDatabase,
+    "table": InvalidTable,
+}
+
+
+def check_name(kind: Literal["database", "table"], text: str) -> None:
+    """Refuse what cannot name a database or a table."""
+    complaint = name_complaint(text)
+    if complaint is not None:
+        raise _ERRORS[kind](f"{_shown(text)} cannot name a {kind}: {complaint}", name=text)
+
+
+def name_complaint(text: str) -> str | None:
+    """What is wrong with a name, or None. The same rule holds for partition values."""
+    if not text:
+        return "it is empty"
+    if len(text) > NAME_LENGTH_MAX:
+        return f"it has {len(text)} characters, and {NAME_LENGTH_MAX} is the most"
+    if not _NAME.fullmatch(text):
+        return "use letters, digits, '_' and '-', and do not begin with '-'"
+    if text.startswith("__"):
+        return "names that begin with '__' belong to the system"
+    return None
+
+
+def check_column_name(text: str) -> None:
+    """Refuse what cannot name a column. Columns are freer than tables: any printable text will do."""
+    complaint = None
+    if not text:
+        complaint = "it is empty"
+    elif len(text) > COLUMN_NAME_LENGTH_MAX:
+        complaint = f"it has {len(text)} characters, and {COLUMN_NAME_LENGTH_MAX} is the most"
+    elif not text.isprintable():
+        complaint = "it has characters that cannot be printed"
+    elif text in RESERVED_COLUMNS:
+        complaint = "changelogs and lake tables use this name for a column of their own"
+    if complaint is not None:
+        raise InvalidTable(f"{_shown(text)} cannot name a column: {complaint}", column=text)
+
+
+def check_comment(text: str | None) -> None:
+    """Refuse a comment that is too long, or not text."""
+    if text is None:
+        return
+    if len(text) > COMMENT_LENGTH_MAX:
+        raise InvalidTable(f"A comment has at most {COMMENT_LENGTH_MAX} characters", length=len(text))
+    if not encodable(text):
+        raise InvalidTable("A comment has half a surrogate pair, which is not a character")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'price'?)`` when something known is close, else nothing: the tail of a complaint."""
+    from difflib import get_close_matches  # only ever needed on the way to an error
+
+    close = get_close_matches(word, list(known), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
