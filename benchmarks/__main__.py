@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only GROUP] [--quick] [--strict] [--results FOLDER]``: ask the questions, print, keep JSON."""
+"""``python -m benchmarks [--only GROUP] [--quick] [--strict] [--results FOLDER]``: ask, print, keep JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _figure(samples: Samples | None) -> str:
     if samples is None:
         return "-"
     low, high = samples.spread
-    return f"{samples.median:,.4g} {samples.unit} ({low:,.4g}–{high:,.4g})"
+    return f"{samples.median:,.4g} {samples.unit} ({low:,.4g} to {high:,.4g})"
 
 
 def _row(answer: Answer) -> str:

@@ -1,7 +1,7 @@
 """How a question is measured: warm-up, alternating repeats, medians with their spread, wall and CPU seconds.
 
-A benchmark file holds one ``measure(bench) -> list[Answer]`` and a docstring that begins with the expectation. An answer
-is a figure, its reference, the ratio of the two, and the target for that ratio (or for the figure itself).
+A benchmark file holds one ``measure(bench) -> list[Answer]`` and a docstring that begins with the expectation. An
+answer is a figure, its reference, the ratio of the two, and the target for that ratio (or for the figure itself).
 """
 
 from __future__ import annotations
