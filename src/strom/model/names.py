@@ -1,7 +1,7 @@
 """Which names are allowed, and what to say about one that is not.
 
 Names of databases and tables never become paths (ids do), yet they travel through shells, URLs and lake
-catalogs: letters, digits, ``_`` and ``-``, at most 200 characters. Names with a leading ``__`` are the system's.
+catalogs: letters, digits, ``_`` and ``-``, at most 200 characters. A leading ``__`` is the system's.
 """
 
 from __future__ import annotations

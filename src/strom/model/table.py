@@ -1,7 +1,7 @@
 """What a table is: its path, its description, and the table as the catalog knows it.
 
-A description is what a client sends to create a table and what it gets back: the peer's JSON. An object here is
-valid once it exists: key columns exist and have types that can be keys. Properties are checked apart, in
+A description is what a client sends to create a table and what it gets back: the peer's JSON. An object here
+is valid once it exists: key columns exist and have types that can be keys. Properties are checked apart, in
 ``properties.py``, because limits and defaults are the server's.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from strom.errors import InvalidTable, SchemaNotFound
 from strom.model.data_type import Decimal
-from strom.model.document import Document, canonical
+from strom.model.document import Document, canonical, encodable
 from strom.model.names import check_comment, check_name, nearest
 from strom.model.schema import Schema
 
@@ -218,7 +218,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition that exists. ``name`` is its values joined with ``$``, in the order of the partition keys."""
+    """A partition that exists. ``name`` is its values, in partition-key order, joined with ``$``."""
 
     partition_id: int
     table_id: int
@@ -234,6 +234,8 @@ def _check_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidTable(f"Property {name!r} and its value must be text, not {value!r}", property=name)
+        if not encodable(name) or not encodable(value):
+            raise InvalidTable(f"Property {name[:60]!r} has half a surrogate pair", property=name[:60])
         if not name or len(name) > PROPERTY_LENGTH_MAX or len(value) > PROPERTY_LENGTH_MAX:
             raise InvalidTable(
                 f"Property {name[:60]!r} or its value is empty or too long", property=name[:60]
