@@ -1,8 +1,8 @@
 """How long until a one-row append reaches a tailing reader in another process?
 
-Expected: the median at most 15 asyncio echo round trips (durability `os`). The row takes: hand-over to the client's loop,
-encode, socket, check and write, wake the waiting fetch, socket, decode, hand-over to the reading thread: two socket
-hops as the echo, plus about half a millisecond of Python. `group` adds one fdatasync. p99 is reported for both.
+Expected: the median at most 15 asyncio echo round trips (durability `os`). The row takes: hand-over to the client's
+loop, encode, socket, check and write, wake the waiting fetch, socket, decode, hand-over to the reading thread: two
+socket hops as the echo, plus about half a millisecond of Python. `group` adds one fdatasync. p99 is reported for both.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def measure(bench: Bench) -> list[Answer]:
     extra = ours.median - reference.median
     return [
         Answer(
-            question=f"restart after kill -9 with {many} partitions, until a row of the last one is read: seconds longer",
+            question=f"restart after kill -9 with {many} partitions until a row is read: seconds longer",
             figure=ours,
             reference=reference,
             reference_name="with 1 partition",
