@@ -85,6 +85,9 @@ class Files(Protocol):
     def exists(self, path: str) -> bool:
         """Whether a file or folder is there."""
 
+    def is_folder(self, path: str) -> bool:
+        """Whether a folder is there."""
+
     def list(self, folder: str) -> list[str]:
         """Names in a folder, sorted; empty when there is no such folder."""
 
@@ -290,6 +293,9 @@ class LocalFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
 
     def list(self, folder: str) -> list[str]:
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -71,8 +72,9 @@ class TcpNetwork:
         try:
             return await loop.create_connection(factory, host, port)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise Disconnected(f"cannot connect to {host}:{port}: {reason}", host=host, port=port) from error
+            raise Disconnected(
+                f"cannot connect to {host}:{port}: {_reason(error)}", host=host, port=port
+            ) from error
 
 
 class TcpListening:
@@ -145,4 +147,10 @@ def _cannot_listen(host: str, port: int, error: OSError) -> PortInUse | InvalidS
     where = f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
         return PortInUse(f"another program listens on {where}; choose another port", host=host, port=port)
-    return InvalidSetting(f"cannot listen on {where}: {error.strerror or error}", host=host, port=port)
+    return InvalidSetting(f"cannot listen on {where}: {_reason(error)}", host=host, port=port)
+
+
+def _reason(error: OSError) -> str:
+    """The system's words; asyncio puts others in their place."""
+    known = error.errno is not None and error.errno in errno.errorcode
+    return os.strerror(error.errno) if known and error.errno else error.strerror or str(error)
