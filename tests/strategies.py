@@ -1,0 +1,167 @@
+"""Hypothesis strategies for everything a table can hold: types, schemas, batches, predicates.
+
+Values lean towards the edges: extremes, empty and long text, NaN and minus zero, NULL on every level. Batches are
+sometimes slices of a larger batch, because that is what users pass in and what buffer arithmetic gets wrong.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal as Digits
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from strom.model import types as t
+from strom.model.schema import Schema
+
+NAMES = ["a", "b", "c", "id", "name", "price", "day", "note", "größe", "with space", "x1", "x2", "x3"]
+
+_INTEGERS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_TEXT = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+    st.sampled_from(["", "a", "7 bytes", "8 bytes!", "ä" * 40, "x" * 65, "x" * 300, "%_'\"\\", "\x00", "😀"]),
+)
+_BINARY = st.one_of(st.binary(max_size=9), st.sampled_from([b"", b"\xff" * 20, b"\x00" * 8]))
+
+
+# --- types ---------------------------------------------------------------------------------------------------
+
+
+def scalar_types(nullable: st.SearchStrategy[bool] | None = None) -> st.SearchStrategy[t.DataType]:
+    """Every type that is not nested, with every precision band."""
+    plain = [t.Boolean, t.TinyInt, t.SmallInt, t.Int, t.BigInt, t.Float, t.Double, t.String, t.Bytes, t.Date]
+    precisions = st.integers(0, 9)
+    kinds = st.one_of(
+        st.sampled_from(plain).map(lambda kind: kind()),
+        st.integers(1, 20).map(t.Char),
+        st.integers(1, 20).map(t.Binary),
+        st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: t.Decimal(p, s))),
+        precisions.map(t.Time),
+        precisions.map(t.Timestamp),
+        precisions.map(t.TimestampLtz),
+    )
+    return st.tuples(kinds, nullable or st.booleans()).map(lambda pair: pair[0].as_nullable(pair[1]))
+
+
+def data_types(max_leaves: int = 4) -> st.SearchStrategy[t.DataType]:
+    """Every type, nested ones too."""
+    return st.recursive(scalar_types(), _nested, max_leaves=max_leaves)
+
+
+def _nested(inner: st.SearchStrategy[t.DataType]) -> st.SearchStrategy[t.DataType]:
+    names = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True)
+    rows = names.flatmap(
+        lambda found: st.tuples(*[inner for _ in found]).map(
+            lambda kinds: t.Row(tuple(map(t.RowField, found, kinds)))
+        )
+    )
+    kinds = st.one_of(inner.map(t.Array), st.tuples(inner, inner).map(lambda pair: t.Map(*pair)), rows)
+    return st.tuples(kinds, st.booleans()).map(lambda pair: pair[0].as_nullable(pair[1]))
+
+
+@st.composite
+def schemas(
+    draw: st.DrawFn, types: st.SearchStrategy[t.DataType] | None = None, max_columns: int = 6
+) -> Schema:
+    """Schemas of log tables."""
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=max_columns, unique=True))
+    kinds = [draw(types or data_types()) for _ in names]
+    return Schema.from_arrow(
+        pa.schema([pa.field(n, k.to_arrow(), nullable=k.nullable) for n, k in zip(names, kinds, strict=True)])
+    )
+
+
+def arrow_schemas(
+    types: st.SearchStrategy[t.DataType] | None = None, max_columns: int = 6
+) -> st.SearchStrategy[pa.Schema]:
+    """Arrow schemas as tables have them."""
+    return schemas(types, max_columns).map(Schema.to_arrow)
+
+
+# --- values --------------------------------------------------------------------------------------------------
+
+
+def values(kind: pa.DataType, nullable: bool = True) -> st.SearchStrategy[Any]:
+    """Python values that ``pa.array(…, kind)`` takes, NULL among them if ``nullable``."""
+    found = _scalar_values(kind) if not pa.types.is_nested(kind) else _nested_values(kind)
+    return st.one_of(st.none(), found) if nullable else found
+
+
+def _scalar_values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    if kind in _INTEGERS:
+        edge = 1 << (_INTEGERS[kind] - 1)
+        return st.one_of(st.integers(-5, 200 if edge > 200 else 5), st.integers(-edge, edge - 1))
+    if pa.types.is_boolean(kind):
+        return st.booleans()
+    if pa.types.is_floating(kind):
+        return st.one_of(st.sampled_from([0.0, -0.0, 1.5, -1.0]), st.floats(width=kind.bit_width))
+    if pa.types.is_string(kind):
+        return _TEXT
+    if pa.types.is_fixed_size_binary(kind):
+        return st.binary(min_size=kind.byte_width, max_size=kind.byte_width)
+    if pa.types.is_binary(kind):
+        return _BINARY
+    if pa.types.is_decimal(kind):
+        return _digits(kind.precision, kind.scale)
+    return _moments(kind)
+
+
+def _digits(precision: int, scale: int) -> st.SearchStrategy[Digits]:
+    edge = 10**precision - 1
+    unscaled = st.one_of(st.integers(-min(edge, 300), min(edge, 300)), st.integers(-edge, edge))
+    return unscaled.map(lambda n: Digits((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
+
+
+def _moments(kind: pa.DataType) -> st.SearchStrategy[int]:
+    if pa.types.is_date(kind):
+        return st.one_of(st.integers(-3, 20_000), st.integers(-719_162, 2_932_896))
+    ticks = _TICKS[kind.unit]
+    if pa.types.is_time(kind):
+        return st.one_of(st.integers(0, 86_399).map(lambda s: s * ticks), st.integers(0, 86_400 * ticks - 1))
+    low, high = -62_135_596_800 * ticks, 253_402_300_800 * ticks - 1
+    edges = st.integers(max(low, -(2**63) + 1), min(high, 2**63 - 1))
+    recent = st.integers(-5 * ticks, 1_900_000_000 * ticks)
+    whole = st.integers(-5, 1_900_000_000).map(lambda s: s * ticks)
+    return st.one_of(whole, recent, edges)
+
+
+def _nested_values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    if pa.types.is_map(kind):
+        pairs = st.tuples(values(kind.key_type, False), values(kind.item_type, kind.item_field.nullable))
+        return st.lists(pairs, max_size=2)
+    if pa.types.is_list(kind):
+        return st.lists(values(kind.value_type, kind.value_field.nullable), max_size=3)
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    return st.fixed_dictionaries({item.name: values(item.type, item.nullable) for item in fields})
+
+
+# --- batches -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def record_batches(
+    draw: st.DrawFn,
+    schema: pa.Schema | Schema | None = None,
+    max_rows: int = 12,
+    min_rows: int = 0,
+) -> pa.RecordBatch:
+    """Batches of a schema (of any schema when none is given), sometimes a slice of a larger one."""
+    if schema is None:
+        schema = draw(arrow_schemas())
+    arrow = schema.to_arrow() if isinstance(schema, Schema) else schema
+    rows = draw(st.integers(min_rows, max_rows))
+    before, after = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (0, 2), (9, 1)]))
+    batch = pa.RecordBatch.from_arrays(
+        [draw(_arrays(item, before + rows + after)) for item in arrow], schema=arrow
+    )
+    return batch.slice(before, rows)
+
+
+@st.composite
+def _arrays(draw: st.DrawFn, item: pa.Field, size: int) -> pa.Array:
+    # A few values repeated cost far less to draw than as many fresh ones, and give equal keys and runs.
+    found = draw(st.lists(values(item.type, item.nullable), min_size=1, max_size=6))
+    picks = draw(st.lists(st.integers(0, len(found) - 1), min_size=size, max_size=size))
+    return pa.array([found[i] for i in picks], item.type)
