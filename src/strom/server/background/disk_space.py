@@ -1,0 +1,46 @@
+"""Room on the disk: writes are refused before it is full, so that reads, metadata and recovery go on.
+
+The disk is asked at most every ``SAMPLE_S`` seconds, by the writes themselves. Writing resumes by itself: once there is
+room again (a quarter more than the bound, so that it does not flap), the next write is accepted.
+"""
+
+from __future__ import annotations
+
+from strom.errors import StorageFull
+from strom.runtime.clock import Clock
+from strom.runtime.files import Files
+
+SAMPLE_S = 0.2
+
+
+class DiskSpace:
+    """Whether the disk below a folder has room for writes."""
+
+    def __init__(self, files: Files, folder: str, *, free_bytes_min: int, clock: Clock) -> None:
+        self._files = files
+        self._folder = folder
+        self._clock = clock
+        self._sampled_at = float("-inf")
+        self.free_bytes_min = free_bytes_min
+        self.free_bytes = 0
+        self.full = False
+
+    def refuse_when_full(self) -> None:
+        """Raise StorageFull when a write may not begin."""
+        now = self._clock.monotonic()
+        if now - self._sampled_at >= SAMPLE_S:
+            self._sampled_at = now
+            self.sample()
+        if self.full:
+            raise StorageFull(
+                f"{self._folder} has {self.free_bytes} bytes left, writes need {self.free_bytes_min}; reads go on and "
+                "writing resumes when there is room (data-disk.free-bytes-min)",
+                free_bytes=self.free_bytes,
+                free_bytes_min=self.free_bytes_min,
+            )
+
+    def sample(self) -> None:
+        """Ask the disk."""
+        self.free_bytes = self._files.free_bytes(self._folder)
+        needed = self.free_bytes_min * 5 // 4 if self.full else self.free_bytes_min
+        self.full = self.free_bytes < needed

@@ -1,0 +1,67 @@
+"""Writes stop before the disk is full and resume by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from strom.errors import StorageFull
+from strom.server.background.disk_space import SAMPLE_S, DiskSpace
+
+
+class Disk:
+    def __init__(self) -> None:
+        self.free = 1000
+        self.asked = 0
+
+    def free_bytes(self, path: str) -> int:
+        self.asked += 1
+        return self.free
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+
+def space(disk: Disk, clock: Clock) -> DiskSpace:
+    return DiskSpace(disk, "/data", free_bytes_min=100, clock=clock)  # type: ignore[arg-type]
+
+
+def test_there_is_room() -> None:
+    disk, clock = Disk(), Clock()
+    watched = space(disk, clock)
+    watched.refuse_when_full()
+    assert not watched.full
+
+
+def test_a_nearly_full_disk_refuses_writes_until_there_is_clearly_room() -> None:
+    disk, clock = Disk(), Clock()
+    watched = space(disk, clock)
+    disk.free = 99
+    with pytest.raises(StorageFull, match="writing resumes"):
+        watched.refuse_when_full()
+    disk.free = 110
+    clock.seconds += 1
+    with pytest.raises(StorageFull):
+        watched.refuse_when_full()
+    disk.free = 125
+    clock.seconds += 1
+    watched.refuse_when_full()
+    assert not watched.full
+
+
+def test_the_disk_is_not_asked_for_every_write() -> None:
+    disk, clock = Disk(), Clock()
+    watched = space(disk, clock)
+    for _ in range(100):
+        watched.refuse_when_full()
+    assert disk.asked == 1
+    clock.seconds += SAMPLE_S
+    watched.refuse_when_full()
+    assert disk.asked == 2

@@ -1,0 +1,125 @@
+"""A data folder has one owner, one format, and is never taken by mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerFormat
+from strom.model.bucket import BucketId
+from strom.runtime.files import LocalFiles
+from strom.runtime.random import SystemRandomness
+from strom.server.folder import (
+    DataFolder,
+    bucket_path,
+    decode_format,
+    encode_format,
+    lock_tablet,
+    open_folder,
+)
+
+
+def take(path: Path, pauses: int = 0) -> DataFolder:
+    left = [pauses]
+
+    def pause() -> bool:
+        left[0] -= 1
+        return left[0] >= 0
+
+    return open_folder(LocalFiles(), str(path), SystemRandomness(), pause=pause)
+
+
+def test_a_new_folder_gets_a_format_and_keeps_its_cluster_id(tmp_path: Path) -> None:
+    first = take(tmp_path / "data")
+    first.close(cleanly=True)
+    second = take(tmp_path / "data")
+    assert second.cluster_id == first.cluster_id
+    assert len(second.cluster_id) == 32
+    assert (tmp_path / "data" / "buckets").is_dir()
+    second.close(cleanly=True)
+
+
+def test_a_second_server_is_refused_and_told_who_runs_there(tmp_path: Path) -> None:
+    first = take(tmp_path)
+    first.announce({"process": 4711, "address": "127.0.0.1:9123"})
+    with pytest.raises(FolderInUse, match=r"process 4711, 127\.0\.0\.1:9123.*--data"):
+        take(tmp_path)
+    first.close(cleanly=True)
+    take(tmp_path).close(cleanly=True)
+
+
+def test_a_folder_of_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    content = encode_format({"format": 99, "cluster_id": "x"})
+    (tmp_path / "strom.json").write_bytes(content)
+    with pytest.raises(NewerFormat, match=r"format 99.*newer version"):
+        take(tmp_path)
+    assert (tmp_path / "strom.json").read_bytes() == content
+
+
+def test_a_folder_that_holds_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("dear")
+    with pytest.raises(InvalidSetting, match="not a data folder"):
+        take(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["letters.txt"]
+
+
+def test_every_flipped_bit_of_the_format_file_is_noticed() -> None:
+    content = encode_format({"format": 1, "cluster_id": "00ff"})
+    whole = decode_format(content, "strom.json")
+    for position in range(len(content)):
+        for bit in range(8):
+            damaged = bytearray(content)
+            damaged[position] ^= 1 << bit
+            try:
+                assert decode_format(bytes(damaged), "strom.json") == whole
+            except MetadataCorrupt:
+                pass  # noticed: also fine
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b'{"format": "1"}', b"\xff"])
+def test_a_damaged_format_file_says_what_to_do(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "strom.json").write_bytes(content)
+    with pytest.raises(MetadataCorrupt, match="restore"):
+        take(tmp_path)
+
+
+def test_an_unclean_stop_is_seen_by_the_next_start(tmp_path: Path) -> None:
+    first = take(tmp_path)
+    assert first.stopped_cleanly
+    first.announce({"process": 1, "address": "a"})
+    first.close(cleanly=False)
+    second = take(tmp_path)
+    assert not second.stopped_cleanly
+    second.close(cleanly=True)
+    third = take(tmp_path)
+    assert third.stopped_cleanly
+    third.close(cleanly=True)
+
+
+def test_a_start_waits_for_the_tablet_servers_of_a_killed_one(tmp_path: Path) -> None:
+    take(tmp_path).close(cleanly=True)
+    orphan = lock_tablet(LocalFiles(), str(tmp_path), 2)
+    with pytest.raises(FolderInUse, match=r"tablet-2\.lock"):
+        take(tmp_path, pauses=3)
+    with pytest.raises(FolderInUse):
+        lock_tablet(LocalFiles(), str(tmp_path), 2)
+    left = [2]
+
+    def pause() -> bool:
+        left[0] -= 1
+        if left[0] == 0:
+            orphan.release()
+        return True
+
+    open_folder(LocalFiles(), str(tmp_path), SystemRandomness(), pause=pause).close(cleanly=True)
+
+
+def test_names_never_become_paths() -> None:
+    assert bucket_path("/d", BucketId(7, None, 3)) == "/d/buckets/7/-/3"
+    assert bucket_path("/d", BucketId(7, 12, 0)) == "/d/buckets/7/12/0"
+
+
+def test_the_format_file_is_plain_json() -> None:
+    assert json.loads(encode_format({"format": 1, "cluster_id": "ab"}))["format"] == 1

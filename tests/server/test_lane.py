@@ -1,0 +1,78 @@
+"""A lane runs its work one at a time, in order, and survives failures of single jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from strom.errors import ServerStopping
+from strom.runtime.tasks import InlineOffload, Tasks, ThreadOffload
+from strom.server.lane import Lane
+
+
+def test_jobs_run_in_the_order_they_came_and_one_at_a_time() -> None:
+    async def main() -> list[int]:
+        offload, tasks = ThreadOffload(4), Tasks()
+        lane = Lane("test", offload, tasks)
+        seen: list[int] = []
+        inside = threading.Lock()
+
+        def job(number: int) -> int:
+            assert inside.acquire(blocking=False), "two jobs at once"
+            seen.append(number)
+            inside.release()
+            return number
+
+        assert lane.idle
+        futures = [lane.submit(lambda number=number: job(number)) for number in range(200)]
+        assert not lane.idle
+        results = await asyncio.gather(*futures)
+        await asyncio.sleep(0)
+        assert lane.idle
+        offload.close()
+        assert results == seen
+        return seen
+
+    assert asyncio.run(main()) == list(range(200))
+
+
+def test_a_failing_job_fails_alone() -> None:
+    async def main() -> None:
+        lane = Lane("test", InlineOffload(), Tasks())
+
+        def boom() -> None:
+            raise ValueError("no")
+
+        failed, fine = lane.submit(boom), lane.submit(lambda: "fine")
+        with pytest.raises(ValueError, match="no"):
+            await failed
+        assert await fine == "fine"
+
+    asyncio.run(main())
+
+
+def test_a_job_whose_asker_went_away_still_runs() -> None:
+    async def main() -> None:
+        lane = Lane("test", InlineOffload(), Tasks())
+        seen: list[str] = []
+        first, second = lane.submit(lambda: seen.append("first")), lane.submit(lambda: seen.append("second"))
+        first.cancel()
+        await second
+        assert seen == ["first", "second"]
+
+    asyncio.run(main())
+
+
+def test_closing_cancels_what_waits_and_refuses_what_comes() -> None:
+    async def main() -> None:
+        tasks = Tasks()
+        lane = Lane("test", InlineOffload(), tasks)
+        waiting = [lane.submit(lambda: None) for _ in range(3)]
+        await tasks.close()
+        assert all(future.done() for future in waiting)
+        with pytest.raises(ServerStopping):
+            lane.submit(lambda: None)
+
+    asyncio.run(main())
