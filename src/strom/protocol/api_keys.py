@@ -1,0 +1,125 @@
+"""Which call has which number, versions, messages, and who answers it. One row per call.
+
+Keys below 20000 are the peer's and mean the same; ours begin at 20000. A server advertises the calls it serves
+(ApiVersions); a client uses the highest version both sides know. Numbers never change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from strom.protocol.message import Message
+from strom.protocol.messages import connection, databases, keys, log, metadata, own, partitions, tables
+
+OWN_KEYS_FROM = 20_000
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+
+class Role(Enum):
+    """Who answers a call."""
+
+    CONNECTION = "connection"  # the listener itself, before any server
+    ANY = "any"  # coordinator and tablet servers alike
+    COORDINATOR = "coordinator"
+    LEADER = "leader"  # the tablet server that leads the bucket
+
+
+@dataclass(frozen=True, eq=False)
+class Api(Generic[Request, Response]):
+    """One call."""
+
+    key: int
+    name: str
+    role: Role
+    request: type[Request]
+    response: type[Response]
+    min_version: int = 0
+    max_version: int = 0
+    waits: bool = False
+    """Answers when there is something to answer: cancelled when the one who asked has gone."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.key}>"
+
+
+APIS: dict[int, Api[Any, Any]] = {}
+"""Every call, by key."""
+
+
+def _api(
+    key: int,
+    role: Role,
+    request: type[Request],
+    response: type[Response],
+    *,
+    version: int = 0,
+    waits: bool = False,
+) -> Api[Request, Response]:
+    name = request.__name__.removesuffix("Request")
+    assert response.__name__ == f"{name}Response"
+    assert key not in APIS
+    row = Api(key, name, role, request, response, max_version=version, waits=waits)
+    APIS[key] = row
+    return row
+
+
+API_VERSIONS = _api(1000, Role.CONNECTION, connection.ApiVersionsRequest, connection.ApiVersionsResponse)
+AUTHENTICATE = _api(1038, Role.CONNECTION, connection.AuthenticateRequest, connection.AuthenticateResponse)
+
+CREATE_DATABASE = _api(
+    1001, Role.COORDINATOR, databases.CreateDatabaseRequest, databases.CreateDatabaseResponse
+)
+DROP_DATABASE = _api(1002, Role.COORDINATOR, databases.DropDatabaseRequest, databases.DropDatabaseResponse)
+LIST_DATABASES = _api(1003, Role.ANY, databases.ListDatabasesRequest, databases.ListDatabasesResponse)
+DATABASE_EXISTS = _api(1004, Role.ANY, databases.DatabaseExistsRequest, databases.DatabaseExistsResponse)
+GET_DATABASE_INFO = _api(1035, Role.ANY, databases.GetDatabaseInfoRequest, databases.GetDatabaseInfoResponse)
+
+CREATE_TABLE = _api(1005, Role.COORDINATOR, tables.CreateTableRequest, tables.CreateTableResponse)
+DROP_TABLE = _api(1006, Role.COORDINATOR, tables.DropTableRequest, tables.DropTableResponse)
+GET_TABLE_INFO = _api(1007, Role.ANY, tables.GetTableInfoRequest, tables.GetTableInfoResponse)
+LIST_TABLES = _api(1008, Role.ANY, tables.ListTablesRequest, tables.ListTablesResponse)
+TABLE_EXISTS = _api(1010, Role.ANY, tables.TableExistsRequest, tables.TableExistsResponse)
+GET_TABLE_SCHEMA = _api(1011, Role.ANY, tables.GetTableSchemaRequest, tables.GetTableSchemaResponse)
+GET_LAKE_SNAPSHOT = _api(1032, Role.ANY, tables.GetLakeSnapshotRequest, tables.GetLakeSnapshotResponse)
+
+LIST_PARTITION_INFOS = _api(
+    1009, Role.ANY, partitions.ListPartitionInfosRequest, partitions.ListPartitionInfosResponse
+)
+CREATE_PARTITION = _api(
+    1036, Role.COORDINATOR, partitions.CreatePartitionRequest, partitions.CreatePartitionResponse
+)
+DROP_PARTITION = _api(
+    1037, Role.COORDINATOR, partitions.DropPartitionRequest, partitions.DropPartitionResponse
+)
+
+GET_METADATA = _api(1012, Role.ANY, metadata.GetMetadataRequest, metadata.GetMetadataResponse)
+GET_FILE_SYSTEM_SECURITY_TOKEN = _api(
+    1025,
+    Role.ANY,
+    metadata.GetFileSystemSecurityTokenRequest,
+    metadata.GetFileSystemSecurityTokenResponse,
+)
+
+PRODUCE_LOG = _api(1014, Role.LEADER, log.ProduceLogRequest, log.ProduceLogResponse)
+FETCH_LOG = _api(1015, Role.LEADER, log.FetchLogRequest, log.FetchLogResponse, waits=True)
+LIST_OFFSETS = _api(1021, Role.LEADER, log.ListOffsetsRequest, log.ListOffsetsResponse)
+INIT_WRITER = _api(1026, Role.ANY, log.InitWriterRequest, log.InitWriterResponse)
+LIMIT_SCAN = _api(1033, Role.LEADER, log.LimitScanRequest, log.LimitScanResponse)
+
+PUT_KV = _api(1016, Role.LEADER, keys.PutKvRequest, keys.PutKvResponse, version=2)
+LOOKUP = _api(1017, Role.LEADER, keys.LookupRequest, keys.LookupResponse, version=1)
+PREFIX_LOOKUP = _api(1034, Role.LEADER, keys.PrefixLookupRequest, keys.PrefixLookupResponse, version=1)
+
+ALTER_TABLE = _api(20000, Role.COORDINATOR, own.AlterTableRequest, own.AlterTableResponse)
+FETCH_ROWS = _api(20001, Role.LEADER, own.FetchRowsRequest, own.FetchRowsResponse, waits=True)
+TABLE_STATUS = _api(20002, Role.ANY, own.TableStatusRequest, own.TableStatusResponse)
+SERVER_STATUS = _api(20003, Role.ANY, own.ServerStatusRequest, own.ServerStatusResponse)
+
+KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP)
+"""The calls of primary-key tables."""
+LOG_APIS = tuple(api for api in APIS.values() if api not in KEY_APIS)
+"""Everything that a server of log tables answers."""

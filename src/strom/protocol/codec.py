@@ -1,0 +1,272 @@
+"""Our own small protobuf: the proto2 wire form, made for large payloads.
+
+Why not the protobuf package: it copies every ``bytes`` field, on both sides
+(docs/decisions/0001-own-protobuf-codec.md).
+
+    decode   a ``bytes`` field is a memoryview of the frame, writable when the frame is: a batch can be stamped
+             where it lies. Nesting and the number of fields are bounded, unknown fields are skipped, and whatever
+             else is wrong with the bytes is one error: InvalidRequest.
+    encode   gives a list of buffers: small pieces are joined, large payloads stay the caller's own memory, which
+             must not change until the buffers are sent.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from strom.errors import InvalidRequest
+from strom.protocol.fields import (
+    BOOL,
+    FIXED32,
+    FIXED64,
+    FLOAT32,
+    INT32,
+    INT64,
+    LENGTH,
+    MESSAGE,
+    PACKED,
+    RAW,
+    TEXT,
+    VARINT,
+    Field,
+)
+from strom.protocol.message import Message, Payload, size_of
+from strom.protocol.varint import ONE_BYTE, encode_varint, read_varint
+from strom.runtime.files import Bytes
+
+FIELDS_MAX = 100_000
+"""Values in one message, nested ones included: bounds the time and the memory that a frame of tiny fields takes."""
+
+DEPTH_MAX = 100
+"""Messages inside messages."""
+
+LARGE_BYTES = 8192
+"""From here on a payload is a buffer of its own; below, copying it is cheaper than handling it apart."""
+
+_FLOAT32 = struct.Struct("<f")
+_FLOAT64 = struct.Struct("<d")
+_INT32_LIMIT = 1 << 31
+_INT64_LIMIT = 1 << 63
+
+
+Some = TypeVar("Some", bound=Message)
+
+
+def decode(kind: type[Some], body: Bytes, *, fields_max: int = FIELDS_MAX) -> Some:
+    """Read one message that fills ``body``. Raises InvalidRequest when the bytes are anything else."""
+    source = _Source(body, fields_max)
+    try:
+        return source.read(kind, 0, len(body), 0)
+    except IndexError as error:
+        raise InvalidRequest(f"a {kind.__name__} ends too early", kind=kind.__name__) from error
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"a text in {kind.__name__} is not UTF-8", kind=kind.__name__) from error
+
+
+class _Source:
+    """The bytes of one message while it is read."""
+
+    __slots__ = ("_buffer", "_fields_left", "_view")
+
+    def __init__(self, body: Bytes, fields_max: int) -> None:
+        self._buffer = body
+        self._view = memoryview(body)
+        self._fields_left = fields_max
+
+    def read(self, kind: type[Some], position: int, end: int, depth: int) -> Some:
+        """The message between two positions. The one hot loop of the protocol: one turn per field."""
+        if depth > DEPTH_MAX:
+            raise InvalidRequest(f"messages are nested more than {DEPTH_MAX} deep", limit=DEPTH_MAX)
+        buffer = self._buffer
+        by_tag = kind._by_tag
+        values = kind._defaults.copy()
+        value: Any
+        while position < end:
+            self._fields_left -= 1
+            if self._fields_left < 0:
+                raise InvalidRequest("the message has too many fields")
+            tag = buffer[position]
+            position += 1
+            if tag > 127:
+                tag, position = read_varint(buffer, position - 1)
+            rule = by_tag.get(tag)
+            if rule is None:
+                position = self._skip(tag, position)
+                continue
+            what, name, many, field = rule
+            if what > PACKED:
+                value, position = self._fixed(what, position)
+            else:
+                # Everything else begins with a number: the value itself, or its length.
+                number = buffer[position]
+                position += 1
+                if number > 127:
+                    number, position = read_varint(buffer, position - 1)
+                value = number
+                if what > BOOL:
+                    start, position = position, position + number
+                    if position > end:
+                        raise InvalidRequest(f"{kind.__name__}.{name} is longer than its message")
+                    value = self._sized(what, field, start, position, depth)
+                elif what == BOOL:
+                    value = number != 0
+                elif number >= _INT32_LIMIT:
+                    value = _signed(what, number)
+            if not many:
+                values[name] = value
+            elif what == PACKED:
+                values[name] = [*values[name], *value] if values[name] else value
+            elif values[name]:
+                values[name].append(value)
+            else:
+                values[name] = [value]
+        if position != end:
+            raise InvalidRequest(f"{kind.__name__}: a value is longer than its message")
+        if len(values) != len(kind.fields):
+            missing = sorted(kind.fields.keys() - values.keys())
+            raise InvalidRequest(f"{kind.__name__} lacks {', '.join(missing)}", missing=missing)
+        message = kind.__new__(kind)
+        message.__dict__ = values
+        return message
+
+    def _sized(self, what: int, field: Field, start: int, stop: int, depth: int) -> Any:
+        """A value that has a length."""
+        if what == RAW:
+            return self._view[start:stop]
+        if what == TEXT:
+            return str(self._view[start:stop], "utf-8")
+        if what == MESSAGE:
+            assert field.message is not None
+            return self.read(field.message(), start, stop, depth + 1)
+        return self._packed(field.element, start, stop)
+
+    def _packed(self, element: int, start: int, stop: int) -> list[int]:
+        self._fields_left -= stop - start
+        if self._fields_left < 0:
+            raise InvalidRequest("the message has too many fields")
+        numbers = []
+        while start < stop:
+            number, start = read_varint(self._buffer, start)
+            numbers.append(_signed(element, number))
+        if start != stop:
+            raise InvalidRequest("a packed number is longer than its field")
+        return numbers
+
+    def _fixed(self, what: int, position: int) -> tuple[float, int]:
+        form = _FLOAT32 if what == FLOAT32 else _FLOAT64
+        stop = position + form.size
+        if stop > len(self._view):
+            raise InvalidRequest("a number is longer than its message")
+        return form.unpack_from(self._view, position)[0], stop
+
+    def _skip(self, tag: int, position: int) -> int:
+        """Pass over a field nobody declared; its caller sees when that leads out of the message."""
+        wire_type = tag & 7
+        if tag >> 3 == 0:
+            raise InvalidRequest("field number 0 does not exist", tag=tag)
+        if wire_type == VARINT:
+            return read_varint(self._buffer, position)[1]
+        if wire_type == LENGTH:
+            length, position = read_varint(self._buffer, position)
+            return position + length
+        if wire_type == FIXED64:
+            return position + 8
+        if wire_type == FIXED32:
+            return position + 4
+        raise InvalidRequest(f"wire type {wire_type} is not known", tag=tag)
+
+
+def _signed(kind: int, number: int) -> int | bool:
+    if kind == INT32:
+        return ((number & 0xFFFF_FFFF) ^ _INT32_LIMIT) - _INT32_LIMIT
+    if kind == INT64:
+        return (number ^ _INT64_LIMIT) - _INT64_LIMIT
+    return number != 0
+
+
+def encode(message: Message) -> list[Bytes]:
+    """The message as buffers: small pieces joined, each large payload its own."""
+    pieces: list[Bytes] = []
+    encode_onto(pieces, message)
+    return gather(pieces)
+
+
+def encode_onto(pieces: list[Bytes], message: Message) -> int:
+    """Append the message piece by piece; return how many bytes they are."""
+    size = 0
+    values = message.__dict__
+    for name, kind, tag, many, element in message._plan:
+        value = values[name]
+        if value is None:
+            continue
+        if not many:
+            size += _encode_value(pieces, kind, tag, value)
+        elif kind == PACKED:
+            if value:
+                size += _encode_packed(pieces, tag, element, value)
+        else:
+            for one in value:
+                size += _encode_value(pieces, kind, tag, one)
+    return size
+
+
+def _encode_value(pieces: list[Bytes], kind: int, tag: bytes, value: Any) -> int:
+    if kind <= BOOL:
+        encoded = tag + (ONE_BYTE[value] if 0 <= value < 128 else _encode_number(kind, value))
+        pieces.append(encoded)
+        return len(encoded)
+    if kind == RAW:
+        return _encode_raw(pieces, tag, value)
+    if kind == MESSAGE:
+        place = len(pieces)
+        pieces.append(tag)
+        size = encode_onto(pieces, value)
+        pieces[place] = head = tag + encode_varint(size)
+        return len(head) + size
+    if kind == TEXT:
+        value = value.encode()
+        encoded = tag + encode_varint(len(value)) + value
+    else:
+        encoded = tag + (_FLOAT32 if kind == FLOAT32 else _FLOAT64).pack(value)
+    pieces.append(encoded)
+    return len(encoded)
+
+
+def _encode_number(kind: int, value: int) -> bytes:
+    limit = _INT32_LIMIT if kind == INT32 else _INT64_LIMIT
+    assert -limit <= value < limit, f"{value} does not fit its field"
+    return encode_varint(value)
+
+
+def _encode_packed(pieces: list[Bytes], tag: bytes, element: int, numbers: Sequence[int]) -> int:
+    encoded = b"".join([_encode_number(element, number) for number in numbers])
+    head = tag + encode_varint(len(encoded))
+    pieces.append(head)
+    pieces.append(encoded)
+    return len(head) + len(encoded)
+
+
+def _encode_raw(pieces: list[Bytes], tag: bytes, value: Payload) -> int:
+    buffers = [value] if isinstance(value, bytes | bytearray | memoryview) else value
+    size = sum([size_of(one) for one in buffers])
+    head = tag + encode_varint(size)
+    pieces.append(head)
+    pieces.extend(buffers)
+    return len(head) + size
+
+
+def gather(pieces: Sequence[Bytes]) -> list[Bytes]:
+    """The same bytes in as few buffers as possible without copying a large one."""
+    gathered: list[Bytes] = []
+    first = 0
+    for index, piece in enumerate(pieces):
+        if len(piece) >= LARGE_BYTES:
+            if first < index:
+                gathered.append(b"".join(pieces[first:index]))
+            gathered.append(piece)
+            first = index + 1
+    if first < len(pieces):
+        gathered.append(b"".join(pieces[first:]))
+    return gathered

@@ -1,0 +1,96 @@
+"""The number of every error that crosses the wire. One row each; a number never changes and is never used again.
+
+Numbers below 20000 are the peer's, so that its clients know what to do (retry 12, refresh on 21, give up on 4);
+ours begin at 20000, and a Fluss client takes them as an unknown error. An error without a row travels as its nearest
+ancestor with one, at last as -1. Errors of starting a server or of using a closed object have no row: they
+never travel.
+"""
+
+from __future__ import annotations
+
+from strom import errors
+from strom.errors import StromError
+
+NONE = 0
+OWN_CODES_FROM = 20_000
+MESSAGE_CHARACTERS_MAX = 4_000
+"""A sentence on the wire; more is cut, so that an error never outgrows a frame."""
+
+CODES: dict[type[StromError], int] = {
+    errors.StromError: -1,
+    errors.Disconnected: 1,
+    errors.UnsupportedVersion: 2,
+    errors.InvalidRequest: 3,
+    errors.DatabaseNotFound: 4,
+    errors.DatabaseNotEmpty: 5,
+    errors.DatabaseExists: 6,
+    errors.TableNotFound: 7,
+    errors.TableExists: 8,
+    errors.SchemaNotFound: 9,
+    errors.StorageOffline: 10,
+    errors.NotLeader: 12,
+    errors.RecordTooLarge: 13,
+    errors.ChecksumMismatch: 14,
+    errors.InvalidTable: 15,
+    errors.InvalidDatabase: 16,
+    errors.InvalidAcks: 18,
+    errors.OffsetOutOfRange: 19,
+    errors.NotPrimaryKeyTable: 20,
+    errors.UnknownBucket: 21,
+    errors.StaleEpoch: 24,
+    errors.RequestTimeout: 25,
+    errors.StorageFull: 26,
+    errors.OutOfOrderSequence: 31,
+    errors.UnknownWriter: 33,
+    errors.InvalidProjection: 34,
+    errors.PartitionNotFound: 36,
+    errors.TableNotPartitioned: 37,
+    errors.InvalidTimestamp: 38,
+    errors.InvalidConfig: 39,
+    errors.PartitionExists: 42,
+    errors.InvalidPartition: 43,
+    errors.LeaderNotAvailable: 44,
+    errors.TooManyPartitions: 45,
+    errors.AuthenticationFailed: 46,
+    errors.SecurityDisabled: 47,
+    errors.AuthorizationFailed: 48,
+    errors.TooManyBuckets: 49,
+    errors.LakeSnapshotNotFound: 53,
+    errors.InvalidAlter: 56,
+    errors.Busy: 72,
+    errors.LimitExceeded: 20000,
+    errors.InvalidPredicate: 20001,
+    errors.ServerStopping: 20002,
+    errors.Conflict: 20003,
+    errors.SchemaMismatch: 20004,
+    errors.TornBatch: 20005,
+    errors.MalformedBatch: 20006,
+    errors.MetadataCorrupt: 20007,
+}
+
+_BY_CODE = {code: kind for kind, code in CODES.items()}
+
+
+def code_of(error: BaseException) -> int:
+    """The number an error has on the wire; -1 for one that is not ours."""
+    for kind in type(error).__mro__:
+        code = CODES.get(kind)
+        if code is not None:
+            return code
+    return -1
+
+
+def message_of(error: BaseException) -> str:
+    """The sentence an error has on the wire. What is not our error stays inside: only its kind is told."""
+    if not isinstance(error, StromError):
+        return f"internal error ({type(error).__name__}); the server's log has the details"
+    return error.message[:MESSAGE_CHARACTERS_MAX]
+
+
+def error_of(code: int, message: str | None) -> StromError:
+    """The error behind a number and a sentence from the wire."""
+    assert code != NONE
+    kind = _BY_CODE.get(code)
+    if kind is None or kind is StromError:
+        return StromError(message or f"the server reported error {code}", code=code)
+    return kind(message or kind.__doc__ or kind.__name__)

@@ -1,0 +1,103 @@
+"""Calls that only Strom has (API keys from 20000 up); a Fluss client never sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strom.protocol.fields import INT32, int32, int64, nested, packed, raw, repeated, text
+from strom.protocol.message import Message, Payload
+from strom.protocol.messages.predicate import Predicate
+from strom.protocol.messages.tables import TablePath
+from strom.runtime.files import Bytes
+
+
+class AlterTableRequest(Message):
+    """``changes_json``: {"add_columns": [{"name", "data_type", "comment"}], "set": {…}, "unset": […]}."""
+
+    table_path: TablePath = nested(1, TablePath)
+    changes_json: Bytes = raw(2)
+
+
+class AlterTableResponse(Message):
+    """The table's newest schema after the change."""
+
+    schema_id: int = int32(1)
+
+
+class FetchRowsBucketRequest(Message):
+    """From ``fetch_offset`` to before ``end_offset`` (None: as far as there is)."""
+
+    partition_id: int | None = int64(1, default=None)
+    bucket_id: int = int32(2)
+    fetch_offset: int = int64(3)
+    max_bytes: int = int32(4)
+    end_offset: int | None = int64(5, default=None)
+
+
+class FetchRowsRequest(Message):
+    """A fetch with columns by id and a row filter.
+
+    Batches written before a column existed come without it. With a predicate, statistics skip whole batches and
+    the rows of the others are filtered: batches may come back sparse.
+    """
+
+    table_id: int = int64(1)
+    max_bytes: int = int32(2)
+    max_wait_ms: int = int32(3)
+    min_bytes: int = int32(4)
+    projected_ids: Sequence[int] = packed(5, INT32, default=())
+    predicate: Predicate | None = nested(6, Predicate, default=None)
+    buckets_req: Sequence[FetchRowsBucketRequest] = repeated(7, FetchRowsBucketRequest, default=())
+
+
+class FetchRowsBucketResponse(Message):
+    """``next_offset`` is where to go on: it may lie behind batches that held nothing."""
+
+    partition_id: int | None = int64(1, default=None)
+    bucket_id: int = int32(2)
+    error_code: int | None = int32(3, default=None)
+    error_message: str | None = text(4, default=None)
+    high_watermark: int | None = int64(5, default=None)
+    log_start_offset: int | None = int64(6, default=None)
+    records: Payload | None = raw(7, default=None)
+    next_offset: int | None = int64(8, default=None)
+    bytes_skipped: int | None = int64(9, default=None)
+    rows_skipped: int | None = int64(10, default=None)
+
+
+class FetchRowsResponse(Message):
+    buckets_resp: Sequence[FetchRowsBucketResponse] = repeated(1, FetchRowsBucketResponse, default=())
+
+
+class TableStatusRequest(Message):
+    table_path: TablePath = nested(1, TablePath)
+
+
+class BucketStatus(Message):
+    """``error``: why the bucket is offline; its numbers are then 0 where nobody knows them."""
+
+    partition_id: int | None = int64(1, default=None)
+    bucket_id: int = int32(2)
+    leader_id: int = int32(3)
+    start_offset: int = int64(4)
+    high_watermark: int = int64(5)
+    end_offset: int = int64(6)
+    size_bytes: int = int64(7)
+    segments: int = int32(8)
+    error: str | None = text(9, default=None)
+    epoch: int = int32(10)
+
+
+class TableStatusResponse(Message):
+    """A tablet server answers for the buckets it leads; the coordinator asks all of them and merges."""
+
+    table_id: int = int64(1)
+    buckets: Sequence[BucketStatus] = repeated(2, BucketStatus, default=())
+
+
+class ServerStatusRequest(Message):
+    pass
+
+
+class ServerStatusResponse(Message):
+    status_json: Bytes = raw(1)

@@ -1,0 +1,44 @@
+"""Protobuf's variable-length integers: seven bits per byte, lowest first, negative numbers as 64-bit patterns."""
+
+from __future__ import annotations
+
+from strom.errors import InvalidRequest
+from strom.runtime.files import Bytes
+
+UINT64_MASK = (1 << 64) - 1
+VARINT_BYTES_MAX = 10
+
+ONE_BYTE = tuple(bytes([value]) for value in range(128))
+"""The encodings of 0..127: most numbers on the wire."""
+
+
+def encode_varint(value: int) -> bytes:
+    """The shortest encoding of ``value``; a negative one takes ten bytes, as in every protobuf."""
+    if 0 <= value < 128:
+        return ONE_BYTE[value]
+    value &= UINT64_MASK
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def read_varint(buffer: Bytes, position: int) -> tuple[int, int]:
+    """The unsigned number at ``position``, and the position after it.
+
+    Raises IndexError where the buffer ends; a reader of a part of the buffer checks the position it gets.
+    """
+    result = buffer[position]
+    if result < 128:
+        return result, position + 1
+    result &= 127
+    shift = 7
+    for index in range(position + 1, position + VARINT_BYTES_MAX):
+        byte = buffer[index]
+        if byte < 128:
+            return (result | byte << shift) & UINT64_MASK, index + 1
+        result |= (byte & 127) << shift
+        shift += 7
+    raise InvalidRequest("a varint is longer than ten bytes", position=position)
