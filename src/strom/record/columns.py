@@ -1,0 +1,247 @@
+"""Which nodes and buffers of an Arrow message belong to which column, and whether they can be what they claim.
+
+An Arrow record batch is a list of nodes (length, null count) and a list of buffers, both in the order of a walk
+through the schema. :class:`ColumnLayout` is that walk done once per schema; :class:`BatchColumns` is what one batch
+says. ``ColumnLayout.check`` holds the two against each other, so that pyarrow never sees a buffer too short for
+its node: that would be read past its end.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from strom.errors import InvalidTable, MalformedBatch
+from strom.record import layout as at
+
+#: A schema deeper than this is refused before recursion becomes a danger.
+NESTING_MAX = 64
+
+_OFFSET = struct.Struct("<i")
+_SIZE = struct.Struct("<q")
+
+
+class BatchColumns(NamedTuple):
+    """What one batch's Arrow metadata says. Positions count from the start of the batch."""
+
+    head_size: int
+    """Bytes before the Arrow body: header, statistics, change types, Arrow metadata."""
+    body_end: int
+    nodes: tuple[int, ...]
+    """length, null count, length, null count, …"""
+    buffers: list[tuple[int, int]]
+    """(position, length) of each buffer, padding not counted."""
+    codec: int
+    """-1 none, 0 LZ4 frame, 1 ZSTD."""
+
+
+class Kind(IntEnum):
+    """What buffers a node has."""
+
+    NULL = 0  # none at all
+    BITS = 1  # validity, one bit per value
+    FIXED = 2  # validity, width bytes per value
+    VARIABLE = 3  # validity, offsets, data
+    LIST = 4  # validity, offsets; one child (a map is a list of entries)
+    STRUCT = 5  # validity; children as long as the parent
+
+
+#: A top-level column: as long as the batch.
+TOP = -1
+#: The values of a list: as long as they like; the list's offsets say which are used.
+LIST_CHILD = -2
+
+# Plain integers: the check below runs for every node of every batch.
+_NULL, _BITS, _FIXED, _VARIABLE, _STRUCT = (
+    int(kind) for kind in (Kind.NULL, Kind.BITS, Kind.FIXED, Kind.VARIABLE, Kind.STRUCT)
+)
+
+BUFFERS_OF_KIND = {Kind.NULL: 0, Kind.BITS: 2, Kind.FIXED: 2, Kind.VARIABLE: 3, Kind.LIST: 2, Kind.STRUCT: 1}
+
+
+class NodeLayout(NamedTuple):
+    """One node of the walk."""
+
+    kind: int
+    node: int
+    buffer: int
+    width: int
+    parent: int
+    """The row node this one must be as long as, or TOP, or LIST_CHILD."""
+    name: str
+
+
+class ColumnRange(NamedTuple):
+    """The nodes and buffers of one top-level column: [start, end) of each."""
+
+    node_start: int
+    node_end: int
+    buffer_start: int
+    buffer_end: int
+
+
+class ColumnLayout:
+    """The walk through a schema, done once."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.nodes: list[NodeLayout] = []
+        self.columns: list[ColumnRange] = []
+        #: (node, name) of every top-level column that must not hold nulls
+        self.required: list[tuple[int, str]] = []
+        self._buffer_count = 0
+        for field in schema:
+            start = (len(self.nodes), self._buffer_count)
+            if not field.nullable:
+                self.required.append((start[0], field.name))
+            self._walk(field.type, field.name, parent=TOP, depth=1)
+            self.columns.append(ColumnRange(start[0], len(self.nodes), start[1], self._buffer_count))
+
+    @property
+    def node_count(self) -> int:
+        """Nodes of a batch with this schema."""
+        return len(self.nodes)
+
+    @property
+    def buffer_count(self) -> int:
+        """Buffers of a batch with this schema."""
+        return self._buffer_count
+
+    @staticmethod
+    def of(schema: pa.Schema) -> ColumnLayout:
+        """The layout of ``schema``, remembered as long as that very object lives."""
+        key = id(schema)
+        known = _known.get(key)
+        if known is not None and known[0]() is schema:
+            return known[1]
+        # The layout must not keep alive the object whose end removes it from the memory.
+        layout = ColumnLayout(pa.schema(list(schema)))
+        _known[key] = (weakref.ref(schema, lambda _: _known.pop(key, None)), layout)
+        return layout
+
+    def _walk(self, kind_of: pa.DataType, name: str, *, parent: int, depth: int) -> None:
+        if depth > NESTING_MAX:
+            raise InvalidTable(f"column {name}: types are nested deeper than {NESTING_MAX}", column=name)
+        kind, width, children = _shape(kind_of, name)
+        node = len(self.nodes)
+        self.nodes.append(NodeLayout(int(kind), node, self._buffer_count, width, parent, name))
+        self._buffer_count += BUFFERS_OF_KIND[kind]
+        for child in children:
+            above = node if kind is Kind.STRUCT else LIST_CHILD
+            self._walk(child.type, f"{name}.{child.name}", parent=above, depth=depth + 1)
+
+    def check(
+        self, view: memoryview, columns: BatchColumns, *, record_count: int, decompressed_bytes_max: int
+    ) -> None:
+        """Raise MalformedBatch unless the batch's nodes and buffers are those of this schema, and large enough."""
+        nodes = columns.nodes
+        if len(nodes) != 2 * len(self.nodes) or len(columns.buffers) != self._buffer_count:
+            raise MalformedBatch(
+                f"the batch has {len(nodes) // 2} nodes and {len(columns.buffers)} buffers, its schema asks for "
+                f"{len(self.nodes)} and {self._buffer_count}",
+                nodes=len(nodes) // 2,
+                buffers=len(columns.buffers),
+            )
+        for node, name in self.required:
+            if nodes[2 * node + 1]:
+                raise MalformedBatch(f"column {name} is NOT NULL but holds nulls", column=name)
+        sizes = buffer_sizes(view, columns, decompressed_bytes_max=decompressed_bytes_max)
+        for kind, node, buffer, width, parent, name in self.nodes:
+            length = nodes[2 * node]
+            problem = None
+            if parent != LIST_CHILD and length != (record_count if parent == TOP else nodes[2 * parent]):
+                problem = "the column is not as long as its row or batch"
+            elif kind == _NULL:
+                continue
+            elif nodes[2 * node + 1] and sizes[buffer] < (length + 7) >> 3:
+                problem = "the validity bitmap is too short"
+            elif kind == _FIXED:
+                if sizes[buffer + 1] < length * width:
+                    problem = "the values are too short"
+            elif kind == _BITS:
+                if sizes[buffer + 1] < (length + 7) >> 3:
+                    problem = "the values are too short"
+            elif kind != _STRUCT and length:
+                end = sizes[buffer + 2] if kind == _VARIABLE else nodes[2 * node + 2]
+                problem = _offsets_problem(view, columns, buffer + 1, sizes[buffer + 1], length, end)
+            if problem is not None:
+                raise MalformedBatch(f"column {name}: {problem}", column=name)
+
+
+def _offsets_problem(
+    view: memoryview, columns: BatchColumns, buffer: int, size: int, length: int, end: int
+) -> str | None:
+    """Offsets must be there, and, where they lie in the clear, must end within what they point to.
+
+    That each is at least the one before is not checked here: that would be work per row, and a reader that
+    does not trust the writer asks ``decode`` for full validation.
+    """
+    if size < (length + 1) * 4:
+        return "the offsets are too short"
+    position = columns.buffers[buffer][0]
+    if columns.codec != at.NOT_COMPRESSED:
+        if _SIZE.unpack_from(view, position)[0] != at.NOT_COMPRESSED:
+            return None
+        position += at.UNCOMPRESSED_SIZE_LENGTH
+    first = _OFFSET.unpack_from(view, position)[0]
+    last = _OFFSET.unpack_from(view, position + 4 * length)[0]
+    return None if 0 <= first <= last <= end else "the offsets point outside"
+
+
+def buffer_sizes(view: memoryview, columns: BatchColumns, *, decompressed_bytes_max: int) -> list[int]:
+    """The size of every buffer once decompressed, as declared. Bounded in sum, before anything is allocated."""
+    if columns.codec == at.NOT_COMPRESSED:
+        return [length for _, length in columns.buffers]
+    sizes = []
+    total = 0
+    for position, length in columns.buffers:
+        if length == 0:
+            sizes.append(0)
+            continue
+        if length < at.UNCOMPRESSED_SIZE_LENGTH:
+            raise MalformedBatch("a compressed buffer is shorter than its size field", length=length)
+        size = _SIZE.unpack_from(view, position)[0]
+        if size == at.NOT_COMPRESSED:
+            size = length - at.UNCOMPRESSED_SIZE_LENGTH
+        elif size < 0:
+            raise MalformedBatch(f"a buffer of {size} bytes", size=size)
+        total += size
+        sizes.append(size)
+    if total > decompressed_bytes_max:
+        raise MalformedBatch(
+            f"the batch would decompress to {total} bytes, more than the limit of {decompressed_bytes_max}",
+            size=total,
+            limit=decompressed_bytes_max,
+        )
+    return sizes
+
+
+_known: dict[int, tuple[weakref.ref[Any], ColumnLayout]] = {}
+
+
+def _shape(kind_of: pa.DataType, name: str) -> tuple[Kind, int, list[pa.Field]]:
+    """Kind, width in bytes and children of a type. Dictionaries, views, unions and extensions are refused."""
+    types = pa.types
+    if isinstance(kind_of, pa.BaseExtensionType):
+        raise InvalidTable(f"column {name}: no batch holds the type {kind_of}", column=name)
+    if types.is_null(kind_of):
+        return Kind.NULL, 0, []
+    if types.is_boolean(kind_of):
+        return Kind.BITS, 0, []
+    if types.is_string(kind_of) or types.is_binary(kind_of):
+        return Kind.VARIABLE, 0, []
+    if types.is_list(kind_of):
+        return Kind.LIST, 0, [kind_of.value_field]
+    if types.is_map(kind_of):
+        return Kind.LIST, 0, [pa.field("entries", pa.struct([kind_of.key_field, kind_of.item_field]))]
+    if types.is_struct(kind_of):
+        return Kind.STRUCT, 0, list(kind_of)
+    if types.is_fixed_size_binary(kind_of):
+        return Kind.FIXED, kind_of.byte_width, []
+    if types.is_primitive(kind_of) or types.is_decimal128(kind_of):
+        return Kind.FIXED, kind_of.bit_width // 8, []
+    raise InvalidTable(f"column {name}: no batch holds the type {kind_of}", column=name)
