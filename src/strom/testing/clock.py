@@ -1,0 +1,45 @@
+"""Clocks for tests: one moved by hand, one that follows a virtual loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+START_MS = 1_700_000_000_000
+
+
+class ManualClock:
+    """Time stands still until a test moves it."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self._now_ms = float(now_ms)
+        self._monotonic = 0.0
+
+    def now_ms(self) -> int:
+        return int(self._now_ms)
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        assert seconds >= 0
+        self._now_ms += seconds * 1000
+        self._monotonic += seconds
+
+    def set_now_ms(self, now_ms: int) -> None:
+        """Somebody sets the machine's clock, perhaps back; ``monotonic`` does not notice."""
+        self._now_ms = float(now_ms)
+
+
+class LoopClock:
+    """The time of an event loop: ``LoopClock(loop.time)`` of a :class:`~strom.testing.loop.VirtualLoop`."""
+
+    def __init__(self, time: Callable[[], float], start_ms: int = START_MS) -> None:
+        self._time = time
+        self._start_ms = start_ms
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self._time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._time()
