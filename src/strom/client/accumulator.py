@@ -1,0 +1,271 @@
+"""Rows of one writer on their way: gathered into batches, sent in order, kept until acknowledged.
+
+Pure bookkeeping: time is an argument, nothing waits, nothing is encoded or sent here. The writer asks and acts.
+
+    pieces ── add ──▶ open batch ── seal ──▶ queued ── take ──▶ in flight ── acknowledged ──▶ gone
+                                               ▲                    │
+                                               └── delayed ─────────┘   (when all in flight are answered, in order)
+
+Invariants, per bucket
+    1. Sequences are given when a batch is sealed, without a gap, and batches are sent in their order.
+    2. At most ``in_flight_max`` batches are in flight: the server can tell a repeated one from a new one.
+    3. After a delay nothing new is sent until every batch in flight is answered; then the unacknowledged
+       ones go first, oldest first, so that order survives any pattern of lost answers.
+    4. Rows are sent at once when nothing is under way, and gathered (up to a size and a time) otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pyarrow as pa
+
+from strom.client.options import WriterOptions
+from strom.model.bucket import BucketId
+
+
+class Outgoing:
+    """One batch on its way to one bucket."""
+
+    __slots__ = (
+        "attempts",
+        "bucket",
+        "encoded",
+        "number",
+        "opened_at",
+        "pieces",
+        "rows",
+        "schema_id",
+        "sequence",
+        "size_bytes",
+        "writer_id",
+    )
+
+    def __init__(self, bucket: BucketId, *, number: int, schema_id: int, opened_at: float) -> None:
+        self.bucket = bucket
+        self.number = number
+        """Counts all batches of the writer: a flush waits for those up to the last."""
+        self.schema_id = schema_id
+        self.opened_at = opened_at
+        self.pieces: list[pa.RecordBatch] = []
+        self.rows = 0
+        self.size_bytes = 0
+        self.writer_id = -1
+        self.sequence = -1
+        self.encoded: bytearray | None = None
+        self.attempts = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"Outgoing({self.bucket}, sequence={self.sequence}, rows={self.rows}, attempts={self.attempts})"
+        )
+
+
+class BucketQueue:
+    """The batches of one bucket, oldest first."""
+
+    def __init__(self, bucket: BucketId, writer_id: int, options: WriterOptions) -> None:
+        self.bucket = bucket
+        self.writer_id = writer_id
+        """Sequences count per writer id and bucket, so a bucket that was fenced goes on with an id of its own."""
+        self._options = options
+        self.open: Outgoing | None = None
+        self.queued: deque[Outgoing] = deque()
+        self.in_flight: list[Outgoing] = []
+        self.returned: list[Outgoing] = []
+        self.retry_at = 0.0
+        self.next_sequence = 0
+        self.fenced = False
+        self.delays = 0
+        """Delays since the last acknowledgement: the back-off grows with it."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self.queued and not self.in_flight and not self.returned
+
+    def wants_sealing(self, now: float) -> bool:
+        """Whether the open batch should leave: nothing else is under way, it is full, or it waited enough."""
+        if self.open is None:
+            return False
+        full = self.open.size_bytes >= self._options.batch_bytes_max
+        return full or self.idle or now >= self.due_at()
+
+    def due_at(self) -> float:
+        """When the open batch has waited enough."""
+        assert self.open is not None
+        return self.open.opened_at + self._options.linger_ms / 1000
+
+    def seal(self) -> Outgoing:
+        """Close the open batch: it gets its place in the order, and may now be encoded."""
+        batch = self.open
+        assert batch is not None
+        self._number(batch)
+        self.queued.append(batch)
+        self.open = None
+        return batch
+
+    def _number(self, batch: Outgoing) -> None:
+        batch.writer_id = self.writer_id
+        batch.sequence = self.next_sequence
+        self.next_sequence += 1
+
+    def take(self, now: float) -> Outgoing | None:
+        """The next batch that may be sent, now in flight; None when there is none."""
+        self._put_back()
+        if (
+            self.fenced
+            or self.returned
+            or now < self.retry_at
+            or len(self.in_flight) >= self._options.in_flight_max
+        ):
+            return None
+        if not self.queued or self.queued[0].encoded is None:
+            return None
+        batch = self.queued.popleft()
+        batch.attempts += 1
+        self.in_flight.append(batch)
+        return batch
+
+    def _put_back(self) -> None:
+        if self.returned and not self.in_flight:
+            self.returned.sort(key=lambda batch: batch.sequence)
+            self.queued.extendleft(reversed(self.returned))
+            self.returned = []
+
+    def acknowledged(self, batch: Outgoing) -> None:
+        """The server has it."""
+        self.in_flight.remove(batch)
+        self.delays = 0
+        self.retry_at = 0.0
+
+    def delayed(self, batch: Outgoing, *, retry_at: float) -> None:
+        """It must be sent again, not before ``retry_at``."""
+        self.in_flight.remove(batch)
+        if not self.returned:
+            self.delays += 1  # one disturbance, however many batches it hits
+        self.returned.append(batch)
+        self.retry_at = max(self.retry_at, retry_at)
+
+    def is_oldest(self, batch: Outgoing) -> bool:
+        """Whether every batch before this one is acknowledged."""
+        return all(other.sequence >= batch.sequence for other in (*self.in_flight, *self.returned))
+
+    @property
+    def needs_writer_id(self) -> bool:
+        """Whether the bucket was fenced and every answer is in: it can begin again with a new writer id."""
+        return self.fenced and not self.in_flight
+
+    def begin_again(self, writer_id: int) -> list[Outgoing]:
+        """Number the unacknowledged batches from 0 for a new writer id; those with bytes must be sealed anew."""
+        assert self.needs_writer_id
+        self._put_back()
+        self.fenced = False
+        self.writer_id = writer_id
+        self.next_sequence = 0
+        for batch in self.queued:
+            self._number(batch)
+        return list(self.queued)
+
+
+class Accumulator:
+    """All buckets of one writer."""
+
+    def __init__(self, options: WriterOptions, *, writer_id: int) -> None:
+        self._options = options
+        self._writer_id = writer_id
+        self._buckets: dict[BucketId, BucketQueue] = {}
+        self._busy: dict[BucketId, BucketQueue] = {}
+        """Only the buckets with rows: a table may have thousands, most of them at rest."""
+        self._outstanding: dict[int, Outgoing] = {}
+        self._last_number = 0
+
+    def bucket(self, bucket: BucketId) -> BucketQueue:
+        """The queue of a bucket, made when it is first asked for."""
+        queue = self._buckets.get(bucket)
+        if queue is None:
+            queue = self._buckets[bucket] = BucketQueue(bucket, self._writer_id, self._options)
+        return queue
+
+    def add(
+        self, bucket: BucketId, piece: pa.RecordBatch, *, size_bytes: int, schema_id: int, now: float
+    ) -> list[Outgoing]:
+        """Take rows for a bucket. The batches that are sealed by this (none, one or two) must be encoded."""
+        queue = self._busy[bucket] = self.bucket(bucket)
+        sealed = []
+        if queue.open is not None and not self._fits(queue.open, size_bytes, schema_id):
+            sealed.append(queue.seal())
+        if queue.open is None:
+            self._last_number += 1
+            queue.open = Outgoing(bucket, number=self._last_number, schema_id=schema_id, opened_at=now)
+            self._outstanding[self._last_number] = queue.open
+        queue.open.pieces.append(piece)
+        queue.open.rows += piece.num_rows
+        queue.open.size_bytes += size_bytes
+        if queue.wants_sealing(now):
+            sealed.append(queue.seal())
+        return sealed
+
+    def _fits(self, batch: Outgoing, size_bytes: int, schema_id: int) -> bool:
+        return batch.schema_id == schema_id and batch.size_bytes + size_bytes <= self._options.batch_bytes_max
+
+    def seal_due(self, now: float) -> list[Outgoing]:
+        """Seal every open batch that should leave now."""
+        return [queue.seal() for queue in self._busy.values() if queue.wants_sealing(now)]
+
+    def seal_all(self) -> list[Outgoing]:
+        """Seal every open batch."""
+        return [queue.seal() for queue in self._busy.values() if queue.open is not None]
+
+    def take(self, now: float) -> list[Outgoing]:
+        """Every batch that may be sent now, at most one per bucket; they count as in flight."""
+        found = (queue.take(now) for queue in self._busy.values())
+        return [batch for batch in found if batch is not None]
+
+    def next_due(self, now: float) -> float | None:
+        """When to look again: an open batch has waited enough, or a delay ends. None: nothing waits for time."""
+        times = []
+        for queue in self._busy.values():
+            if queue.open is not None:
+                times.append(queue.due_at())
+            if queue.retry_at > now and (queue.queued or queue.returned):
+                times.append(queue.retry_at)
+        return min(times, default=None)
+
+    def acknowledged(self, batch: Outgoing) -> None:
+        """The server has it: forget it."""
+        queue = self.bucket(batch.bucket)
+        queue.acknowledged(batch)
+        del self._outstanding[batch.number]
+        if queue.idle and queue.open is None:
+            del self._busy[batch.bucket]
+
+    @property
+    def last_number(self) -> int:
+        """The number of the newest batch."""
+        return self._last_number
+
+    def oldest_number(self) -> int | None:
+        """The number of the oldest batch that is not acknowledged."""
+        return next(iter(self._outstanding), None)
+
+    @property
+    def outstanding_rows(self) -> int:
+        """Rows that are not acknowledged."""
+        return sum(batch.rows for batch in self._outstanding.values())
+
+    def outstanding(self) -> list[Outgoing]:
+        """Every batch that is not acknowledged, open ones too, in the order they were opened."""
+        return list(self._outstanding.values())
+
+    def fenced(self) -> list[BucketQueue]:
+        """The buckets that can begin again with a new writer id."""
+        return [queue for queue in self._busy.values() if queue.needs_writer_id]
+
+    def clear(self) -> list[Outgoing]:
+        """Drop everything, as after a failure; what was dropped."""
+        dropped = self.outstanding()
+        self._buckets.clear()
+        self._busy.clear()
+        self._outstanding.clear()
+        return dropped
