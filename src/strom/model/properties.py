@@ -1,0 +1,381 @@
+"""Table properties: what may be said about a table, what it means, what may be changed later.
+
+Names and defaults are the peer's where they mean the same; ``table.durability`` and ``table.log.retention-bytes``
+are Strom's own. A name under ``table.`` that is not in the list is refused; other names are the user's own and are
+kept. ``docs/table-properties.md`` is generated from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from strom.errors import InvalidConfig
+from strom.model import auto_partition as auto
+from strom.model.data_type import BigInt, Binary, Bytes, DataType, Date, Int, Timestamp, TimestampLtz
+from strom.model.names import nearest
+from strom.model.schema import Schema
+from strom.model.table import TableDescription
+from strom.runtime.units import parse_duration_ms, parse_size_bytes
+
+Compression = Literal["NONE", "LZ4_FRAME", "ZSTD"]
+Durability = Literal["os", "group"]
+Kind = Literal["int", "bool", "text", "duration", "size", "enum"]
+
+PREFIX = "table."
+PRECREATE_MAX = 1000
+
+
+@dataclass(frozen=True)
+class Property:
+    """One property. ``default`` is as a user would write it; None when there is none."""
+
+    name: str
+    kind: Kind
+    default: str | None
+    doc: str
+    alterable: bool = False
+    choices: tuple[str, ...] = ()
+    low: int | None = None
+    high: int | None = None
+
+    def check(self, value: str) -> None:
+        """Refuse a value that cannot be read."""
+        self.read(value)
+
+    def read(self, value: str) -> int | bool | str:
+        """The value as its kind; enums in the spelling of ``choices``."""
+        try:
+            found = self._parse(value.strip())
+        except ValueError as problem:
+            raise InvalidConfig(
+                f"{self.name} = {value!r}: {problem}", property=self.name, value=value
+            ) from None
+        if self.low is not None and not self.low <= int(found) <= (self.high or 2**63):
+            allowed = f"at least {self.low}" if self.high is None else f"between {self.low} and {self.high}"
+            raise InvalidConfig(
+                f"{self.name} = {value!r}: it must be {allowed}", property=self.name, value=value
+            )
+        return found
+
+    def _parse(self, value: str) -> int | bool | str:
+        if self.kind == "duration":
+            return parse_duration_ms(value)
+        if self.kind == "size":
+            return parse_size_bytes(value)
+        if self.kind == "int":
+            return _whole_number(value)
+        if self.kind == "bool":
+            return _true_or_false(value)
+        if self.kind == "enum":
+            return _one_of(value, self.choices)
+        return value
+
+
+_LOG = (
+    Property("table.log.format", "enum", "ARROW", "How the log keeps rows. Strom writes and reads `ARROW`; the other "
+             "two exist so that a peer's table can be described.", choices=("ARROW", "INDEXED", "COMPACTED")),
+    Property("table.log.arrow.compression.type", "enum", "ZSTD", "How producers compress each column of a batch.",
+             choices=("NONE", "LZ4_FRAME", "ZSTD")),
+    Property("table.log.arrow.compression.zstd.level", "int", "3", "Level of ZSTD. Fluss clients know only 3.",
+             low=1, high=22),
+    Property("table.log.ttl", "duration", "7 d", "How long log rows, or the changelog of a primary-key table, are "
+             "kept. 0 or less keeps them for ever.", alterable=True),
+    Property("table.log.retention-bytes", "size", "-1", "Bytes a bucket's log may take before its oldest segments go. "
+             "-1 is no limit. Strom's own.", alterable=True),
+    Property("table.log.local-ttl", "duration", None, "How long segments stay on local disk once they are in remote "
+             "storage; `table.log.ttl` when not set.", alterable=True),
+    Property("table.log.tiered.local-segments", "int", "2", "Segments that stay on local disk in any case once older "
+             "ones are in remote storage.", alterable=True, low=1),
+    Property("table.statistics.columns", "text", None, "Columns whose minimum, maximum and NULL count are kept per "
+             "batch so that filters skip batches: `*` for all that can have them, or names with commas.",
+             alterable=True),
+    Property("table.durability", "enum", "inherit", "What an acknowledgement promises: `os` survives the death of the "
+             "server, `group` survives power loss, `inherit` takes the server's setting. Strom's own.",
+             alterable=True, choices=("inherit", "os", "group")),
+    Property("table.replication.factor", "int", None, "Copies of each bucket; the server's "
+             "`default.replication.factor` when not set.", low=1, high=128),
+)  # fmt: skip
+
+_PARTITIONS = (
+    Property("table.auto-partition.enabled", "bool", "false", "Create partitions by time ahead and drop old ones.",
+             alterable=True),
+    Property("table.auto-partition.key", "text", None, "The partition key that holds the time; needed when there are "
+             "several."),
+    Property("table.auto-partition.time-unit", "enum", "DAY", "The time one partition covers.", choices=auto.UNITS),
+    Property("table.auto-partition.time-format", "text", None, "How a partition's time is written. By unit: "
+             "`yyyyMMddHH`, `yyyyMMdd`, `yyyyMM`, `yyyyQ`, `yyyy`; `yyyy-MM-dd` for a DATE key."),
+    Property("table.auto-partition.time-zone", "text", "UTC", "The zone whose clock the names follow."),
+    Property("table.auto-partition.num-precreate", "int", "2", "Partitions that exist ahead, the current one "
+             "included. 0 with several partition keys.", alterable=True, low=0, high=PRECREATE_MAX),
+    Property("table.auto-partition.num-retention", "int", "7", "Partitions kept before the current one; negative "
+             "keeps all.", alterable=True, low=-1, high=2**31 - 1),
+)  # fmt: skip
+
+_KEYS = (
+    Property("table.kv.format", "enum", "COMPACTED", "How rows of a primary-key table travel.",
+             choices=("COMPACTED", "INDEXED")),
+    Property("table.kv.format-version", "int", None, "Version of the key encoding; the server sets it.", low=1, high=3),
+    Property("table.kv.standby-replica.enabled", "bool", None, "Keep a warm copy for a quick change of leader.",
+             alterable=True),
+    Property("table.merge-engine", "enum", None, "What becomes of an older row with the same key; the last row wins "
+             "when not set.", choices=("first_row", "versioned", "aggregation")),
+    Property("table.merge-engine.versioned.ver-column", "text", None, "The column that orders versions, for the "
+             "`versioned` engine."),
+    Property("table.delete.behavior", "enum", None, "Whether rows can be deleted: `allow`, `ignore` silently, or "
+             "`disable` with an error.", choices=("allow", "ignore", "disable")),
+    Property("table.changelog.image", "enum", "FULL", "`FULL` shows the row before an update too, `WAL` only after.",
+             choices=("FULL", "WAL")),
+    Property("table.auto-increment.cache-size", "int", "100000", "Numbers a bucket takes at a time for an "
+             "auto-increment column.", low=1),
+)  # fmt: skip
+
+_LAKE = (
+    Property("table.datalake.enabled", "bool", "false", "Copy the table into the lake.", alterable=True),
+    Property("table.datalake.format", "enum", None, "Format of the lake table. Fluss clients are never shown it: it "
+             "would change how they encode keys.", choices=("paimon", "iceberg", "lance", "hudi")),
+    Property("table.datalake.freshness", "duration", "3 min", "How far the lake may lie behind.", alterable=True,
+             low=1),
+    Property("table.datalake.auto-compaction", "bool", "false", "Compact lake files while writing them.",
+             alterable=True),
+    Property("table.datalake.auto-expire-snapshot", "bool", "false", "Expire old lake snapshots while committing.",
+             alterable=True),
+    Property("table.datalake.historical-partition.enabled", "bool", "false", "Answer lookups in dropped partitions "
+             "from the lake.", alterable=True),
+)  # fmt: skip
+
+GROUPS = (("Log", _LOG), ("Partitions by time", _PARTITIONS), ("Primary-key tables", _KEYS), ("Lake", _LAKE))
+PROPERTIES: Mapping[str, Property] = {item.name: item for _, group in GROUPS for item in group}
+HIDDEN_FROM_PEERS = frozenset({"table.datalake.format"})
+
+
+# --- checking ------------------------------------------------------------------------------------------------
+
+
+def validate(properties: Mapping[str, str], *, altering: bool = False) -> None:
+    """Refuse unknown names and unreadable values; with ``altering`` also what is fixed when a table is made."""
+    for name, value in properties.items():
+        known = _known(name)
+        if known is None:
+            continue
+        if altering:
+            check_alterable([name])
+        known.check(value)
+
+
+def check_alterable(names: Iterable[str]) -> None:
+    """Refuse to set or unset what is fixed when a table is made."""
+    for name in names:
+        known = _known(name)
+        if known is not None and not known.alterable:
+            able = ", ".join(sorted(item.name for item in PROPERTIES.values() if item.alterable))
+            raise InvalidConfig(
+                f"{name} cannot be changed after a table is made; these can: {able}", property=name
+            )
+
+
+def validate_table(description: TableDescription) -> None:
+    """All of ``validate``, and whether the properties fit the table they describe."""
+    properties = description.properties
+    validate(properties)
+    _check_statistics(properties, description.schema)
+    _check_merge_engine(properties, description)
+    auto_partition(properties, description)
+
+
+def visible_to_peers(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties a Fluss client may see."""
+    return {name: value for name, value in properties.items() if name not in HIDDEN_FROM_PEERS}
+
+
+def _known(name: str) -> Property | None:
+    known = PROPERTIES.get(name)
+    if known is None and name.startswith(PREFIX):
+        raise InvalidConfig(f"There is no table property {name!r}{nearest(name, PROPERTIES)}", property=name)
+    return known
+
+
+def _check_statistics(properties: Mapping[str, str], schema: Schema) -> None:
+    for name in _names(properties.get("table.statistics.columns", "*")):
+        if schema.find(name) is None:
+            hint = nearest(name, schema.names)
+            raise InvalidConfig(
+                f"table.statistics.columns names {name!r}, which is no column{hint}", column=name
+            )
+
+
+def _check_merge_engine(properties: Mapping[str, str], description: TableDescription) -> None:
+    engine = _read(properties, "table.merge-engine")
+    if engine is None:
+        return
+    if not description.has_primary_key:
+        raise InvalidConfig("table.merge-engine needs a table with a primary key", engine=engine)
+    if engine == "versioned":
+        name = properties.get("table.merge-engine.versioned.ver-column")
+        column = None if name is None else description.schema.find(name)
+        if column is None or not isinstance(column.type, Int | BigInt | Timestamp | TimestampLtz):
+            raise InvalidConfig(
+                "The versioned engine needs table.merge-engine.versioned.ver-column, the name of an INT, BIGINT, "
+                "TIMESTAMP or TIMESTAMP_LTZ column",
+                column=name,
+            )
+    if engine == "aggregation" and _read(properties, "table.changelog.image") == "WAL":
+        raise InvalidConfig("The aggregation engine needs table.changelog.image = FULL")
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+def log_ttl_ms(properties: Mapping[str, str]) -> int | None:
+    """How long the log is kept; None for ever."""
+    value = _int(properties, "table.log.ttl")
+    return value if value > 0 else None
+
+
+def log_retention_bytes(properties: Mapping[str, str]) -> int | None:
+    """Bytes a bucket's log may take; None without limit."""
+    value = _int(properties, "table.log.retention-bytes")
+    return value if value >= 0 else None
+
+
+def compression(properties: Mapping[str, str]) -> Compression:
+    """How producers compress batches."""
+    value = _read(properties, "table.log.arrow.compression.type")
+    return "NONE" if value == "NONE" else "LZ4_FRAME" if value == "LZ4_FRAME" else "ZSTD"
+
+
+def zstd_level(properties: Mapping[str, str]) -> int:
+    """The level of ZSTD."""
+    return _int(properties, "table.log.arrow.compression.zstd.level")
+
+
+def durability(properties: Mapping[str, str]) -> Durability | None:
+    """What an acknowledgement promises; None to take the server's setting."""
+    value = _read(properties, "table.durability")
+    return "os" if value == "os" else "group" if value == "group" else None
+
+
+def replication_factor(properties: Mapping[str, str]) -> int | None:
+    """Copies of each bucket; None to take the server's setting."""
+    value = _read(properties, "table.replication.factor")
+    return None if value is None else int(value)
+
+
+def statistics_columns(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:
+    """Positions, ascending, of the columns whose statistics each batch carries; empty when none is asked for.
+
+    A column whose type has no statistics, or that does not exist (yet), is left out.
+    """
+    text = properties.get("table.statistics.columns")
+    if text is None:
+        return ()
+    wanted = set(schema.names) if text.strip() == "*" else set(_names(text))
+    return tuple(
+        position
+        for position, column in enumerate(schema.columns)
+        if column.name in wanted and has_statistics(column.type)
+    )
+
+
+def has_statistics(data_type: DataType) -> bool:
+    """Whether batches can carry a minimum and a maximum of this type."""
+    return not data_type.nested and not isinstance(data_type, Binary | Bytes)
+
+
+def auto_partition(properties: Mapping[str, str], description: TableDescription) -> auto.AutoPartition | None:
+    """The rule by which partitions come and go, or None when the table has none."""
+    if not _read(properties, "table.auto-partition.enabled"):
+        return None
+    keys = description.partition_keys
+    if not keys:
+        raise InvalidConfig("table.auto-partition.enabled needs a partitioned table")
+    key = properties.get("table.auto-partition.key")
+    if key is None and len(keys) > 1:
+        raise InvalidConfig(f"table.auto-partition.key must say which of {list(keys)} holds the time")
+    if key is not None and key not in keys:
+        raise InvalidConfig(f"table.auto-partition.key is {key!r}, which is none of {list(keys)}", key=key)
+    position = 0 if key is None else keys.index(key)
+    unit = str(_read(properties, "table.auto-partition.time-unit"))
+    format_text = properties.get("table.auto-partition.time-format")
+    if isinstance(description.schema.column(keys[position]).type, Date):
+        format_text = _format_for_date(unit, format_text)
+    default_precreate = {} if len(keys) == 1 else {"table.auto-partition.num-precreate": "0"}
+    return auto.AutoPartition(
+        key_position=position,
+        key_count=len(keys),
+        unit=unit,
+        format=format_text or auto.FORMATS[unit],
+        precreate=_int({**default_precreate, **properties}, "table.auto-partition.num-precreate"),
+        retention=_int(properties, "table.auto-partition.num-retention"),
+        zone=str(_read(properties, "table.auto-partition.time-zone")),
+    )
+
+
+def _format_for_date(unit: str, text: str | None) -> str:
+    if unit != "DAY" or text not in (None, "yyyy-MM-dd"):
+        raise InvalidConfig("A DATE partition key needs time unit DAY and the format yyyy-MM-dd", format=text)
+    return "yyyy-MM-dd"
+
+
+def _read(properties: Mapping[str, str], name: str) -> int | bool | str | None:
+    known = PROPERTIES[name]
+    value = properties.get(name, known.default)
+    return None if value is None else known.read(value)
+
+
+def _int(properties: Mapping[str, str], name: str) -> int:
+    value = _read(properties, name)
+    assert isinstance(value, int)
+    return value
+
+
+def _names(text: str) -> list[str]:
+    return [] if text.strip() == "*" else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _whole_number(value: str) -> int:
+    if not value.lstrip("+-").isdecimal() or len(value) > 20:
+        raise ValueError("it must be a whole number")
+    return int(value)
+
+
+def _true_or_false(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return value.lower() == "true"
+
+
+def _one_of(value: str, choices: tuple[str, ...]) -> str:
+    for choice in choices:
+        if value.lower() == choice.lower():
+            return choice
+    raise ValueError(f"it must be one of {', '.join(choices)}")
+
+
+# --- the reference -------------------------------------------------------------------------------------------
+
+
+def reference_markdown() -> str:
+    """``docs/table-properties.md``."""
+    lines = [
+        "# Table properties",
+        "",
+        "Generated from `strom/model/properties.py`; a test compares. Names are Fluss's unless a line says that a",
+        "property is Strom's own. *Alterable* properties can be changed by `strom table alter`, the others are fixed",
+        "when a table is made. Durations look like `7 d` or `30 s`, sizes like `1 gb`.",
+    ]
+    for title, group in GROUPS:
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| Property | Kind | Default | Alterable | Meaning |",
+            "|---|---|---|---|---|",
+        ]
+        for item in group:
+            kind = " · ".join(f"`{choice}`" for choice in item.choices) or item.kind
+            default = "-" if item.default is None else f"`{item.default}`"
+            changes = "yes" if item.alterable else "no"
+            lines.append(f"| `{item.name}` | {kind} | {default} | {changes} | {item.doc} |")
+    return "\n".join(lines) + "\n"
