@@ -1,0 +1,106 @@
+"""asyncio on virtual time: waiting costs nothing, and equal programs run in equal order.
+
+When every task waits for a timer, the clock jumps to it. When every task waits and there is no timer, nothing
+can ever happen again: :class:`Deadlock` is raised and names the tasks and where they wait, instead of hanging.
+
+The loop has no selector, so real sockets, pipes, signals and subprocesses are refused; the network is
+:class:`strom.testing.network.MemoryNetwork`. Work given to an executor runs at once, in place: a thread would
+come back at a moment of its own choosing. What remains to keep a run reproducible is up to the code: take
+randomness from a seed, and do not iterate over sets of tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar, TypeVarTuple
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+class Deadlock(Exception):
+    """Every task waits and no timer is set."""
+
+
+class _NeverWaiting(selectors.BaseSelector):
+    """Stands where the loop would wait for sockets, and moves its clock instead."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Deadlock(f"every task waits and no timer is set\n{self._loop.describe_waiting()}")
+        if timeout > 0:
+            self._loop.skip_to_next_timer()
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        raise NotImplementedError("a virtual loop has no real sockets; use MemoryNetwork")
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        raise KeyError(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {}
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop whose time is a number."""
+
+    _scheduled: list[asyncio.TimerHandle]  # the base class's heap of timers, the next one first
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._selector = _NeverWaiting(self)
+
+    def time(self) -> float:
+        return self._now
+
+    def skip_to_next_timer(self) -> None:
+        """Let the time until the next timer pass."""
+        # To the timer itself, not by the time left: with large times a small rest may vanish in rounding.
+        self._now = max(self._now, self._scheduled[0].when())
+
+    def describe_waiting(self) -> str:
+        """One line per task that has not ended, with the place where it waits."""
+        tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+        return "\n".join(f"  {task.get_name()}: {_place(task)}" for task in tasks)
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[*Arguments], Result], *args: *Arguments
+    ) -> asyncio.Future[Result]:
+        done: asyncio.Future[Result] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    # What BaseEventLoop leaves to loops with real input and output.
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        assert not event_list
+
+    def _write_to_self(self) -> None:
+        """Nobody has to be woken: the loop never sleeps."""
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    """Where the innermost coroutine of a task waits."""
+    waiting: Any = task.get_coro()
+    frame = getattr(waiting, "cr_frame", None)
+    while getattr(inner := getattr(waiting, "cr_await", None), "cr_frame", None) is not None:
+        waiting, frame = inner, getattr(inner, "cr_frame", None)
+    if frame is None:
+        return "unknown"
+    return f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+
+
+def run(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run ``main`` to its end on a new virtual loop."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
