@@ -1,0 +1,97 @@
+"""What a commit is made of: requirements that must still hold, and updates that then happen together.
+
+A decision is taken on a snapshot. Its requirements name exactly what in that snapshot it rests upon, so that a
+change elsewhere does not disturb it and a change underneath it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from strom.errors import Conflict, LimitExceeded
+
+KEY_BYTES_MAX = 1_000
+"""A key is a path of non-empty parts; every part is written by us, never taken from outside unchecked."""
+
+VALUE_BYTES_MAX = 1_000_000
+"""What one node of ZooKeeper holds; the embedded store keeps to the same limit so that a table can move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no entry under this key."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """There is an entry under this key, whatever it holds."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionIs:
+    """The entry under this key is the very one that was read."""
+
+    key: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Create or replace the entry under this key."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the entry under this key; fine when there is none."""
+
+    key: str
+
+
+Requirement = Absent | Exists | VersionIs
+Update = Put | Delete
+
+
+def check_requirements(requirements: Sequence[Requirement], versions: Mapping[str, int]) -> None:
+    """Raise Conflict unless all hold; ``versions`` has the present version of every required key that exists."""
+    for requirement in requirements:
+        found = versions.get(requirement.key)
+        match requirement:
+            case Absent(key):
+                holds = found is None
+            case Exists(key):
+                holds = found is not None
+            case VersionIs(key, version):
+                holds = found == version
+        if not holds:
+            raise Conflict(f"the metadata under {key!r} changed meanwhile: read again", key=key, found=found)
+
+
+def check_updates(updates: Sequence[Update]) -> None:
+    """Refuse what no store can hold; a key that is malformed or named twice is our own mistake."""
+    seen = set()
+    for update in updates:
+        assert update.key not in seen, f"two updates of {update.key!r} in one commit"
+        seen.add(update.key)
+        assert is_key(update.key), f"not a key: {update.key!r}"
+        if isinstance(update, Put) and len(update.value) > VALUE_BYTES_MAX:
+            raise LimitExceeded(
+                f"the metadata under {update.key!r} would be {len(update.value)} bytes, the limit is "
+                f"{VALUE_BYTES_MAX}: fewer columns, buckets or properties",
+                key=update.key,
+                bytes=len(update.value),
+                bytes_max=VALUE_BYTES_MAX,
+            )
+
+
+def is_key(key: str) -> bool:
+    """Whether this can be a key in every store."""
+    parts = key.split("/")
+    return all(parts) and "." not in parts and ".." not in parts and 0 < len(key.encode()) <= KEY_BYTES_MAX

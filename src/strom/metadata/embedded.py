@@ -1,0 +1,198 @@
+"""The metadata of one machine: SQLite, opened by every server process of the data folder at once.
+
+The owner (who holds the folder's lock) opens first, creates the files and repairs them; the others only open.
+Everybody may read and commit. Reads and ``changed_since`` have a connection of their own, so that neither waits
+for the disk of a commit.
+
+A commit happens under SQLite's write lock, in this order: check the requirements, change the rows, write and sync
+the second copy, commit the rows. The copy is the moment of no return: who finds it one ahead of the database
+completes the commit. Format: docs/formats/metadata.md. Damage: ``recovery.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from strom.errors import Closed, StorageOffline, StromError
+from strom.metadata import layout
+from strom.metadata.changes import Requirement, Update, check_requirements, check_updates
+from strom.metadata.database import Database, Summary
+from strom.metadata.opening import LOG, condition_of, prepare
+from strom.metadata.recovery import Action, Condition, decide, refusal
+from strom.metadata.second_copy import SecondCopy
+from strom.metadata.sqlite_errors import translated
+from strom.metadata.store import Entry, Snapshot, Watcher, Watchers
+from strom.runtime.files import Files
+
+_NOTHING = Summary(version=0, deleted_version=0, entry_count=0, crc_sum=0)
+
+
+class EmbeddedStore:
+    """The store in ``<folder>/metadata.db`` and its second copy in ``<folder>/metadata.copy``."""
+
+    def __init__(self, files: Files, folder: str, notice: str | None = None) -> None:
+        """Use ``open``."""
+        self.path = f"{folder}/{layout.DATABASE_FILE}"
+        self.notice = notice
+        """What was out of the ordinary when the owner opened the store, to be shown to people."""
+        self._copy = SecondCopy(files, folder)
+        self._watchers = Watchers()
+        self._closed = False
+        self._offline: StromError | None = None
+        self._writing = threading.Lock()
+        self._writer = Database(self.path)
+        self._reading = threading.Lock()
+        self._reader = Database(self.path)
+        self._data_version = -1
+        self._summary = _NOTHING
+        self._entries: dict[str, Entry] = {}
+
+    @classmethod
+    def open(cls, files: Files, folder: str, *, owner: bool, create: bool = True) -> EmbeddedStore:
+        """Open the store and check all of it.
+
+        ``owner``: this process holds the folder's lock and opens before the others; it creates and repairs.
+        ``create``: whether an empty folder may become a store. False where data would be orphaned by that.
+        """
+        notice = prepare(files, folder, create=create) if owner else None
+        store = cls(files, folder, notice)
+        try:
+            with store._reader.reading():
+                store._reader.check_format()
+            store.read()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def read(self, prefix: str = "") -> Snapshot:
+        with self._reading:
+            self._check_open()
+            self._refresh()
+            version, entries = self._summary.version, self._entries
+        self._watchers.tell(version)
+        if prefix:
+            entries = {key: entry for key, entry in entries.items() if key.startswith(prefix)}
+        return Snapshot(version, entries)
+
+    def changed_since(self, version: int) -> bool:
+        with self._reading:
+            self._check_open()
+            if self._reader.data_version() == self._data_version:
+                return self._summary.version != version
+            with self._reader.reading():
+                found = self._reader.summary().version
+        self._watchers.tell(found)
+        return found != version
+
+    def watch(self, callback: Watcher) -> Callable[[], None]:
+        return self._watchers.add(callback)
+
+    def _refresh(self) -> None:
+        """Bring the entries in memory to the present, by what is new where that is enough."""
+        if self._reader.data_version() == self._data_version:
+            return
+        with self._reader.reading():
+            data_version = self._reader.data_version()
+            entries = dict(self._entries)  # Snapshots that were given out keep theirs.
+            summary = self._reader.entries_since(self._summary, entries)
+            if summary is None:
+                summary, entries = self._reader.entries()
+        self._data_version, self._summary, self._entries = data_version, summary, entries
+
+    # --- committing ------------------------------------------------------------------------------------------
+
+    def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
+        check_updates(updates)
+        with self._writing, translated(self.path):
+            self._check_open()
+            if self._offline is not None:
+                raise StorageOffline(
+                    f"{self.path} failed and takes no commits: {self._offline}", path=self.path
+                )
+            self._writer.begin_writing()
+            try:
+                version = self._commit(requirements, updates)
+            finally:
+                self._writer.roll_back()
+        self._watchers.tell(version)
+        return version
+
+    def _commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
+        summary = self._agreed_summary()
+        required = self._writer.entries_of(requirement.key for requirement in requirements)
+        check_requirements(requirements, {key: entry.version for key, entry in required.items()})
+        if not updates:
+            return summary.version
+        version = summary.version + 1
+        self._writer.apply(summary, version, updates)
+        try:
+            position = self._copy.append(version, updates)
+            self._commit_rows(position, version)
+        except (StorageOffline, OSError) as error:
+            # A failed sync leaves open what is on the disk; asking again would only seem to succeed.
+            self._offline = error if isinstance(error, StromError) else StorageOffline(str(error))
+            raise
+        return version
+
+    def _commit_rows(self, position: int, version: int) -> None:
+        try:
+            self._writer.commit()
+        except BaseException:
+            self._take_back(position, version)
+            raise
+
+    def _take_back(self, position: int, version: int) -> None:
+        """The rows were refused (a full disk): the copy must not have them either."""
+        try:
+            if (
+                not self._writer.is_in_transaction
+            ):  # SQLite gave up the lock: another process may have gone on.
+                self._writer.begin_writing()
+            if self._copy.end_version() == version:
+                self._copy.cut_back(position)
+        except (StromError, OSError) as error:
+            LOG.warning(
+                "%s: version %d is in the copy but not in the database (%s)", self.path, version, error
+            )
+
+    def _agreed_summary(self) -> Summary:
+        """The summary, after the copy and the database were seen to agree. Called under the write lock."""
+        summary = self._writer.summary()
+        if self._copy.end_version() == summary.version:
+            if self._copy.is_overgrown():
+                self._copy.rewrite(summary.version, self._writer.entries()[1])
+            return summary
+        return self._reconcile(summary)
+
+    def _reconcile(self, summary: Summary) -> Summary:
+        """A process died between the two writes, or somebody took the copy away."""
+        copy = self._copy.load()
+        decision = decide(Condition(found=True, version=summary.version), condition_of(copy))
+        if decision.action is Action.REFUSE:
+            raise refusal(self.path, self._copy.path, decision.notice)
+        summary, entries = self._writer.entries()
+        if decision.action is Action.ROLL_FORWARD:
+            self._writer.replace(summary, entries, copy.version, copy.entries)
+            self._writer.commit()
+            self._writer.begin_writing()
+            return self._agreed_summary()
+        self._copy.rewrite(summary.version, entries)
+        LOG.warning("%s: %s", self.path, decision.notice)
+        return summary
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._closed = True
+        with self._writing:
+            self._writer.close()
+        with self._reading:
+            self._reader.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this metadata store was closed", path=self.path)

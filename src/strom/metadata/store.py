@@ -1,0 +1,91 @@
+"""The port to the metadata: read a snapshot, commit on requirements, notice changes.
+
+Invariants, for every implementation (``tests/contracts/metadata_contract.py``):
+
+    1. A commit happens whole or not at all, and is durable when it returns.
+    2. The store's version grows by one with every commit that has updates, and never goes back.
+    3. An entry's version is the store's version at which it was last put: equal versions, equal values.
+    4. A snapshot is one moment: it never shows half of a commit, and never changes afterwards.
+
+All calls are synchronous and may come from any thread. A commit waits for the disk: not for an event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from strom.metadata.changes import Requirement, Update
+
+
+class Entry(NamedTuple):
+    """One value, and the version of the store at which it was put."""
+
+    value: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All entries under a prefix at one moment."""
+
+    version: int
+    entries: Mapping[str, Entry]
+
+
+Watcher = Callable[[int], None]
+"""Is told the store's new version. Runs on the thread that noticed; keep it short, and never commit in it."""
+
+
+class MetadataStore(Protocol):
+    """Small values under keys, changed by commits."""
+
+    def read(self, prefix: str = "") -> Snapshot:
+        """Every entry whose key starts with ``prefix``."""
+
+    def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
+        """Make all updates if all requirements hold, else ``Conflict`` and nothing. Return the new version."""
+
+    def changed_since(self, version: int) -> bool:
+        """Whether the store is past ``version``, also by another process. Costs microseconds."""
+
+    def watch(self, callback: Watcher) -> Callable[[], None]:
+        """Call back whenever this object learns of a new version (own commits, ``changed_since``, ``read``).
+
+        Return the function that ends the watch.
+        """
+
+    def close(self) -> None:
+        """Give everything back. Closing twice is fine; any other call afterwards raises ``Closed``."""
+
+
+class Watchers:
+    """The callbacks of one store, told once per new version."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: dict[int, Watcher] = {}
+        self._next = 0
+        self._told = -1
+
+    def add(self, callback: Watcher) -> Callable[[], None]:
+        """Remember a callback; the result forgets it."""
+        number = self._next
+        self._next += 1
+        self._callbacks[number] = callback
+
+        def forget() -> None:
+            self._callbacks.pop(number, None)
+
+        return forget
+
+    def tell(self, version: int) -> None:
+        """Tell everybody, unless they know."""
+        with self._lock:
+            if version <= self._told:
+                return
+            self._told = version
+        for callback in list(self._callbacks.values()):
+            callback(version)
