@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 RESULTS ?= bench-results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test torture bench docs clean
+.PHONY: help setup demo check test torture bench peer docs clean
 
 help: ## Show these verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -35,8 +35,8 @@ demo: $(VENV)/.running ## Start a server, write, read back, prune, filter, tail:
 	@$(BIN)/python -m strom.cli.main demo
 
 check: $(STAMP) ## Format, lint, types, layers (seconds)
-	@$(BIN)/ruff format --check src tests benchmarks
-	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff format --check src tests benchmarks tools
+	@$(BIN)/ruff check src tests benchmarks tools
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
@@ -49,9 +49,12 @@ torture: $(STAMP) ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=â
 bench: $(STAMP) ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(STRICT),--strict) $(if $(QUICK),--quick) --results $(RESULTS)
 
+peer: $(STAMP) ## Run the pyfluss client's own published test-suite against a server (TABLETS=3, ARGS=â€¦)
+	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(ARGS)
+
 docs: $(STAMP) ## Write the generated references (settings, table properties, command line)
 	@$(BIN)/python -m strom.cli.references docs
 
 clean: ## Remove the environment, caches and results
-	@rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(RESULTS) demo-data
+	@rm -rf $(VENV) .venv-peer build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(RESULTS) demo-data
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
