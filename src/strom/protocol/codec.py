@@ -54,11 +54,11 @@ _INT64_LIMIT = 1 << 63
 Some = TypeVar("Some", bound=Message)
 
 
-def decode(kind: type[Some], body: Bytes, *, fields_max: int = FIELDS_MAX) -> Some:
-    """Read one message that fills ``body``. Raises InvalidRequest when the bytes are anything else."""
+def decode(kind: type[Some], body: Bytes, *, start: int = 0, fields_max: int = FIELDS_MAX) -> Some:
+    """Read the one message that fills ``body`` from ``start`` on. Raises InvalidRequest for any other bytes."""
     source = _Source(body, fields_max)
     try:
-        return source.read(kind, 0, len(body), 0)
+        return source.read(kind, start, len(body), 0)
     except IndexError as error:
         raise InvalidRequest(f"a {kind.__name__} ends too early", kind=kind.__name__) from error
     except UnicodeDecodeError as error:

@@ -1,0 +1,131 @@
+"""Bytes in, frames out: one direction of a connection, without any I/O.
+
+The owner asks for ``room()``, lets the system write into it, says how much came (``filled``), and takes frames
+until there is none. A small frame waits in an area shared by all frames and is copied out once. A large
+one gets memory of its own: its bytes arrive where they stay, so that nobody copies them later. The memory of a large
+frame is not taken before the owner agrees (``wanted`` says how much, ``admit`` takes it): a length from outside is a
+limit first and an allocation last.
+
+A frame is what follows its length field. Its memory belongs to whoever takes it, and is writable.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from strom.errors import InvalidRequest, RecordTooLarge
+from strom.protocol.frame import LENGTH, REQUEST_HEAD
+from strom.runtime.files import Bytes
+
+AREA_BYTES = 32 * 1024
+"""Room for small frames."""
+SMALL_BYTES_MAX = 16 * 1024
+"""A frame up to this size always arrives in the area."""
+PEEK_BYTES = 256
+"""After a large frame another one is likely: offer only room for its beginning, so that little must be moved."""
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self, *, frame_bytes_max: int, head_bytes: int = REQUEST_HEAD.size) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        """The longest frame allowed; may be changed between frames (larger after login)."""
+        self._head_bytes = head_bytes
+        self._area = bytearray(AREA_BYTES)
+        self._view = memoryview(self._area)
+        self._start = 0  # of what is not yet taken
+        self._end = 0
+        self._large: memoryview | None = None  # the large frame that is arriving
+        self._large_filled = 0
+        self._peek = False
+        self.wanted = 0
+        """The size of a large frame that has begun and has no memory yet; 0 when there is none."""
+
+    @property
+    def amid_frame(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return self._large is not None or self._end > self._start
+
+    @property
+    def frame_bytes(self) -> int:
+        """The size of the large frame that is arriving, or 0."""
+        return self.wanted or (len(self._large) if self._large is not None else 0)
+
+    def room(self) -> memoryview:
+        """Where the next bytes go. Not empty once ``next`` has said that there is no frame and ``wanted`` is 0."""
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        if self._start == self._end:
+            self._start = self._end = 0
+            return self._view[:PEEK_BYTES] if self._peek else self._view
+        if self._start > AREA_BYTES - SMALL_BYTES_MAX - LENGTH.size:
+            # What waits may be the beginning of a small frame that would not fit behind it.
+            rest = self._area[self._start : self._end]
+            self._start, self._end = 0, len(rest)
+            self._area[: self._end] = rest
+        return self._view[self._end :]
+
+    def filled(self, count: int) -> None:
+        """``count`` bytes arrived in the room given last."""
+        if self._large is not None:
+            self._large_filled += count
+            assert self._large_filled <= len(self._large)
+        else:
+            self._end += count
+            assert self._end <= AREA_BYTES
+
+    def next(self) -> Bytes | None:
+        """The next complete frame, or None. Raises when the stream cannot go on.
+
+        RecordTooLarge carries the frame's head in ``facts["head"]``, so that the one who sent it can be told.
+        """
+        if self._large is not None:
+            return self._next_large()
+        available = self._end - self._start
+        if available < LENGTH.size:
+            return None
+        (length,) = LENGTH.unpack_from(self._area, self._start)
+        if not self._head_bytes <= length <= self.frame_bytes_max:
+            self._refuse(length, available)
+            return None
+        start = self._start + LENGTH.size
+        if length <= available - LENGTH.size:
+            self._start = start + length
+            self._peek = False
+            return self._area[start : self._start]
+        if length > SMALL_BYTES_MAX:
+            self.wanted = length
+        return None
+
+    def admit(self) -> None:
+        """Take the memory for the large frame that has begun."""
+        assert self.wanted > 0
+        # Not a bytearray: that would be filled with zeros first, and so touched before its bytes arrive.
+        self._large = np.empty(self.wanted, dtype=np.uint8).data
+        begun = self._view[self._start + LENGTH.size : self._end]
+        self._large_filled = len(begun)
+        self._large[: self._large_filled] = begun
+        self._start = self._end = 0
+        self.wanted = 0
+
+    def _next_large(self) -> Bytes | None:
+        assert self._large is not None
+        if self._large_filled < len(self._large):
+            return None
+        frame, self._large, self._large_filled, self._peek = self._large, None, 0, True
+        return frame
+
+    def _refuse(self, length: int, available: int) -> None:
+        """Raise why a frame of this length is not taken, or return to wait for its head."""
+        if length < self._head_bytes:
+            raise InvalidRequest(f"a frame has a length of {length}", length=length)
+        if available < LENGTH.size + self._head_bytes:
+            return
+        start = self._start + LENGTH.size
+        raise RecordTooLarge(
+            f"a frame of {length} bytes is larger than {self.frame_bytes_max}",
+            length=length,
+            limit=self.frame_bytes_max,
+            head=bytes(self._area[start : start + self._head_bytes]),
+        )

@@ -1,0 +1,34 @@
+"""A call as its handler sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, NamedTuple, Protocol
+
+from strom.protocol.api_keys import Api
+from strom.protocol.message import Message
+
+
+class Call(NamedTuple):
+    """One request, decoded, with who sent it and where it came in."""
+
+    api: Api[Any, Any]
+    version: int
+    request: Any
+    """An instance of ``api.request``; its payloads are views of the received frame, which is writable."""
+    principal: str | None
+    """The user who is logged in; None on a listener without authentication."""
+    listener_name: str
+    connection_id: int
+
+
+class Handler(Protocol):
+    """Answers calls.
+
+    A message returned is sent at once: the cheapest way, for what takes microseconds. An awaitable is waited for
+    beside other calls: a future costs least, a coroutine becomes a task. An exception becomes an error response,
+    unless the handler also has a method ``failed(call, error) -> Message | None`` and that gives a response.
+    """
+
+    def __call__(self, call: Call, /) -> Message | Awaitable[Message]:
+        """Answer one call."""

@@ -1,0 +1,121 @@
+"""Calls a server: one connection, any number of calls at once.
+
+The buffers of a request are sent as they are: they must not change until ``call`` returns (or, when it is
+cancelled or times out, until the caller is closed). The payloads of an answer are views of memory of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from strom._version import __version__
+from strom.errors import ConnectionClosed, Disconnected, UnsupportedVersion
+from strom.protocol.api_keys import API_VERSIONS, APIS, AUTHENTICATE, Api, Request, Response
+from strom.protocol.messages.connection import ApiVersionsRequest, AuthenticateRequest
+from strom.rpc.client_connection import ClientConnection
+from strom.rpc.sasl import PLAIN, plain_token
+from strom.runtime.world import World
+
+CLIENT_NAME = "strom"
+
+
+class CallerStatistics(NamedTuple):
+    """What went over the connection."""
+
+    bytes_sent: int
+    bytes_received: int
+    requests: int
+
+
+class Caller:
+    """A connection to a server, with the versions of the calls it knows. Made by ``connect``."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._versions: dict[int, int] = {API_VERSIONS.key: 0, AUTHENTICATE.key: 0}
+        self.server_type: int | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        world: World,
+        host: str,
+        port: int,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        timeout_s: float = 10.0,
+    ) -> Caller:
+        """Connect, agree on versions, log in if a user is given. Raises Disconnected or AuthenticationFailed."""
+        address = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await world.network.connect(host, port, lambda: ClientConnection(address))
+        except TimeoutError as error:
+            raise Disconnected(f"{address} did not answer within {timeout_s:g} s", address=address) from error
+        caller = cls(connection)
+        try:
+            await caller._agree(timeout_s)
+            if user is not None:
+                token = plain_token(user, password or "")
+                login = AuthenticateRequest(protocol=PLAIN, token=token)
+                await caller.call(AUTHENTICATE, login, timeout_s=timeout_s)
+        except BaseException:
+            caller.close()
+            raise
+        return caller
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more calls are possible, by ``close`` or because the connection broke."""
+        return self._connection.broken is not None
+
+    @property
+    def waiting(self) -> int:
+        """Calls without an answer yet."""
+        return self._connection.waiting
+
+    def supports(self, api: Api[Any, Any]) -> bool:
+        """Whether the server offers this call in a version we know."""
+        return api.key in self._versions
+
+    async def call(
+        self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
+    ) -> Response:
+        """Ask and wait for the answer. Raises the server's error as what it is, RequestTimeout, or Disconnected."""
+        version = self._versions.get(api.key)
+        if version is None:
+            raise UnsupportedVersion(f"{self._connection.address} does not offer {api.name}", api=api.name)
+        connection = self._connection
+        while connection.congested:
+            await connection.writable()
+        answer: Response = await connection.send(api, version, request, timeout_s)
+        return answer
+
+    def statistics(self) -> CallerStatistics:
+        """What went over the connection so far."""
+        connection = self._connection
+        return CallerStatistics(connection.bytes_sent, connection.bytes_received, connection.requests)
+
+    def close(self) -> None:
+        """Close the connection; calls that wait end with ConnectionClosed."""
+        self._connection.close(ConnectionClosed(f"the connection to {self._connection.address} was closed"))
+
+    async def wait_closed(self) -> None:
+        """After ``close``: return when the connection is gone."""
+        await self._connection.wait_closed()
+
+    async def _agree(self, timeout_s: float) -> None:
+        """Learn which calls the server offers, and take the highest version that both sides know."""
+        hello = ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=__version__)
+        offer = await self.call(API_VERSIONS, hello, timeout_s=timeout_s)
+        self.server_type = offer.server_type
+        for row in offer.api_versions:
+            ours = APIS.get(row.api_key)
+            if (
+                ours is not None
+                and row.min_version <= ours.max_version
+                and row.max_version >= ours.min_version
+            ):
+                self._versions[row.api_key] = min(row.max_version, ours.max_version)

@@ -1,0 +1,201 @@
+"""The client's end of a connection: requests out, answers matched by their id, in any order.
+
+When the connection breaks, every call that waits ends with the reason. Deadlines share one timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple, cast
+
+from strom.errors import Corrupt, Disconnected, InvalidRequest, RequestTimeout, StromError
+from strom.protocol.api_keys import Api
+from strom.protocol.codec import decode
+from strom.protocol.connection import FrameReader
+from strom.protocol.error_codes import error_of
+from strom.protocol.frame import (
+    REQUEST_ID_MASK,
+    RESPONSE_HEAD,
+    encode_request,
+    read_response_head,
+)
+from strom.protocol.message import Message
+from strom.protocol.messages.connection import ErrorResponse
+from strom.runtime.files import Bytes
+
+RESPONSE_BYTES_MAX = 1 << 30
+RESPONSE_FIELDS_MAX = 5_000_000
+"""Answers come from a server we chose: the bounds are there to notice nonsense."""
+
+
+class _Waiting(NamedTuple):
+    api: Api[Any, Any]
+    future: asyncio.Future[Any]
+    deadline: float
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """The protocol of one connection to a server."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.broken: StromError | None = None
+        """Why no more calls are possible."""
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self.requests = 0
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(frame_bytes_max=RESPONSE_BYTES_MAX, head_bytes=RESPONSE_HEAD.size)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, _Waiting] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._writable: asyncio.Future[None] | None = None
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+
+    # --- calls ----------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Calls without an answer yet."""
+        return len(self._waiting)
+
+    def send(
+        self, api: Api[Any, Any], version: int, request: Message, timeout_s: float
+    ) -> asyncio.Future[Any]:
+        """Send a request; its answer comes with the future."""
+        if self.broken is not None or self._transport is None:
+            raise self.broken or Disconnected(f"not connected to {self.address}")
+        request_id = self.requests & REQUEST_ID_MASK
+        buffers = encode_request(api.key, version, request_id, request)
+        future = self._loop.create_future()
+        deadline = self._loop.time() + timeout_s
+        self._waiting[request_id] = _Waiting(api, future, deadline)
+        self.requests += 1
+        for buffer in buffers:
+            self.bytes_sent += len(buffer)
+            self._transport.write(buffer)
+        if deadline < self._timer_at:
+            self._set_timer(deadline)
+        return future
+
+    async def writable(self) -> None:
+        """Wait until the server has read enough of what was sent."""
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
+
+    @property
+    def congested(self) -> bool:
+        """Whether much is unsent: better wait for ``writable`` first."""
+        return self._writable is not None
+
+    def close(self, reason: StromError) -> None:
+        """Close; calls that wait end with ``reason``."""
+        self._break(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """After ``close``: return when the connection is gone."""
+        await asyncio.shield(self._lost)
+
+    # --- what the transport tells ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A stream's transport always is one; uvloop's does not say so by inheritance.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        why = f": {error}" if error is not None else ""
+        self._break(Disconnected(f"the connection to {self.address} was lost{why}", address=self.address))
+        self._lost.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.bytes_received += nbytes
+        self._reader.filled(nbytes)
+        try:
+            self._take_frames()
+        except StromError as error:
+            self.close(
+                Disconnected(f"{self.address} does not speak our protocol: {error}", address=self.address)
+            )
+
+    def pause_writing(self) -> None:
+        if self._writable is None:
+            self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None
+
+    # --- answers --------------------------------------------------------------------------------------------
+
+    def _take_frames(self) -> None:
+        while self.broken is None:
+            frame = self._reader.next()
+            if frame is not None:
+                self._answered(frame)
+            elif self._reader.wanted:
+                self._reader.admit()
+            else:
+                return
+
+    def _answered(self, frame: Bytes) -> None:
+        succeeded, request_id = read_response_head(frame)
+        waiting = self._waiting.pop(request_id, None)
+        if waiting is None or waiting.future.done():
+            return  # it came too late: nobody waits any more
+        try:
+            if succeeded:
+                waiting.future.set_result(_read(waiting.api.response, frame))
+            else:
+                error = _read(ErrorResponse, frame)
+                waiting.future.set_exception(error_of(error.error_code, error.error_message))
+        except InvalidRequest as error:
+            name = waiting.api.name
+            waiting.future.set_exception(Corrupt(f"the answer to {name} cannot be read: {error}", api=name))
+
+    def _break(self, reason: StromError) -> None:
+        if self.broken is not None:
+            return
+        self.broken = reason
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting, self._waiting = self._waiting, {}
+        for one in waiting.values():
+            if not one.future.done():
+                one.future.set_exception(type(reason)(reason.message, **reason.facts))
+        self.resume_writing()
+
+    # --- deadlines ------------------------------------------------------------------------------------------
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._time_out)
+
+    def _time_out(self) -> None:
+        now = self._loop.time()
+        self._timer, self._timer_at = None, float("inf")
+        for request_id, one in list(self._waiting.items()):
+            # uvloop counts in milliseconds: a timer may be that much early.
+            if one.deadline <= now + 0.001:
+                del self._waiting[request_id]
+                if not one.future.done():
+                    one.future.set_exception(
+                        RequestTimeout(
+                            f"{self.address} did not answer {one.api.name} in time", api=one.api.name
+                        )
+                    )
+        if self._waiting:
+            self._set_timer(min(one.deadline for one in self._waiting.values()))
+
+
+def _read(kind: type[Any], frame: Bytes) -> Any:
+    return decode(kind, frame, start=RESPONSE_HEAD.size, fields_max=RESPONSE_FIELDS_MAX)

@@ -1,0 +1,275 @@
+"""One connection of a listener: frames in, answers out.
+
+A call that its handler answers at once is answered in the same turn of the loop, without a task. One that waits
+is answered when it is ready, in any order. What holds the connection back is decided in ``flow.py``; what a frame
+means, in ``service.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, cast
+
+from strom.errors import InvalidRequest, RecordTooLarge, ServerStopping, StromError
+from strom.protocol.api_keys import Role
+from strom.protocol.connection import FrameReader
+from strom.protocol.frame import encode_error, read_request_head
+from strom.protocol.message import Message
+from strom.rpc.call import Call
+from strom.rpc.flow import Flow, Hold
+from strom.rpc.service import Service
+from strom.runtime.files import Bytes
+
+FRAMES_PER_TURN = 32
+"""Frames of one connection served in a row before the others get their turn."""
+LINGER_S = 1.0
+"""How long a refused connection stays open: closing it at once would take the error away from the other side."""
+
+_NOWHERE = memoryview(bytearray(64 * 1024))
+"""Where the bytes of a refused connection go."""
+
+
+class _Waiting(NamedTuple):
+    call: Call
+    request_id: int
+    size: int
+    """Bytes counted for it."""
+    began: float
+
+
+class ServerConnection(asyncio.BufferedProtocol):
+    """The protocol of one accepted connection."""
+
+    def __init__(
+        self,
+        service: Service,
+        connection_id: int,
+        *,
+        made: Callable[[ServerConnection], bool],
+        lost: Callable[[ServerConnection], None],
+    ) -> None:
+        self._service = service
+        self._limits = service.limits
+        self._traffic = service.traffic
+        self._session = service.session(connection_id)
+        self._made = made
+        self._lost = lost
+        self.flow = Flow(service.limits, service.budget, pause=self._pause, resume=self._resume)
+        self._reader = FrameReader(frame_bytes_max=self._frame_bytes_max())
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[asyncio.Future[Message], _Waiting] = {}
+        self._refused = False
+        self._linger: asyncio.TimerHandle | None = None
+        now = self._loop.time()
+        self._made_at = self._active_at = self._frame_at = self._unsent_at = now
+
+    # --- what the transport tells ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A stream's transport always is one; uvloop's does not say so by inheritance.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._limits.answer_bytes_high)
+        if not self._made(self):
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._linger is not None:
+            self._linger.cancel()
+        self.flow.leave()
+        for future, waiting in list(self._waiting.items()):
+            if waiting.call.api.waits:
+                future.cancel()
+        self._lost(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _NOWHERE if self._refused else self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._refused:
+            return
+        self._active_at = self._loop.time()
+        if not self._reader.amid_frame:
+            self._frame_at = self._active_at
+        self._reader.filled(nbytes)
+        self._serve_frames()
+
+    def pause_writing(self) -> None:
+        self._unsent_at = self._loop.time()
+        self.flow.hold(Hold.ANSWERS)
+
+    def resume_writing(self) -> None:
+        self.flow.count_unsent(0)
+        self.flow.release(Hold.ANSWERS)
+
+    # --- what the listener tells ----------------------------------------------------------------------------
+
+    def overdue(self, now: float) -> str | None:
+        """Why the connection has to go, or None."""
+        limits = self._limits
+        if not self._session.welcome and now - self._made_at > limits.login_timeout_s:
+            return "no login"
+        if self.flow.holds:
+            # Not the other side's fault, except when it does not read.
+            self._active_at = self._frame_at = now
+            if self.flow.holds & Hold.ANSWERS and now - self._unsent_at > limits.stall_timeout_s:
+                return self._stalled(now)
+            return None
+        if self._reader.amid_frame:
+            allowed = limits.frame_timeout_s + self._reader.frame_bytes / limits.frame_bytes_per_s_min
+            return "slow frame" if now - self._frame_at > allowed else None
+        if not self._waiting and now - self._active_at > limits.idle_timeout_s:
+            return "idle"
+        return None
+
+    def stop(self) -> None:
+        """Read no more; close when what waits is answered."""
+        self.flow.hold(Hold.STOPPING)
+        self._close_if_done()
+
+    def cancel(self) -> None:
+        """End what still waits, with an error."""
+        for future in list(self._waiting):
+            future.cancel()
+
+    def abort(self) -> None:
+        """Close at once; unsent answers are lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        # Not right here: this may be called from deep inside the end of another connection's call.
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._transport is None or self._transport.is_closing() or self.flow.holds:
+            return
+        self._transport.resume_reading()
+        if not self._refused:
+            self._serve_frames()
+
+    def _serve_frames(self) -> None:
+        for _ in range(FRAMES_PER_TURN):
+            if not self.flow.may_serve():
+                return
+            try:
+                frame = self._reader.next()
+            except (InvalidRequest, RecordTooLarge) as error:
+                self._refuse(error)
+                return
+            if frame is not None:
+                self._frame_at = self._active_at
+                self._serve(frame)
+            elif not self._reader.wanted or not self.flow.admit(self._reader.wanted):
+                return
+            else:
+                self._reader.admit()
+        self.flow.hold(Hold.TURN)
+        self._loop.call_soon(self.flow.release, Hold.TURN)
+
+    def _refuse(self, error: StromError) -> None:
+        """The stream makes no sense any more: say why if possible, then close."""
+        self._refused = True
+        head = error.facts.get("head")
+        if not isinstance(head, bytes):
+            self.abort()
+            return
+        self._write(encode_error(read_request_head(head).request_id, error))
+        self._linger = self._loop.call_later(LINGER_S, self.abort)
+
+    def _frame_bytes_max(self) -> int:
+        if self._session.welcome:
+            return self._limits.frame_bytes_max
+        return self._limits.frame_bytes_max_before_login
+
+    # --- answering ------------------------------------------------------------------------------------------
+
+    def _serve(self, frame: Bytes) -> None:
+        counted = self.flow.arrived()
+        began = self._traffic.now()
+        head = read_request_head(frame)
+        call = None
+        try:
+            call = self._service.open(self._session, head, frame)
+            answer = self._service.answer(self._session, call)
+            if not isinstance(answer, Message):
+                self._wait(_Waiting(call, head.request_id, counted or len(frame), began), answer, counted > 0)
+                return
+            buffers = self._service.success(call, head.request_id, answer)
+        except Exception as error:
+            buffers = self._service.failure(call, head.request_id, error)
+        self._write(buffers)
+        self._traffic.answered(call.api if call else None, began, len(frame), buffers)
+        if counted:
+            self.flow.uncount(counted)
+        if call is None or call.api.role is Role.CONNECTION:
+            self._login_changed()
+
+    def _login_changed(self) -> None:
+        self._reader.frame_bytes_max = self._frame_bytes_max()
+        if self._session.failed_logins >= self._limits.login_attempts_max:
+            self._refused = True
+            self._linger = self._loop.call_later(LINGER_S, self.abort)
+
+    def _wait(self, waiting: _Waiting, answer: Awaitable[Message], counted: bool) -> None:
+        future = asyncio.ensure_future(answer)
+        self._waiting[future] = waiting
+        self.flow.began(waiting.size, counted=counted)
+        future.add_done_callback(self._answered)
+
+    def _answered(self, future: asyncio.Future[Message]) -> None:
+        waiting = self._waiting.pop(future)
+        if self._transport is not None:
+            buffers = self._frame_of(waiting, future)
+            self._write(buffers)
+            self._traffic.answered(waiting.call.api, waiting.began, waiting.size, buffers)
+        elif not future.cancelled():
+            future.exception()  # seen: nobody is left to tell
+        self.flow.ended(waiting.size)
+        self._close_if_done()
+
+    def _frame_of(self, waiting: _Waiting, future: asyncio.Future[Message]) -> list[Bytes]:
+        try:
+            answer = future.result()
+            return self._service.success(waiting.call, waiting.request_id, answer)
+        except asyncio.CancelledError:
+            error: BaseException = ServerStopping("the server is going down; try again")
+        except Exception as found:
+            error = found
+        return self._service.failure(waiting.call, waiting.request_id, error)
+
+    def _write(self, buffers: list[Bytes]) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        for buffer in buffers:
+            # One by one: asyncio's ``writelines`` would join them.
+            transport.write(buffer)
+        if self.flow.holds & Hold.ANSWERS:
+            unsent = transport.get_write_buffer_size()
+            self.flow.count_unsent(unsent)
+            if unsent > self._limits.answer_bytes_max:
+                transport.abort()
+
+    def _stalled(self, now: float) -> str | None:
+        """Whether nothing was read since the last look; else the time begins anew."""
+        if self._transport is None:
+            return None
+        unsent = self._transport.get_write_buffer_size()
+        if unsent >= self.flow.unsent:
+            return "answers not read"
+        self.flow.count_unsent(unsent)
+        self._unsent_at = now
+        return None
+
+    def _close_if_done(self) -> None:
+        if self.flow.holds & Hold.STOPPING and not self._waiting and self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,47 @@
+"""What a listener allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strom.protocol.codec import FIELDS_MAX
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of one listener. Bytes and counts are per connection unless they say otherwise."""
+
+    frame_bytes_max: int = 100 * MIB
+    frame_bytes_max_before_login: int = 64 * KIB
+    fields_max: int = FIELDS_MAX
+    connections_max: int = 2000
+    """Of the listener; one more is closed at once."""
+    connection_inflight_bytes_max: int = 64 * MIB
+    """Requests that are not answered yet. A single larger frame is taken when nothing else is in flight."""
+    inflight_bytes_max: int = 512 * MIB
+    """The same in all, and answers that wait for readers."""
+    calls_max: int = 1000
+    """Calls that are not answered yet."""
+    answer_bytes_high: int = 1 * MIB
+    """Above this many unsent bytes no further request of the connection is read."""
+    answer_bytes_max: int = 256 * MIB
+    """Above this many unsent bytes the connection is dropped."""
+    idle_timeout_s: float = 600.0
+    """Nothing received and nothing to answer."""
+    login_timeout_s: float = 10.0
+    """Connected and not logged in, where a login is asked for."""
+    frame_timeout_s: float = 30.0
+    """A frame that has begun must end; a large one has a second more per ``frame_bytes_per_s_min``."""
+    frame_bytes_per_s_min: int = 256 * KIB
+    stall_timeout_s: float = 60.0
+    """Unsent answers, and the other side does not read any of them."""
+    login_attempts_max: int = 3
+
+    @property
+    def look_every_s(self) -> float:
+        """How often connections are looked at: often enough that a timeout is late by a quarter at most."""
+        shortest = min(self.idle_timeout_s, self.login_timeout_s, self.frame_timeout_s, self.stall_timeout_s)
+        return min(5.0, shortest / 4)

@@ -1,0 +1,148 @@
+"""A server's open port: accepts connections, bounds them, and ends them.
+
+Closing is in steps: take no more connections and read no more requests, let the calls that run end, cancel those that
+do not within the time given, send what is left, close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from strom.protocol.api_keys import LOG_APIS, Api
+from strom.rpc.budget import Budget
+from strom.rpc.call import Handler
+from strom.rpc.connection import ServerConnection
+from strom.rpc.limits import Limits
+from strom.rpc.sasl import Sasl
+from strom.rpc.service import Service
+from strom.rpc.traffic import InFlight, Traffic
+from strom.runtime.metrics import Metrics
+from strom.runtime.sockets import Listening
+from strom.runtime.world import World
+
+LAST_WORDS_S = 1.0
+"""After the calls have ended: the time to send their answers."""
+
+
+class Listener:
+    """One address where calls are answered."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        host: str,
+        port: int,
+        handler: Handler,
+        *,
+        authentication: Sasl | None = None,
+        limits: Limits | None = None,
+        budget: Budget | None = None,
+        metrics: Metrics | None = None,
+        apis: Iterable[Api[Any, Any]] = LOG_APIS,
+        server_type: int | None = None,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self._port = port
+        self._network = world.network
+        self._limits = limits or Limits()
+        self._service = Service(
+            name,
+            handler,
+            authentication=authentication,
+            limits=self._limits,
+            budget=budget or Budget(self._limits.inflight_bytes_max),
+            traffic=Traffic(name, metrics or Metrics(), world.clock),
+            apis=apis,
+            server_type=server_type,
+        )
+        self._connections: dict[ServerConnection, None] = {}
+        self._connection_ids = 0
+        self._listening: Listening | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._service.traffic.follow(self.statistics)
+
+    @property
+    def port(self) -> int:
+        """Where it listens; known after ``start``, also when any free port was asked for."""
+        return self._listening.port if self._listening is not None else self._port
+
+    async def start(self) -> Listener:
+        """Open the port."""
+        assert self._listening is None
+        self._listening = await self._network.listen(self.host, self._port, self._accept)
+        self._look_again()
+        return self
+
+    async def close(self, timeout_s: float = 10.0) -> None:
+        """Close the port, then the connections. Calls may go on for ``timeout_s``."""
+        if self._listening is None:
+            return
+        self._stopping = True
+        self._listening.close()
+        for connection in list(self._connections):
+            connection.stop()
+        if not await self._emptied(timeout_s):
+            for connection in list(self._connections):
+                connection.cancel()
+            if not await self._emptied(LAST_WORDS_S):
+                for connection in list(self._connections):
+                    connection.abort()
+                await self._empty.wait()
+        if self._look is not None:
+            self._look.cancel()
+        await self._listening.wait_closed()
+
+    def statistics(self) -> InFlight:
+        """Counts over all connections."""
+        flows = [connection.flow for connection in self._connections]
+        return InFlight(
+            connections=len(flows),
+            calls=sum(flow.calls for flow in flows),
+            request_bytes=sum(flow.bytes for flow in flows),
+            unsent_bytes=sum(flow.unsent for flow in flows),
+        )
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    def _accept(self) -> ServerConnection:
+        self._connection_ids += 1
+        return ServerConnection(self._service, self._connection_ids, made=self._made, lost=self._lost)
+
+    def _made(self, connection: ServerConnection) -> bool:
+        """A connection is open; False when there are too many."""
+        welcome = len(self._connections) < self._limits.connections_max and not self._stopping
+        if not welcome:
+            self._service.traffic.dropped("too many connections")
+        self._connections[connection] = None
+        self._empty.clear()
+        return welcome
+
+    def _lost(self, connection: ServerConnection) -> None:
+        del self._connections[connection]
+        if not self._connections:
+            self._empty.set()
+
+    def _look_again(self) -> None:
+        """Drop connections that are overdue, now and again."""
+        loop = asyncio.get_running_loop()
+        for connection in list(self._connections):
+            reason = connection.overdue(loop.time())
+            if reason is not None:
+                self._service.traffic.dropped(reason)
+                connection.abort()
+        self._look = loop.call_later(self._limits.look_every_s, self._look_again)
+
+    async def _emptied(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,39 @@
+"""SASL/PLAIN: a user and a password in one message."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from strom.errors import AuthenticationFailed
+from strom.runtime.files import Bytes
+
+PLAIN = "PLAIN"
+
+
+class Sasl:
+    """Knows the users and their passwords. Every failure looks the same from outside, also by the time it takes."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = {user.encode(): password.encode() for user, password in users.items()}
+
+    def login(self, mechanism: str, token: Bytes) -> str:
+        """The user that ``token`` proves to be. Raises AuthenticationFailed."""
+        if mechanism.upper() != PLAIN:
+            raise AuthenticationFailed("only PLAIN is offered here", mechanism=mechanism)
+        # The first part, an identity to act as, may be empty or the user's own name.
+        parts = bytes(token).split(b"\0")
+        if len(parts) != 3:
+            raise AuthenticationFailed("a PLAIN token has a user and a password after a NUL each")
+        identity, user, password = parts
+        known = self._users.get(user)
+        # Compare in every case: how long a refusal takes must not tell whether the user exists.
+        right = hmac.compare_digest(known if known is not None else b"\0", password)
+        if known is None or not right or identity not in (b"", user):
+            raise AuthenticationFailed("the user or the password is wrong")
+        return user.decode()
+
+
+def plain_token(user: str, password: str) -> bytes:
+    """What a client sends."""
+    return b"\0".join((b"", user.encode(), password.encode()))

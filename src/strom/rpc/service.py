@@ -1,0 +1,134 @@
+"""What the connections of one listener share: the handler, the limits, the counters. And how a frame becomes an answer.
+
+No I/O: a frame and a session come in, a message, something to wait for, or an error goes out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from strom.errors import AuthenticationFailed, SecurityDisabled, StromError, UnsupportedVersion
+from strom.protocol.api_keys import API_VERSIONS, AUTHENTICATE, Api
+from strom.protocol.codec import decode
+from strom.protocol.error_codes import code_of
+from strom.protocol.frame import REQUEST_HEAD, RequestHead, encode_error, encode_response
+from strom.protocol.message import Message
+from strom.protocol.messages.connection import ApiVersion, ApiVersionsResponse, AuthenticateResponse
+from strom.rpc.budget import Budget
+from strom.rpc.call import Call, Handler
+from strom.rpc.limits import Limits
+from strom.rpc.sasl import Sasl
+from strom.rpc.traffic import Traffic
+from strom.runtime.files import Bytes
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """Who is at the other end of a connection."""
+
+    __slots__ = ("connection_id", "failed_logins", "principal", "welcome")
+
+    def __init__(self, connection_id: int, *, welcome: bool) -> None:
+        self.connection_id = connection_id
+        self.welcome = welcome
+        """Whether calls are answered: after login, or at once where none is asked for."""
+        self.principal: str | None = None
+        self.failed_logins = 0
+
+
+class Service:
+    """Answers the calls of one listener."""
+
+    def __init__(
+        self,
+        name: str,
+        handler: Handler,
+        *,
+        authentication: Sasl | None,
+        limits: Limits,
+        budget: Budget,
+        traffic: Traffic,
+        apis: Iterable[Api[Any, Any]],
+        server_type: int | None,
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.budget = budget
+        self.traffic = traffic
+        self.authentication = authentication
+        self._handler = handler
+        self._failed: Callable[[Call, BaseException], Message | None] | None = getattr(
+            handler, "failed", None
+        )
+        self._apis = {api.key: api for api in apis}
+        self._apis |= {api.key: api for api in (API_VERSIONS, AUTHENTICATE)}
+        self._versions = ApiVersionsResponse(
+            api_versions=[
+                ApiVersion(api_key=key, min_version=api.min_version, max_version=api.max_version)
+                for key, api in sorted(self._apis.items())
+            ],
+            server_type=server_type,
+        )
+
+    def session(self, connection_id: int) -> Session:
+        """Of a new connection."""
+        return Session(connection_id, welcome=self.authentication is None)
+
+    def open(self, session: Session, head: RequestHead, frame: Bytes) -> Call:
+        """The call in a frame. Raises what is wrong with it."""
+        api = self._apis.get(head.api_key)
+        if not session.welcome and api is not API_VERSIONS and api is not AUTHENTICATE:
+            raise AuthenticationFailed("log in first: this listener asks for a user and a password")
+        if api is None:
+            raise UnsupportedVersion(f"no call has the key {head.api_key} here", api_key=head.api_key)
+        if not api.min_version <= head.api_version <= api.max_version:
+            raise UnsupportedVersion(
+                f"{api.name} is offered in versions {api.min_version} to {api.max_version}, not {head.api_version}",
+                api_key=head.api_key,
+                api_version=head.api_version,
+            )
+        request = decode(api.request, frame, start=REQUEST_HEAD.size, fields_max=self.limits.fields_max)
+        return Call(api, head.api_version, request, session.principal, self.name, session.connection_id)
+
+    def answer(self, session: Session, call: Call) -> Message | Awaitable[Message]:
+        """The answer to a call, or what will become it."""
+        if call.api is API_VERSIONS:
+            return self._versions
+        if call.api is AUTHENTICATE:
+            return self._login(session, call)
+        return self._handler(call)
+
+    def success(self, call: Call, request_id: int, answer: Message) -> list[Bytes]:
+        """The frame for an answer."""
+        assert type(answer) is call.api.response, f"{call.api.name} answered with {type(answer).__name__}"
+        return encode_response(request_id, answer)
+
+    def failure(self, call: Call | None, request_id: int, error: BaseException) -> list[Bytes]:
+        """The frame for an error: the handler's own form of it, if it has one, else an error response."""
+        if not isinstance(error, StromError):
+            logger.error("%s failed", call.api.name if call else "a frame", exc_info=error)
+        self.traffic.failed(call.api if call else None, code_of(error))
+        if call is not None and self._failed is not None:
+            try:
+                answer = self._failed(call, error)
+                if answer is not None:
+                    return self.success(call, request_id, answer)
+            except Exception:
+                logger.exception("the answer to a failed %s failed", call.api.name)
+        return encode_error(request_id, error)
+
+    def _login(self, session: Session, call: Call) -> AuthenticateResponse:
+        if self.authentication is None:
+            raise SecurityDisabled("this listener has no authentication: connect without a user")
+        try:
+            session.principal = self.authentication.login(call.request.protocol, call.request.token)
+        except AuthenticationFailed:
+            session.principal = None
+            session.welcome = False
+            session.failed_logins += 1
+            raise
+        session.welcome = True
+        return AuthenticateResponse()

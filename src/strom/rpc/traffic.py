@@ -1,0 +1,71 @@
+"""What a listener counts about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from strom.protocol.api_keys import Api
+from strom.runtime.clock import Clock
+from strom.runtime.files import Bytes
+from strom.runtime.metrics import Histogram, Metrics
+
+
+class InFlight(NamedTuple):
+    """What is going on right now."""
+
+    connections: int
+    calls: int
+    request_bytes: int
+    unsent_bytes: int
+
+
+class Traffic:
+    """Calls, bytes, errors and connections of one listener."""
+
+    def __init__(self, listener: str, metrics: Metrics, clock: Clock) -> None:
+        self._listener = listener
+        self._metrics = metrics
+        self.now = clock.monotonic
+        """Seconds, for ``began``."""
+        self._seconds: dict[int, Histogram] = {}
+        self._received = metrics.counter(
+            "strom_rpc_request_bytes_total", "Bytes of answered requests", listener=listener
+        )
+        self._sent = metrics.counter("strom_rpc_response_bytes_total", "Bytes of answers", listener=listener)
+
+    def answered(self, api: Api[Any, Any] | None, began: float, size: int, buffers: Sequence[Bytes]) -> None:
+        """A call is answered (None: one nobody knows)."""
+        self._received.inc(size)
+        self._sent.inc(sum([len(buffer) for buffer in buffers]))
+        if api is not None:
+            seconds = self._seconds.get(api.key) or self._seconds_of(api)
+            seconds.observe(self.now() - began)
+
+    def failed(self, api: Api[Any, Any] | None, code: int) -> None:
+        """A call is answered with an error."""
+        name = api.name if api is not None else "unknown"
+        labels = {"listener": self._listener, "api": name, "code": str(code)}
+        self._metrics.counter("strom_rpc_errors_total", "Calls answered with an error", **labels).inc()
+
+    def dropped(self, reason: str) -> None:
+        """A connection is closed against its will."""
+        labels = {"listener": self._listener, "reason": reason}
+        self._metrics.counter("strom_rpc_dropped_total", "Connections dropped", **labels).inc()
+
+    def follow(self, ask: Callable[[], InFlight]) -> None:
+        """Show what is in flight whenever somebody looks."""
+        for name, doc, get in (
+            ("strom_rpc_connections", "Open connections", lambda: ask().connections),
+            ("strom_rpc_calls", "Calls that wait for their answer", lambda: ask().calls),
+            ("strom_rpc_inflight_bytes", "Bytes of unanswered requests", lambda: ask().request_bytes),
+            ("strom_rpc_unsent_bytes", "Bytes of answers not read yet", lambda: ask().unsent_bytes),
+        ):
+            self._metrics.gauge(name, doc, listener=self._listener).follow(get)
+
+    def _seconds_of(self, api: Api[Any, Any]) -> Histogram:
+        found = self._metrics.histogram(
+            "strom_rpc_seconds", "Time from request to answer", listener=self._listener, api=api.name
+        )
+        self._seconds[api.key] = found
+        return found
