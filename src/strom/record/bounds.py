@@ -1,0 +1,129 @@
+"""Minimum and maximum of a column, fast: the costly part of writing a batch with statistics.
+
+numpy reads numbers straight from the column's buffer (four times faster than pyarrow's kernel on floats); texts of
+one length are compared as fixed-width records; other texts by pyarrow's top-1 selection, which is two to four times
+faster than its min_max on text. One-row batches take the value itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strom.record import layout as at
+from strom.record.aligned_row import Comparable, decimal_of
+
+_SMALLEST = pc.SelectKOptions(1, [("", "ascending")])
+_LARGEST = pc.SelectKOptions(1, [("", "descending")])
+_OFFSETS = struct.Struct("<ii")
+
+_BOOL = pa.bool_().id
+_DECIMAL = pa.decimal128(1).id
+_FIXED_BINARY = pa.binary(1).id
+_FLOATS = frozenset({pa.float32().id, pa.float64().id})
+_TEXTS = frozenset({pa.string().id, pa.binary().id})
+_NUMBERS: dict[int, tuple[struct.Struct, np.dtype[Any], pa.DataType | None]] = {
+    kind.id: (struct.Struct("<" + code), np.dtype("<" + code), whole)
+    for kind, code, whole in (
+        (pa.int8(), "b", pa.int8()),
+        (pa.int16(), "h", pa.int16()),
+        (pa.int32(), "i", pa.int32()),
+        (pa.int64(), "q", pa.int64()),
+        (pa.date32(), "i", pa.int32()),
+        (pa.time32("ms"), "i", pa.int32()),
+        (pa.timestamp("ms"), "q", pa.int64()),
+        (pa.float32(), "f", None),
+        (pa.float64(), "d", None),
+    )
+}
+
+
+def bounds(column: pa.Array) -> tuple[Comparable | None, Comparable | None] | None:
+    """(minimum, maximum) as comparable values; (None, None) when all is null; None when there is no answer."""
+    nulls = column.null_count
+    if nulls == len(column):
+        return None, None
+    kind = column.type
+    number = kind.id
+    if number in _NUMBERS:
+        return _number_bounds(column, number, nulls)
+    if number in _TEXTS:
+        return _text_bounds(column) if not nulls else _by_kernel(column, pa.binary())
+    if number == _BOOL:
+        true_count = column.true_count
+        return true_count == len(column) - nulls, true_count > 0
+    if number == _DECIMAL:
+        return _decimal_bounds(column, kind, nulls)
+    if number == _FIXED_BINARY:
+        return _record_bounds(column, kind.byte_width) if not nulls else _by_kernel(column, None)
+    return None
+
+
+def _number_bounds(column: pa.Array, number: int, nulls: int) -> tuple[Comparable, Comparable] | None:
+    form, dtype, whole = _NUMBERS[number]
+    if nulls:
+        if whole is not None:
+            return _by_kernel(column, whole)
+        column = column.drop_null()
+    buffer = column.buffers()[1]
+    if len(column) == 1:
+        value = form.unpack_from(buffer, column.offset * form.size)[0]
+        return None if value != value else (value, value)
+    values = np.frombuffer(buffer, dtype, len(column), column.offset * form.size)
+    low, high = values.min().item(), values.max().item()
+    return None if low != low else (low, high)  # NaN has no place in an order
+
+
+def _by_kernel(column: pa.Array, as_type: pa.DataType | None) -> tuple[Comparable, Comparable]:
+    """pyarrow's own kernel, for columns with nulls. The view turns dates into numbers and text into bytes."""
+    found = pc.call_function("min_max", [column if as_type is None else column.view(as_type)])
+    return found[0].as_py(), found[1].as_py()
+
+
+def _text_bounds(column: pa.Array) -> tuple[bytes, bytes]:
+    _, offsets_buffer, data = column.buffers()
+    first, count = column.offset, len(column)
+    if count == 1:
+        start, end = _OFFSETS.unpack_from(offsets_buffer, 4 * first)
+        value = bytes(memoryview(data)[start:end]) if end > start else b""
+        return value, value
+    offsets = np.frombuffer(offsets_buffer, "<i4", count + 1, 4 * first)
+    start, second, end = int(offsets[0]), int(offsets[1]), int(offsets[-1])
+    width = second - start
+    if width > 0 and end - start == width * count and (offsets[1:] - offsets[:-1] == width).all():
+        return _extremes(data, width, count, start)
+    low = pc.call_function("select_k_unstable", [column], _SMALLEST)[0].as_py()
+    high = pc.call_function("select_k_unstable", [column], _LARGEST)[0].as_py()
+    return _text_at(offsets, data, low), _text_at(offsets, data, high)
+
+
+def _text_at(offsets: np.ndarray[Any, Any], data: pa.Buffer, index: int) -> bytes:
+    start, end = int(offsets[index]), int(offsets[index + 1])
+    return bytes(memoryview(data)[start:end]) if end > start else b""
+
+
+def _record_bounds(column: pa.Array, width: int) -> tuple[bytes, bytes] | None:
+    if not width:
+        return None
+    return _extremes(column.buffers()[1], width, len(column), column.offset * width)
+
+
+def _extremes(data: pa.Buffer, width: int, count: int, start: int) -> tuple[bytes, bytes]:
+    """Smallest and largest of records of one width, by their bytes."""
+    values = np.frombuffer(data, f"S{width}", count, start)
+    low, high = start + width * int(values.argmin()), start + width * int(values.argmax())
+    view = memoryview(data)
+    return bytes(view[low : low + width]), bytes(view[high : high + width])
+
+
+def _decimal_bounds(column: pa.Array, kind: pa.DataType, nulls: int) -> tuple[Comparable, Comparable]:
+    if nulls or kind.precision > at.DECIMAL_COMPACT_PRECISION_MAX:
+        return _by_kernel(column, None)
+    # Up to 18 digits, the lower half of the 128 bits is the whole number.
+    halves = np.frombuffer(column.buffers()[1], "<i8", 2 * len(column), 16 * column.offset)
+    values = halves[0::2]
+    return decimal_of(int(values.min()), kind.scale), decimal_of(int(values.max()), kind.scale)

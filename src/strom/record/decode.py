@@ -1,0 +1,100 @@
+"""Batch bytes to Arrow columns.
+
+An uncompressed batch is decoded without a copy: the columns are views of the bytes given, and keep them alive.
+Nothing reaches pyarrow before ``ColumnLayout.check`` has held every buffer against its node.
+
+What is trusted: with ``full_validation`` nothing; without it, that the text is UTF-8 and that the offsets of a column
+never fall. A reader of other people's batches that touches values (a server that filters) asks for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import MalformedBatch, TornBatch
+from strom.record import batch as batches
+from strom.record.batch import DEFAULT_LIMITS, BatchHeader, read_columns, read_header
+from strom.record.columns import ColumnLayout
+from strom.runtime.files import Bytes
+
+_VALUE_ALIGNMENT = 8
+
+
+def decode(
+    view: Bytes,
+    schema: pa.Schema,
+    *,
+    header: BatchHeader | None = None,
+    check_crc: bool = True,
+    decompressed_bytes_max: int = DEFAULT_LIMITS.decompressed_bytes_max,
+    full_validation: bool = False,
+    aligned: bool = False,
+) -> pa.RecordBatch:
+    """The columns of one batch. ``schema`` is that of the batch's schema id (or of the projection of it).
+
+    ``aligned`` copies the batch once when its columns would start at odd addresses: some engines warn of those, and
+    some machines cannot read them.
+    """
+    view = memoryview(view)
+    if header is None:
+        header = read_header(view)
+    if header.size > len(view):
+        raise TornBatch(f"a batch of {header.size} bytes has only {len(view)}", size=header.size)
+    if check_crc:
+        batches.check_crc(view, header)
+    columns = read_columns(view, header)
+    if columns.head_size == header.size and not header.record_count:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    ColumnLayout.of(schema).check(
+        view, columns, record_count=header.record_count, decompressed_bytes_max=decompressed_bytes_max
+    )
+    message = view[header.message_position : header.size]
+    source = _aligned(message, columns.head_size - header.message_position) if aligned else message
+    return read_message(source, schema, full_validation=full_validation)
+
+
+def read_message(message: Bytes, schema: pa.Schema, *, full_validation: bool) -> pa.RecordBatch:
+    """Let pyarrow read a message whose lengths were checked."""
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        batch.validate(full=full_validation)
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise MalformedBatch(f"the columns cannot be read: {problem}") from None
+    return batch
+
+
+def _aligned(message: memoryview, body: int) -> Bytes:
+    """The message, copied if its body does not start where 64-bit values may lie."""
+    address = np.frombuffer(message, np.uint8).ctypes.data
+    if (address + body) % _VALUE_ALIGNMENT == 0:
+        return message
+    # The allocator aligns the start; the shift puts the body, not the metadata, on the grid.
+    shift = -body % _VALUE_ALIGNMENT
+    return memoryview(b"".join((b"\0" * shift, message)))[shift:]
+
+
+def changes(view: Bytes, header: BatchHeader) -> npt.NDArray[np.uint8] | None:
+    """The change type of every record, or None when all of them are appends."""
+    if header.append_only:
+        return None
+    start, end = header.changes_position, header.message_position
+    if end > min(header.size, len(view)):
+        raise MalformedBatch("the change types reach past the batch", size=header.size, end=end)
+    return np.frombuffer(memoryview(view)[start:end], np.uint8)
+
+
+def offsets(view: Bytes, header: BatchHeader) -> npt.NDArray[np.int64]:
+    """The offset of every record: dense, unless the batch is sparse."""
+    if not header.sparse:
+        return np.arange(header.base_offset, header.base_offset + header.record_count, dtype=np.int64)
+    start, end = header.records_position, header.changes_position
+    if end > min(header.size, len(view)):
+        raise MalformedBatch("the offset deltas reach past the batch", size=header.size, end=end)
+    deltas = np.frombuffer(memoryview(view)[start:end], "<u4")
+    if len(deltas) and (int(deltas[-1]) > header.last_offset_delta or (deltas[1:] <= deltas[:-1]).any()):
+        raise MalformedBatch(
+            "the offset deltas do not ascend within the batch", base_offset=header.base_offset
+        )
+    return header.base_offset + deltas.astype(np.int64)

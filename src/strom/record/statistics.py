@@ -1,0 +1,130 @@
+"""Statistics of a batch: minimum, maximum and nulls per column, so that a reader can skip it unread.
+
+    version · count · column positions · null counts · row of minima · row of maxima
+
+A column is left out when its bounds would be wrong or useless: NaN among its values, text longer than
+``TEXT_BYTES_MAX``, a type without order. Left out means "not known": the batch is then read. Statistics that cannot
+be understood are treated the same way, because a skipped batch is a lost row and a read one only lost time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from strom.record import layout as at
+from strom.record.aligned_row import Comparable, Slot, read_field, slot_of, write_row
+from strom.record.batch import BatchHeader, read_header
+from strom.record.bounds import bounds
+from strom.runtime.files import Bytes
+
+#: Longer bounds cost every reader of the head more than they save.
+TEXT_BYTES_MAX = 64
+_COLUMN_MAX = (1 << 15) - 1
+
+_HEAD = struct.Struct("<Bh")
+_SIZE = struct.Struct("<i")
+
+
+class ColumnStatistics(NamedTuple):
+    """What is known of one column. The bounds are None when every value is null."""
+
+    minimum: Comparable | None
+    maximum: Comparable | None
+    null_count: int
+
+
+def compute(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
+    """The statistics of these columns, or nothing when none of them has any."""
+    positions: list[int] = []
+    null_counts: list[int] = []
+    slots: list[Slot] = []
+    minima: list[Comparable | None] = []
+    maxima: list[Comparable | None] = []
+    for position in columns:
+        column = batch.column(position)
+        slot = slot_of(column.type)
+        if slot is None or position > _COLUMN_MAX:
+            continue
+        found = bounds(column)
+        if found is None or _too_long(found[0]) or _too_long(found[1]):
+            continue
+        positions.append(position)
+        null_counts.append(column.null_count)
+        slots.append(slot)
+        minima.append(found[0])
+        maxima.append(found[1])
+    return _write(positions, null_counts, slots, minima, maxima) if positions else b""
+
+
+def _too_long(bound: Comparable | None) -> bool:
+    return isinstance(bound, bytes) and len(bound) > TEXT_BYTES_MAX
+
+
+def _write(
+    positions: list[int],
+    null_counts: list[int],
+    slots: list[Slot],
+    minima: list[Comparable | None],
+    maxima: list[Comparable | None],
+) -> bytes:
+    count = len(positions)
+    low, high = write_row(slots, minima), write_row(slots, maxima)
+    lists = struct.pack(f"<{count}h{count}i", *positions, *null_counts)
+    head = _HEAD.pack(at.STATISTICS_VERSION, count)
+    return b"".join((head, lists, _SIZE.pack(len(low)), low, _SIZE.pack(len(high)), high))
+
+
+def read(
+    view: Bytes, schema: pa.Schema, wanted: Collection[int], *, header: BatchHeader | None = None
+) -> dict[int, ColumnStatistics]:
+    """What the batch says of the wanted columns (positions in ``schema``). ``view`` may end after the statistics.
+
+    A column that is missing in the answer is not known.
+    """
+    if header is None:
+        header = read_header(view)
+    start = header.records_position - header.statistics_size
+    block = memoryview(view)[start : header.records_position]
+    if not len(block):
+        return {}
+    try:
+        return _read(block, schema, wanted)
+    except (struct.error, IndexError, KeyError):
+        return {}
+
+
+def _read(block: memoryview, schema: pa.Schema, wanted: Collection[int]) -> dict[int, ColumnStatistics]:
+    version, count = _HEAD.unpack_from(block, 0)
+    if version != at.STATISTICS_VERSION or count < 0:
+        return {}
+    numbers = struct.unpack_from(f"<{count}h{count}i", block, _HEAD.size)
+    start = _HEAD.size + count * (at.STATISTICS_COLUMN_LENGTH + at.STATISTICS_NULL_COUNT_LENGTH)
+    low, start = _row(block, start)
+    high, _ = _row(block, start)
+    found = {}
+    for index in range(count):
+        position = numbers[index]
+        if position not in wanted or not 0 <= position < len(schema):
+            continue
+        slot = slot_of(schema.field(position).type)
+        if slot is None:
+            continue
+        minimum = read_field(low, count, index, slot)
+        maximum = read_field(high, count, index, slot)
+        # Bounds that are not numbers, or only one of two, say nothing. (NaN is not equal to itself.)
+        if minimum != minimum or maximum != maximum or (minimum is None) != (maximum is None):
+            continue
+        found[position] = ColumnStatistics(minimum, maximum, numbers[count + index])
+    return found
+
+
+def _row(block: memoryview, position: int) -> tuple[memoryview, int]:
+    size = _SIZE.unpack_from(block, position)[0]
+    start = position + _SIZE.size
+    if size < 0 or start + size > len(block):
+        raise IndexError("a row lies outside the statistics")
+    return block[start : start + size], start + size
