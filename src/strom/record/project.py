@@ -1,0 +1,153 @@
+"""Some columns of a batch as a batch of their own, without decoding or decompressing any of them.
+
+The wanted buffers are passed through as they are, compressed or not; only the header and the Arrow metadata are
+written anew, from a template. So the cost is that of the bytes that leave (one checksum over them) plus a constant.
+
+The result is a batch of magic 0: statistics are left behind, change types are kept, offsets and timestamp stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from strom.errors import InvalidProjection, MalformedBatch
+from strom.record import layout as at
+from strom.record.batch import BatchHeader, read_columns, read_header
+from strom.record.checksum import crc32c, crc32c_many
+from strom.record.columns import BatchColumns, ColumnLayout
+from strom.record.message import message_template
+from strom.runtime.files import Bytes
+
+_PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
+_HEADER_SIZE = at.HEADER_SIZE[at.MAGIC_PLAIN]
+_CRC_START = at.SCHEMA_ID_POSITION[at.MAGIC_PLAIN]
+_CRC_FIELD = slice(at.CRC_POSITION[at.MAGIC_PLAIN], _CRC_START)
+
+
+class Projection:
+    """A choice of columns, prepared once and applied to many batches of one schema."""
+
+    def __init__(self, layout: ColumnLayout, columns: Sequence[int]) -> None:
+        _check_columns(columns, len(layout.columns))
+        self.layout = layout
+        self.columns = tuple(columns)
+        self.schema: pa.Schema = pa.schema([layout.schema.field(position) for position in columns])
+        ranges = [layout.columns[position] for position in columns]
+        nodes = [i for r in ranges for i in range(2 * r.node_start, 2 * r.node_end)]
+        buffers = [i for r in ranges for i in range(r.buffer_start, r.buffer_end)]
+        self._node_count = len(nodes) // 2
+        self._buffer_count = len(buffers)
+        self._pick_nodes = _picker(nodes)
+        self._pick_buffers = _picker(buffers)
+
+    def ranges(self, columns: BatchColumns) -> list[tuple[int, int]]:
+        """(position, length) of every wanted buffer that is not empty, in order, from the start of the batch."""
+        self._check_fits(columns)
+        return [place for place in self._pick_buffers(columns.buffers) if place[1]]
+
+    def assemble(self, head: Bytes, columns: BatchColumns, buffers: Sequence[Bytes]) -> list[Bytes]:
+        """The projected batch in pieces: a new head, then the buffers of ``ranges`` with their padding.
+
+        ``head`` is the batch up to its Arrow body, ``buffers`` are the bytes of ``ranges`` in the same order.
+        """
+        header = read_header(head)
+        between = memoryview(head)[header.records_position : header.message_position]
+        pieces = (
+            [] if columns.head_size == header.message_position else self.message(header, columns, buffers)
+        )
+        metadata = pieces[0] if pieces else b""
+        new_head = bytearray().join((bytes(_HEADER_SIZE), between, metadata))
+        _write_header(new_head, header, len(new_head) + sum(map(len, pieces)) - len(metadata))
+        crc = crc32c(memoryview(new_head)[_CRC_START:])
+        body = pieces[1:]
+        new_head[_CRC_FIELD] = crc32c_many(body, crc).to_bytes(at.CRC_LENGTH, "little")
+        return [new_head, *body]
+
+    def message(self, header: BatchHeader, columns: BatchColumns, buffers: Sequence[Bytes]) -> list[Bytes]:
+        """The Arrow message of the wanted columns in pieces: metadata, then the buffers with their padding."""
+        self._check_fits(columns)
+        places: list[int] = []
+        pieces: list[Bytes] = [b""]
+        given = iter(buffers)
+        end = 0
+        for _, length in self._pick_buffers(columns.buffers):
+            places.append(end)
+            places.append(length)
+            if not length:
+                continue
+            buffer = next(given)
+            assert len(buffer) == length
+            pieces.append(buffer)
+            end += length
+            padding = -length % at.BUFFER_ALIGNMENT
+            if padding:
+                pieces.append(_PADDING[padding])
+                end += padding
+        template = message_template(self._node_count, self._buffer_count, columns.codec)
+        metadata = bytearray(template.size)
+        nodes = self._pick_nodes(columns.nodes)
+        template.fill(
+            metadata, 0, record_count=header.record_count, nodes=nodes, buffers=places, body_size=end
+        )
+        pieces[0] = metadata
+        return pieces
+
+    def _check_fits(self, columns: BatchColumns) -> None:
+        layout = self.layout
+        if columns.nodes and (
+            len(columns.nodes) != 2 * layout.node_count or len(columns.buffers) != layout.buffer_count
+        ):
+            raise MalformedBatch(
+                f"the batch has {len(columns.nodes) // 2} nodes and {len(columns.buffers)} buffers, its schema "
+                f"asks for {layout.node_count} and {layout.buffer_count}"
+            )
+
+
+def project_batch(view: Bytes, projection: Projection) -> list[Bytes]:
+    """The wanted columns of a whole batch in memory."""
+    view = memoryview(view)
+    header = read_header(view)
+    columns = read_columns(view, header)
+    buffers = [view[position : position + length] for position, length in projection.ranges(columns)]
+    return projection.assemble(view[: columns.head_size], columns, buffers)
+
+
+def _write_header(head: bytearray, header: BatchHeader, size: int) -> None:
+    at.HEADER[at.MAGIC_PLAIN].pack_into(
+        head,
+        0,
+        header.base_offset,
+        size - at.LENGTH_OVERHEAD,
+        at.MAGIC_PLAIN,
+        header.timestamp_ms,
+        0,
+        header.schema_id,
+        header.attributes,
+        header.last_offset_delta,
+        header.writer_id,
+        header.batch_sequence,
+        header.record_count,
+    )
+
+
+def _check_columns(columns: Sequence[int], count: int) -> None:
+    if not columns:
+        raise InvalidProjection("a projection needs at least one column")
+    if any(not 0 <= position < count for position in columns):
+        raise InvalidProjection(f"the schema has {count} columns", columns=list(columns))
+    if any(later <= earlier for earlier, later in zip(columns, columns[1:], strict=False)):
+        raise InvalidProjection("projected columns are asked for in ascending order", columns=list(columns))
+
+
+def _picker(indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """A function that takes these positions out of a sequence, as a tuple even for one or none."""
+    if not indices:
+        return lambda _: ()
+    if len(indices) == 1:
+        index = indices[0]
+        return lambda items: (items[index],)
+    return itemgetter(*indices)
