@@ -1,0 +1,110 @@
+"""``strom`` itself: help at once, help with examples, versions, doctor, looking inside a segment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+from strom.testing.process import ServerProcess
+
+from cli.command import strom
+from strom._version import __version__
+from strom.cli.main import app
+
+
+def _commands() -> list[list[str]]:
+    found = []
+
+    def walk(command: object, path: list[str]) -> None:
+        inner = getattr(command, "commands", {})
+        if not inner:
+            found.append(path)
+        for name, child in inner.items():
+            walk(child, [*path, name])
+
+    walk(typer.main.get_command(app), [])
+    return found
+
+
+@pytest.mark.parametrize("words", _commands(), ids=" ".join)
+def test_every_help_shows_an_example(words: list[str]) -> None:
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]  # type: ignore[attr-defined]
+    text = command.get_help(typer.Context(command))
+    assert "Example" in text
+    assert f"strom {' '.join(words[:-1])}".rstrip() in text
+
+
+def test_help_answers_at_once() -> None:
+    """Compared with starting Python at all, so that a busy machine does not decide."""
+
+    def seconds(*words: str) -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, *words], capture_output=True, check=True)
+        return time.perf_counter() - began
+
+    bare = min(seconds("-c", "import asyncio") for _ in range(5))
+    ours = min(seconds("-m", "strom.cli.main", "--help") for _ in range(5))
+    assert ours - bare < 0.25
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("pyarrow", "numpy", "pandas", "rich.table", "uvloop")
+    code = f"import sys, strom.cli.main; print([m for m in {heavy} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_the_version_is_printed() -> None:
+    assert strom("--version").out.strip() == f"strom {__version__}"
+
+
+@pytest.mark.slow
+def test_doctor_finds_a_healthy_server_well_and_a_missing_one_bad(server: ServerProcess) -> None:
+    well = strom("doctor", server=server.address)
+    assert well.code == 0, well.out
+    assert "answers" in well.out
+    missing = strom("doctor", server="127.0.0.1:1")
+    assert missing.code == 1
+    assert "strom up" in missing.out
+
+
+@pytest.mark.slow
+def test_log_show_and_doctor_find_a_flipped_byte(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        strom("table", "create", "t", "id:bigint", "name:string", server=server.address)
+        for number in range(3):
+            line = f'{{"id": {number}, "name": "row"}}\n'.encode()
+            assert strom("append", "t", "-", "--format", "json", stdin=line, server=server.address).code == 0
+    (segment,) = (tmp_path / "data").glob("buckets/*/*/*/*.log")
+    shown = strom("log", "show", str(segment), "-o", "json")
+    assert shown.code == 0, shown.err
+    assert len(shown.out.splitlines()) == 3
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    bad = strom("log", "show", str(segment))
+    assert bad.code == 1
+    assert "problem" in bad.err
+    examined = strom("doctor", "--data", str(tmp_path / "data"), server="127.0.0.1:1")
+    assert examined.code == 1
+    assert "bad batches" in examined.out
+
+
+@pytest.mark.slow
+def test_the_demo_runs_through() -> None:
+    ran = strom("demo", "--rows", "30000")
+    assert ran.code == 0, ran.err
+    for words in (
+        "appended 30,000 rows",
+        "scanned all 30,000 rows",
+        "5 rows",
+        "a live reader got 3 new rows",
+        "NULL",
+    ):
+        assert words in ran.out

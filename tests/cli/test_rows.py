@@ -1,0 +1,133 @@
+"""``strom append | scan | tail``: rows in and out, in every form."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from strom.testing.process import ServerProcess
+
+from cli.command import strom
+
+pytestmark = pytest.mark.slow
+
+ROWS = pa.table({"id": pa.array(range(25), pa.int64()), "name": [f"n{i}" for i in range(25)]})
+
+
+@pytest.fixture
+def table(server: ServerProcess, request: pytest.FixtureRequest) -> str:
+    name = "cli_" + request.node.name.partition("[")[0][5:60]
+    made = strom("table", "create", name, "id:bigint", "name:string", server=server.address)
+    assert made.code == 0, made.err
+    return name
+
+
+def _ids(server: ServerProcess, table: str, *words: str) -> list[int]:
+    ran = strom("scan", table, "-o", "json", *words, server=server.address)
+    assert ran.code == 0, ran.err
+    return sorted(json.loads(line)["id"] for line in ran.out.splitlines())
+
+
+def _write(form: str, path: Path) -> None:
+    if form == "csv":
+        pyarrow.csv.write_csv(ROWS, path)
+    elif form == "parquet":
+        pyarrow.parquet.write_table(ROWS, path)
+    elif form == "arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, ROWS.schema) as stream:
+            stream.write_table(ROWS)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS.to_pylist()))
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet", "arrow"])
+def test_files_of_every_form_are_appended(
+    server: ServerProcess, table: str, form: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"rows.{form}"
+    _write(form, path)
+    before = len(_ids(server, table))
+    ran = strom("append", table, str(path), "--batch-rows", "10", server=server.address)
+    assert ran.code == 0, ran.err
+    assert "25" in ran.err
+    assert len(_ids(server, table)) == before + 25
+
+
+def test_standard_input_is_appended(server: ServerProcess, table: str) -> None:
+    ran = strom(
+        "append", table, "-", "--format", "json", stdin=b'{"id": 7, "name": "x"}\n', server=server.address
+    )
+    assert ran.code == 0, ran.err
+    assert _ids(server, table) == [7]
+    assert strom("append", table, "-", stdin=b"", server=server.address).code == 2
+
+
+def test_a_file_that_does_not_fit_is_refused_and_says_why(server: ServerProcess, table: str) -> None:
+    ran = strom("append", table, "-", "--format", "json", stdin=b'{"id": "seven"}\n', server=server.address)
+    assert ran.code == 1
+    assert "id" in ran.err or "seven" in ran.err
+    assert "Traceback" not in ran.err
+    assert _ids(server, table) == []
+
+
+def test_scan_prunes_filters_limits_and_prints_every_form(server: ServerProcess, table: str) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS.to_pylist()).encode()
+    assert strom("append", table, "-", "--format", "json", stdin=lines, server=server.address).code == 0
+    assert _ids(server, table, "--where", "id >= 20 and name <> 'n24'") == [20, 21, 22, 23]
+    assert len(_ids(server, table, "--limit", "3")) == 3
+    as_csv = strom("scan", table, "--columns", "name", "-o", "csv", server=server.address).out
+    assert list(csv.reader(io.StringIO(as_csv)))[:2] == [["name"], ["n0"]]
+    arrow = strom("scan", table, "-o", "arrow", server=server.address).out_bytes
+    with pa.ipc.open_stream(arrow) as reader:
+        assert reader.read_all().sort_by("id").equals(ROWS)
+    seen = strom("scan", table, server=server.address).out
+    assert "n24" in seen
+    wrong = strom("scan", table, "--columns", "nope", server=server.address)
+    assert wrong.code == 1
+    assert "nope" in wrong.err
+
+
+def test_tail_shows_the_newest_rows_and_follows(server: ServerProcess, table: str) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS.to_pylist()).encode()
+    strom("append", table, "-", "--format", "json", stdin=lines, server=server.address)
+    newest = strom("tail", table, "-n", "2", server=server.address)
+    assert [json.loads(line)["id"] for line in newest.out.splitlines()] == [23, 24]
+    command = [
+        sys.executable,
+        "-m",
+        "strom.cli.main",
+        "--server",
+        server.address,
+        "tail",
+        "-f",
+        table,
+        "-n",
+        "1",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["id"] == 24
+        strom("append", table, "-", "--format", "json", stdin=b'{"id": 99}\n', server=server.address)
+        assert json.loads(following.stdout.readline()) == {"id": 99, "name": None}
+        following.send_signal(2)
+        assert following.wait(timeout=20) == 130
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(server: ServerProcess, table: str) -> None:
+    lines = "".join(json.dumps({"id": i, "name": "x" * 100}) + "\n" for i in range(5000)).encode()
+    strom("append", table, "-", "--format", "json", stdin=lines, server=server.address)
+    words = f"{sys.executable} -m strom.cli.main --server {server.address} scan {table} -o json | head -1"
+    ran = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    assert len(ran.stdout.splitlines()) == 1
