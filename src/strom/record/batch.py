@@ -208,9 +208,10 @@ def check(
     if not header.attributes & at.ATTRIBUTE_APPEND_ONLY:
         _check_changes(view, header)
     columns = read_columns(view, header)
-    if columns.head_size < header.size or header.record_count:
-        verify_message(view, header.message_position)
-    if layout is not None and header.record_count:
+    if header.message_position == header.size:
+        return header, columns
+    verify_message(view, header.message_position)
+    if layout is not None:
         layout.check(
             view,
             columns,

@@ -220,6 +220,15 @@ def buffer_sizes(view: memoryview, columns: BatchColumns, *, decompressed_bytes_
     return sizes
 
 
+_FIXED_KINDS = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_timestamp,
+    pa.types.is_decimal128,
+)
+
 _known: dict[int, tuple[weakref.ref[Any], ColumnLayout]] = {}
 
 
@@ -242,6 +251,6 @@ def _shape(kind_of: pa.DataType, name: str) -> tuple[Kind, int, list[pa.Field]]:
         return Kind.STRUCT, 0, list(kind_of)
     if types.is_fixed_size_binary(kind_of):
         return Kind.FIXED, kind_of.byte_width, []
-    if types.is_primitive(kind_of) or types.is_decimal128(kind_of):
+    if any(is_kind(kind_of) for is_kind in _FIXED_KINDS):
         return Kind.FIXED, kind_of.bit_width // 8, []
     raise InvalidTable(f"column {name}: no batch holds the type {kind_of}", column=name)

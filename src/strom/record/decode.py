@@ -45,7 +45,7 @@ def decode(
     if check_crc:
         batches.check_crc(view, header)
     columns = read_columns(view, header)
-    if columns.head_size == header.size and not header.record_count:
+    if header.message_position == header.size:
         return pa.RecordBatch.from_pylist([], schema=schema)
     ColumnLayout.of(schema).check(
         view, columns, record_count=header.record_count, decompressed_bytes_max=decompressed_bytes_max

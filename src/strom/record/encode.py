@@ -103,16 +103,16 @@ def _head(
 
 def _message(batch: pa.RecordBatch, codec: int, zstd_level: int) -> list[Bytes]:
     """The Arrow message in pieces."""
-    size = batch.get_total_buffer_size()
-    if size < _COMPRESSED_BYTES_MIN:
-        codec = CODEC_NONE
-    found = None if size < _SMALL_BYTES else _gather(batch)
+    # The total counts what lies around a slice too: too large a guess only means a walk for nothing.
+    found = _gather(batch) if batch.get_total_buffer_size() >= _SMALL_BYTES else None
     if found is None:
         written = batch.serialize()
-        if codec == CODEC_NONE:
+        if codec == CODEC_NONE or written.size < _COMPRESSED_BYTES_MIN:
             return [written]
         found = _lift(memoryview(written), batch.num_rows)
     nodes, buffers = found
+    if sum(map(len, buffers)) < _COMPRESSED_BYTES_MIN:
+        codec = CODEC_NONE
     if codec != CODEC_NONE:
         compressor = _compressor(codec, zstd_level)
         buffers = [_compress(compressor, buffer) for buffer in buffers]

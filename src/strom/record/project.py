@@ -9,6 +9,7 @@ The result is a batch of magic 0: statistics are left behind, change types are k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -46,6 +47,8 @@ class Projection:
 
     def ranges(self, columns: BatchColumns) -> list[tuple[int, int]]:
         """(position, length) of every wanted buffer that is not empty, in order, from the start of the batch."""
+        if not columns.nodes and not columns.buffers:
+            return []  # a batch without records has no message at all; `message` refuses everything else
         self._check_fits(columns)
         return [place for place in self._pick_buffers(columns.buffers) if place[1]]
 
@@ -98,9 +101,7 @@ class Projection:
 
     def _check_fits(self, columns: BatchColumns) -> None:
         layout = self.layout
-        if columns.nodes and (
-            len(columns.nodes) != 2 * layout.node_count or len(columns.buffers) != layout.buffer_count
-        ):
+        if len(columns.nodes) != 2 * layout.node_count or len(columns.buffers) != layout.buffer_count:
             raise MalformedBatch(
                 f"the batch has {len(columns.nodes) // 2} nodes and {len(columns.buffers)} buffers, its schema "
                 f"asks for {layout.node_count} and {layout.buffer_count}"
@@ -139,7 +140,7 @@ def _check_columns(columns: Sequence[int], count: int) -> None:
         raise InvalidProjection("a projection needs at least one column")
     if any(not 0 <= position < count for position in columns):
         raise InvalidProjection(f"the schema has {count} columns", columns=list(columns))
-    if any(later <= earlier for earlier, later in zip(columns, columns[1:], strict=False)):
+    if any(later <= earlier for earlier, later in pairwise(columns)):
         raise InvalidProjection("projected columns are asked for in ascending order", columns=list(columns))
 
 
