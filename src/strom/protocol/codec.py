@@ -30,7 +30,6 @@ from strom.protocol.fields import (
     RAW,
     TEXT,
     VARINT,
-    Field,
 )
 from strom.protocol.message import Message, Payload, size_of
 from strom.protocol.varint import ONE_BYTE, encode_varint, read_varint
@@ -109,19 +108,26 @@ class _Source:
                     start, position = position, position + number
                     if position > end:
                         raise InvalidRequest(f"{kind.__name__}.{name} is longer than its message")
-                    value = self._sized(what, field, start, position, depth)
+                    if what == RAW:
+                        value = self._view[start:position]
+                    elif what == TEXT:
+                        value = str(self._view[start:position], "utf-8")
+                    elif what == MESSAGE:
+                        value = self.read(field.message(), start, position, depth + 1)  # type: ignore[misc]
+                    else:
+                        value = self._packed(field.element, start, position)
                 elif what == BOOL:
                     value = number != 0
                 elif number >= _INT32_LIMIT:
                     value = _signed(what, number)
             if not many:
                 values[name] = value
-            elif what == PACKED:
-                values[name] = [*values[name], *value] if values[name] else value
-            elif values[name]:
-                values[name].append(value)
             else:
-                values[name] = [value]
+                value = value if what == PACKED else [value]
+                if values[name]:
+                    values[name] += value
+                else:
+                    values[name] = value
         if position != end:
             raise InvalidRequest(f"{kind.__name__}: a value is longer than its message")
         if len(values) != len(kind.fields):
@@ -130,17 +136,6 @@ class _Source:
         message = kind.__new__(kind)
         message.__dict__ = values
         return message
-
-    def _sized(self, what: int, field: Field, start: int, stop: int, depth: int) -> Any:
-        """A value that has a length."""
-        if what == RAW:
-            return self._view[start:stop]
-        if what == TEXT:
-            return str(self._view[start:stop], "utf-8")
-        if what == MESSAGE:
-            assert field.message is not None
-            return self.read(field.message(), start, stop, depth + 1)
-        return self._packed(field.element, start, stop)
 
     def _packed(self, element: int, start: int, stop: int) -> list[int]:
         self._fields_left -= stop - start
@@ -189,8 +184,7 @@ def _signed(kind: int, number: int) -> int | bool:
 def encode(message: Message) -> list[Bytes]:
     """The message as buffers: small pieces joined, each large payload its own."""
     pieces: list[Bytes] = []
-    encode_onto(pieces, message)
-    return gather(pieces)
+    return gather(pieces, encode_onto(pieces, message))
 
 
 def encode_onto(pieces: list[Bytes], message: Message) -> int:
@@ -257,8 +251,10 @@ def _encode_raw(pieces: list[Bytes], tag: bytes, value: Payload) -> int:
     return len(head) + size
 
 
-def gather(pieces: Sequence[Bytes]) -> list[Bytes]:
-    """The same bytes in as few buffers as possible without copying a large one."""
+def gather(pieces: Sequence[Bytes], size: int) -> list[Bytes]:
+    """The same bytes, about ``size`` of them, in as few buffers as possible without copying a large one."""
+    if size < LARGE_BYTES:
+        return [b"".join(pieces)]
     gathered: list[Bytes] = []
     first = 0
     for index, piece in enumerate(pieces):

@@ -41,6 +41,12 @@ class FrameReader:
         self._peek = False
         self.wanted = 0
         """The size of a large frame that has begun and has no memory yet; 0 when there is none."""
+        self.more = False
+        """Whether bytes were left behind the frame taken last."""
+        self.bytes = 0
+        """Received in all."""
+        self.frames = 0
+        """Taken in all."""
 
     @property
     def amid_frame(self) -> bool:
@@ -68,6 +74,7 @@ class FrameReader:
 
     def filled(self, count: int) -> None:
         """``count`` bytes arrived in the room given last."""
+        self.bytes += count
         if self._large is not None:
             self._large_filled += count
             assert self._large_filled <= len(self._large)
@@ -91,9 +98,11 @@ class FrameReader:
             return None
         start = self._start + LENGTH.size
         if length <= available - LENGTH.size:
-            self._start = start + length
+            self._start = stop = start + length
             self._peek = False
-            return self._area[start : self._start]
+            self.more = stop < self._end
+            self.frames += 1
+            return self._area[start:stop]
         if length > SMALL_BYTES_MAX:
             self.wanted = length
         return None
@@ -114,6 +123,8 @@ class FrameReader:
         if self._large_filled < len(self._large):
             return None
         frame, self._large, self._large_filled, self._peek = self._large, None, 0, True
+        self.more = False
+        self.frames += 1
         return frame
 
     def _refuse(self, length: int, available: int) -> None:

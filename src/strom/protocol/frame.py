@@ -10,7 +10,6 @@ type 2 without a request id, which its own Rust client misreads: we never send i
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from strom.errors import InvalidRequest
 from strom.protocol.codec import encode_onto, gather
@@ -31,17 +30,10 @@ ERROR = 1
 REQUEST_ID_MASK = 0x7FFF_FFFF
 
 
-class RequestHead(NamedTuple):
-    """The head of a request, without its length."""
-
-    api_key: int
-    api_version: int
-    request_id: int
-
-
-def read_request_head(frame: Bytes) -> RequestHead:
-    """The head of a frame (which begins after its length)."""
-    return RequestHead._make(REQUEST_HEAD.unpack_from(frame))
+def read_request_head(frame: Bytes) -> tuple[int, int, int]:
+    """Api key, api version and request id, from the beginning of a frame (which lies after its length)."""
+    api_key, api_version, request_id = REQUEST_HEAD.unpack_from(frame)
+    return api_key, api_version, request_id
 
 
 def read_response_head(frame: Bytes) -> tuple[bool, int]:
@@ -57,7 +49,7 @@ def encode_request(api_key: int, api_version: int, request_id: int, message: Mes
     pieces: list[Bytes] = [b""]
     size = encode_onto(pieces, message) + REQUEST_HEAD.size
     pieces[0] = _REQUEST.pack(size, api_key, api_version, request_id)
-    return gather(pieces)
+    return gather(pieces, size)
 
 
 def encode_response(request_id: int, message: Message) -> list[Bytes]:
@@ -75,4 +67,4 @@ def _encode_response(kind: int, request_id: int, message: Message) -> list[Bytes
     pieces: list[Bytes] = [b""]
     size = encode_onto(pieces, message) + RESPONSE_HEAD.size
     pieces[0] = _RESPONSE.pack(size, kind, request_id)
-    return gather(pieces)
+    return gather(pieces, size)

@@ -6,7 +6,7 @@ When the connection breaks, every call that waits ends with the reason. Deadline
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from strom.errors import Corrupt, Disconnected, InvalidRequest, RequestTimeout, StromError
 from strom.protocol.api_keys import Api
@@ -28,10 +28,8 @@ RESPONSE_FIELDS_MAX = 5_000_000
 """Answers come from a server we chose: the bounds are there to notice nonsense."""
 
 
-class _Waiting(NamedTuple):
-    api: Api[Any, Any]
-    future: asyncio.Future[Any]
-    deadline: float
+_Waiting = tuple[Api[Any, Any], "asyncio.Future[Any]", float]
+"""A call, where its answer goes, and its deadline."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -68,13 +66,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise self.broken or Disconnected(f"not connected to {self.address}")
         request_id = self.requests & REQUEST_ID_MASK
         buffers = encode_request(api.key, version, request_id, request)
-        future = self._loop.create_future()
-        deadline = self._loop.time() + timeout_s
-        self._waiting[request_id] = _Waiting(api, future, deadline)
+        loop, transport = self._loop, self._transport
+        future = loop.create_future()
+        deadline = loop.time() + timeout_s
+        self._waiting[request_id] = (api, future, deadline)
         self.requests += 1
         for buffer in buffers:
             self.bytes_sent += len(buffer)
-            self._transport.write(buffer)
+            transport.write(buffer)
         if deadline < self._timer_at:
             self._set_timer(deadline)
         return future
@@ -136,29 +135,32 @@ class ClientConnection(asyncio.BufferedProtocol):
     # --- answers --------------------------------------------------------------------------------------------
 
     def _take_frames(self) -> None:
+        reader = self._reader
         while self.broken is None:
-            frame = self._reader.next()
+            frame = reader.next()
             if frame is not None:
                 self._answered(frame)
-            elif self._reader.wanted:
-                self._reader.admit()
+                if not reader.more:
+                    return
+            elif reader.wanted:
+                reader.admit()
             else:
                 return
 
     def _answered(self, frame: Bytes) -> None:
         succeeded, request_id = read_response_head(frame)
         waiting = self._waiting.pop(request_id, None)
-        if waiting is None or waiting.future.done():
+        if waiting is None or waiting[1].done():
             return  # it came too late: nobody waits any more
+        api, future, _ = waiting
         try:
             if succeeded:
-                waiting.future.set_result(_read(waiting.api.response, frame))
+                future.set_result(_read(api.response, frame))
             else:
                 error = _read(ErrorResponse, frame)
-                waiting.future.set_exception(error_of(error.error_code, error.error_message))
+                future.set_exception(error_of(error.error_code, error.error_message))
         except InvalidRequest as error:
-            name = waiting.api.name
-            waiting.future.set_exception(Corrupt(f"the answer to {name} cannot be read: {error}", api=name))
+            future.set_exception(Corrupt(f"the answer to {api.name} cannot be read: {error}", api=api.name))
 
     def _break(self, reason: StromError) -> None:
         if self.broken is not None:
@@ -167,9 +169,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         waiting, self._waiting = self._waiting, {}
-        for one in waiting.values():
-            if not one.future.done():
-                one.future.set_exception(type(reason)(reason.message, **reason.facts))
+        for _, future, _ in waiting.values():
+            if not future.done():
+                future.set_exception(type(reason)(reason.message, **reason.facts))
         self.resume_writing()
 
     # --- deadlines ------------------------------------------------------------------------------------------
@@ -183,18 +185,16 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _time_out(self) -> None:
         now = self._loop.time()
         self._timer, self._timer_at = None, float("inf")
-        for request_id, one in list(self._waiting.items()):
+        for request_id, (api, future, deadline) in list(self._waiting.items()):
             # uvloop counts in milliseconds: a timer may be that much early.
-            if one.deadline <= now + 0.001:
+            if deadline <= now + 0.001:
                 del self._waiting[request_id]
-                if not one.future.done():
-                    one.future.set_exception(
-                        RequestTimeout(
-                            f"{self.address} did not answer {one.api.name} in time", api=one.api.name
-                        )
+                if not future.done():
+                    future.set_exception(
+                        RequestTimeout(f"{self.address} did not answer {api.name} in time", api=api.name)
                     )
         if self._waiting:
-            self._set_timer(min(one.deadline for one in self._waiting.values()))
+            self._set_timer(min(deadline for _, _, deadline in self._waiting.values()))
 
 
 def _read(kind: type[Any], frame: Bytes) -> Any:

@@ -62,6 +62,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waiting: dict[asyncio.Future[Message], _Waiting] = {}
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
+        self._bytes_seen = self._frames_seen = 0
         now = self._loop.time()
         self._made_at = self._active_at = self._frame_at = self._unsent_at = now
 
@@ -90,9 +91,6 @@ class ServerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._refused:
             return
-        self._active_at = self._loop.time()
-        if not self._reader.amid_frame:
-            self._frame_at = self._active_at
         self._reader.filled(nbytes)
         self._serve_frames()
 
@@ -107,22 +105,25 @@ class ServerConnection(asyncio.BufferedProtocol):
     # --- what the listener tells ----------------------------------------------------------------------------
 
     def overdue(self, now: float) -> str | None:
-        """Why the connection has to go, or None."""
+        """Why the connection has to go, or None. Asked now and again: what happens per frame stays cheap."""
         limits = self._limits
+        if self._reader.bytes != self._bytes_seen or self._waiting or self.flow.holds:
+            self._bytes_seen = self._reader.bytes
+            self._active_at = now
+        if self._reader.frames != self._frames_seen or not self._reader.amid_frame or self.flow.holds:
+            # While we hold the connection back, a frame that does not end is not the other side's fault.
+            self._frames_seen = self._reader.frames
+            self._frame_at = now
         if not self._session.welcome and now - self._made_at > limits.login_timeout_s:
             return "no login"
-        if self.flow.holds:
-            # Not the other side's fault, except when it does not read.
-            self._active_at = self._frame_at = now
-            if self.flow.holds & Hold.ANSWERS and now - self._unsent_at > limits.stall_timeout_s:
-                return self._stalled(now)
-            return None
-        if self._reader.amid_frame:
-            allowed = limits.frame_timeout_s + self._reader.frame_bytes / limits.frame_bytes_per_s_min
-            return "slow frame" if now - self._frame_at > allowed else None
-        if not self._waiting and now - self._active_at > limits.idle_timeout_s:
+        if (
+            now - self._frame_at
+            > limits.frame_timeout_s + self._reader.frame_bytes / limits.frame_bytes_per_s_min
+        ):
+            return "slow frame"
+        if now - self._active_at > limits.idle_timeout_s:
             return "idle"
-        return None
+        return self._stalled(now) if self.flow.holds & Hold.ANSWERS else None
 
     def stop(self) -> None:
         """Read no more; close when what waits is answered."""
@@ -157,23 +158,25 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._serve_frames()
 
     def _serve_frames(self) -> None:
+        flow, reader = self.flow, self._reader
+        if not flow.may_serve():
+            return
         for _ in range(FRAMES_PER_TURN):
-            if not self.flow.may_serve():
-                return
             try:
-                frame = self._reader.next()
+                frame = reader.next()
             except (InvalidRequest, RecordTooLarge) as error:
                 self._refuse(error)
                 return
             if frame is not None:
-                self._frame_at = self._active_at
                 self._serve(frame)
-            elif not self._reader.wanted or not self.flow.admit(self._reader.wanted):
+                if flow.holds or not reader.more:
+                    return
+            elif not reader.wanted or not flow.admit(reader.wanted):
                 return
             else:
-                self._reader.admit()
-        self.flow.hold(Hold.TURN)
-        self._loop.call_soon(self.flow.release, Hold.TURN)
+                reader.admit()
+        flow.hold(Hold.TURN)
+        self._loop.call_soon(flow.release, Hold.TURN)
 
     def _refuse(self, error: StromError) -> None:
         """The stream makes no sense any more: say why if possible, then close."""
@@ -182,7 +185,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not isinstance(head, bytes):
             self.abort()
             return
-        self._write(encode_error(read_request_head(head).request_id, error))
+        self._write(encode_error(read_request_head(head)[2], error))
         self._linger = self._loop.call_later(LINGER_S, self.abort)
 
     def _frame_bytes_max(self) -> int:
@@ -194,18 +197,18 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _serve(self, frame: Bytes) -> None:
         counted = self.flow.arrived()
-        began = self._traffic.now()
-        head = read_request_head(frame)
+        service, began = self._service, self._traffic.now()
+        api_key, version, request_id = read_request_head(frame)
         call = None
         try:
-            call = self._service.open(self._session, head, frame)
-            answer = self._service.answer(self._session, call)
+            call = service.open(self._session, api_key, version, frame)
+            answer = service.answer(self._session, call)
             if not isinstance(answer, Message):
-                self._wait(_Waiting(call, head.request_id, counted or len(frame), began), answer, counted > 0)
+                self._wait(_Waiting(call, request_id, counted or len(frame), began), answer, counted > 0)
                 return
-            buffers = self._service.success(call, head.request_id, answer)
+            buffers = service.success(call, request_id, answer)
         except Exception as error:
-            buffers = self._service.failure(call, head.request_id, error)
+            buffers = service.failure(call, request_id, error)
         self._write(buffers)
         self._traffic.answered(call.api if call else None, began, len(frame), buffers)
         if counted:
@@ -260,15 +263,13 @@ class ServerConnection(asyncio.BufferedProtocol):
                 transport.abort()
 
     def _stalled(self, now: float) -> str | None:
-        """Whether nothing was read since the last look; else the time begins anew."""
-        if self._transport is None:
-            return None
+        """Whether the other side has read nothing for too long."""
+        assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
-        if unsent >= self.flow.unsent:
-            return "answers not read"
+        if unsent < self.flow.unsent:
+            self._unsent_at = now
         self.flow.count_unsent(unsent)
-        self._unsent_at = now
-        return None
+        return "answers not read" if now - self._unsent_at > self._limits.stall_timeout_s else None
 
     def _close_if_done(self) -> None:
         if self.flow.holds & Hold.STOPPING and not self._waiting and self._transport is not None:

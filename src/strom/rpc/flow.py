@@ -11,14 +11,13 @@ is lost, both hold nothing of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntFlag
 
 from strom.rpc.budget import Budget, Place
 from strom.rpc.limits import Limits
 
 
-class Hold(IntFlag):
-    """Why nothing is read."""
+class Hold:
+    """Why nothing is read. Plain bits, since they are looked at for every call."""
 
     ANSWERS = 1  # the other side does not read what it asked for
     CALLS = 2  # too many calls wait
@@ -52,13 +51,13 @@ class Flow:
 
     # --- reading --------------------------------------------------------------------------------------------
 
-    def hold(self, reason: Hold) -> None:
+    def hold(self, reason: int) -> None:
         """Stop reading for this reason."""
         if self.holds == 0:
             self._pause()
         self.holds |= reason
 
-    def release(self, reason: Hold) -> None:
+    def release(self, reason: int) -> None:
         """This reason has gone."""
         if self.holds & reason:
             self.holds &= ~reason
@@ -93,8 +92,10 @@ class Flow:
 
     def arrived(self) -> int:
         """A frame is complete: what is counted for it, from now on in the hands of the caller."""
-        assert not self._granted
-        size, self._arriving = self._arriving, 0
+        size = self._arriving
+        if size:
+            assert not self._granted
+            self._arriving = 0
         return size
 
     # --- calls ----------------------------------------------------------------------------------------------

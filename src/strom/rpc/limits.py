@@ -44,4 +44,4 @@ class Limits:
     def look_every_s(self) -> float:
         """How often connections are looked at: often enough that a timeout is late by a quarter at most."""
         shortest = min(self.idle_timeout_s, self.login_timeout_s, self.frame_timeout_s, self.stall_timeout_s)
-        return min(5.0, shortest / 4)
+        return min(1.0, shortest / 4)

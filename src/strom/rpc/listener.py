@@ -97,6 +97,7 @@ class Listener:
                 await self._empty.wait()
         if self._look is not None:
             self._look.cancel()
+        self._service.traffic.flush()
         await self._listening.wait_closed()
 
     def statistics(self) -> InFlight:
@@ -137,6 +138,7 @@ class Listener:
             if reason is not None:
                 self._service.traffic.dropped(reason)
                 connection.abort()
+        self._service.traffic.flush()
         self._look = loop.call_later(self._limits.look_every_s, self._look_again)
 
     async def _emptied(self, timeout_s: float) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from strom.errors import AuthenticationFailed, SecurityDisabled, StromError, UnsupportedVersion
-from strom.protocol.api_keys import API_VERSIONS, AUTHENTICATE, Api
+from strom.protocol.api_keys import API_VERSIONS, AUTHENTICATE, Api, Role
 from strom.protocol.codec import decode
 from strom.protocol.error_codes import code_of
-from strom.protocol.frame import REQUEST_HEAD, RequestHead, encode_error, encode_response
+from strom.protocol.frame import REQUEST_HEAD, encode_error, encode_response
 from strom.protocol.message import Message
 from strom.protocol.messages.connection import ApiVersion, ApiVersionsResponse, AuthenticateResponse
 from strom.rpc.budget import Budget
@@ -77,29 +77,27 @@ class Service:
         """Of a new connection."""
         return Session(connection_id, welcome=self.authentication is None)
 
-    def open(self, session: Session, head: RequestHead, frame: Bytes) -> Call:
+    def open(self, session: Session, api_key: int, version: int, frame: Bytes) -> Call:
         """The call in a frame. Raises what is wrong with it."""
-        api = self._apis.get(head.api_key)
+        api = self._apis.get(api_key)
         if not session.welcome and api is not API_VERSIONS and api is not AUTHENTICATE:
             raise AuthenticationFailed("log in first: this listener asks for a user and a password")
         if api is None:
-            raise UnsupportedVersion(f"no call has the key {head.api_key} here", api_key=head.api_key)
-        if not api.min_version <= head.api_version <= api.max_version:
+            raise UnsupportedVersion(f"no call has the key {api_key} here", api_key=api_key)
+        if not api.min_version <= version <= api.max_version:
             raise UnsupportedVersion(
-                f"{api.name} is offered in versions {api.min_version} to {api.max_version}, not {head.api_version}",
-                api_key=head.api_key,
-                api_version=head.api_version,
+                f"{api.name} is offered in versions {api.min_version} to {api.max_version}, not {version}",
+                api_key=api_key,
+                version=version,
             )
         request = decode(api.request, frame, start=REQUEST_HEAD.size, fields_max=self.limits.fields_max)
-        return Call(api, head.api_version, request, session.principal, self.name, session.connection_id)
+        return Call(api, version, request, session.principal, self.name, session.connection_id)
 
     def answer(self, session: Session, call: Call) -> Message | Awaitable[Message]:
         """The answer to a call, or what will become it."""
-        if call.api is API_VERSIONS:
-            return self._versions
-        if call.api is AUTHENTICATE:
-            return self._login(session, call)
-        return self._handler(call)
+        if call.api.role is not Role.CONNECTION:
+            return self._handler(call)
+        return self._versions if call.api is API_VERSIONS else self._login(session, call)
 
     def success(self, call: Call, request_id: int, answer: Message) -> list[Bytes]:
         """The frame for an answer."""

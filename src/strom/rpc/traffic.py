@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from strom.protocol.api_keys import Api
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.runtime.metrics import Histogram, Metrics
+
+NOTES_MAX = 200
 
 
 class InFlight(NamedTuple):
@@ -21,7 +23,10 @@ class InFlight(NamedTuple):
 
 
 class Traffic:
-    """Calls, bytes, errors and connections of one listener."""
+    """Calls, bytes, errors and connections of one listener.
+
+    What happens once per call is only noted here, and handed to the metrics now and again (``flush``).
+    """
 
     def __init__(self, listener: str, metrics: Metrics, clock: Clock) -> None:
         self._listener = listener
@@ -29,18 +34,27 @@ class Traffic:
         self.now = clock.monotonic
         """Seconds, for ``began``."""
         self._seconds: dict[int, Histogram] = {}
+        self._notes: list[tuple[Api[Any, Any] | None, float, int, int]] = []
         self._received = metrics.counter(
             "strom_rpc_request_bytes_total", "Bytes of answered requests", listener=listener
         )
         self._sent = metrics.counter("strom_rpc_response_bytes_total", "Bytes of answers", listener=listener)
 
-    def answered(self, api: Api[Any, Any] | None, began: float, size: int, buffers: Sequence[Bytes]) -> None:
+    def answered(self, api: Api[Any, Any] | None, began: float, received: int, buffers: list[Bytes]) -> None:
         """A call is answered (None: one nobody knows)."""
-        self._received.inc(size)
-        self._sent.inc(sum([len(buffer) for buffer in buffers]))
-        if api is not None:
-            seconds = self._seconds.get(api.key) or self._seconds_of(api)
-            seconds.observe(self.now() - began)
+        sent = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        self._notes.append((api, self.now() - began, received, sent))
+        if len(self._notes) >= NOTES_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand what was noted to the metrics."""
+        notes, self._notes = self._notes, []
+        for api, seconds, _, _ in notes:
+            if api is not None:
+                (self._seconds.get(api.key) or self._seconds_of(api)).observe(seconds)
+        self._received.inc(sum([note[2] for note in notes]))
+        self._sent.inc(sum([note[3] for note in notes]))
 
     def failed(self, api: Api[Any, Any] | None, code: int) -> None:
         """A call is answered with an error."""
