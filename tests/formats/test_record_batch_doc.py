@@ -30,6 +30,7 @@ def tables() -> dict[str, list[list[str]]]:
 
 
 HEADER = {row[0]: row[1:] for row in tables()["field"]}
+ABSENT, TIMES = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 CODES = {"i64": "q", "i32": "i", "u32": "I", "i16": "h", "i8": "b", "u8": "B"}
 
 
@@ -39,14 +40,14 @@ def test_a_header_field_lies_where_the_page_says(field: str, magic: int) -> None
     _, length, *positions = HEADER[field]
     prefix = field.upper()
     assert int(length) == getattr(at, f"{prefix}_LENGTH")
-    if positions[magic] != "–":
+    if positions[magic] != ABSENT:
         known = getattr(at, f"{prefix}_POSITION")
         assert int(positions[magic]) == (known[magic] if isinstance(known, tuple) else known)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_the_header_is_packed_in_the_order_and_types_of_the_page(magic: int) -> None:
-    there = [row for name, row in HEADER.items() if not name.startswith("*") and row[2 + magic] != "–"]
+    there = [row for name, row in HEADER.items() if not name.startswith("*") and row[2 + magic] != ABSENT]
     assert at.HEADER[magic].format == "<" + "".join(CODES[row[0]] for row in there)
     assert at.HEADER[magic].size == at.HEADER_SIZE[magic] == int(HEADER["*end of header*"][2 + magic])
     assert [int(row[2 + magic]) for row in there] == [
@@ -85,10 +86,10 @@ def test_arrow_values_and_limits_are_those_of_the_page() -> None:
 
 def test_the_parts_after_the_header_have_the_sizes_of_the_page() -> None:
     sizes = {row[0]: row[-1] for row in tables()["part"]}
-    assert sizes["offset deltas"] == f"record_count × {at.OFFSET_DELTA_LENGTH}"
-    assert sizes["change types"] == f"record_count × {at.CHANGE_TYPE_LENGTH}"
+    assert sizes["offset deltas"] == f"record_count {TIMES} {at.OFFSET_DELTA_LENGTH}"
+    assert sizes["change types"] == f"record_count {TIMES} {at.CHANGE_TYPE_LENGTH}"
     assert sizes["version"] == str(at.STATISTICS_VERSION_LENGTH)
     assert sizes["count"] == str(at.STATISTICS_COUNT_LENGTH)
-    assert sizes["column positions"] == f"count × {at.STATISTICS_COLUMN_LENGTH}"
-    assert sizes["null counts"] == f"count × {at.STATISTICS_NULL_COUNT_LENGTH}"
+    assert sizes["column positions"] == f"count {TIMES} {at.STATISTICS_COLUMN_LENGTH}"
+    assert sizes["null counts"] == f"count {TIMES} {at.STATISTICS_NULL_COUNT_LENGTH}"
     assert sizes["size of the minima"] == sizes["size of the maxima"] == str(at.STATISTICS_ROW_SIZE_LENGTH)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from batches import COMPRESSIONS, change_types, encoded, resealed, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import record_batches
 
+from record.batches import COMPRESSIONS, change_types, encoded, resealed, rows
+from strategies import record_batches
 from strom.errors import InvalidProjection, MalformedBatch
 from strom.record.batch import check, read_columns, read_header, stamp
 from strom.record.columns import ColumnLayout
