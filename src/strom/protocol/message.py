@@ -80,9 +80,8 @@ class Message:
     __hash__ = None  # type: ignore[assignment]  # a message can be changed
 
     def __repr__(self) -> str:
-        shown = (
-            f"{name}={_short(value)}" for name, value in self.__dict__.items() if value not in (None, ())
-        )
+        values = ((name, self.__dict__[name]) for name in self.fields)
+        shown = [f"{name}={_short(value)}" for name, value in values if value is not None and value != ()]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
