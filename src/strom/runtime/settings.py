@@ -4,7 +4,7 @@
 came from and what it should be; a name that does not exist gets the nearest one as a hint. Values are read
 once: durations are milliseconds, sizes bytes, lists tuples, maps dicts. Secrets never show in ``repr``.
 
-``python -m strom.runtime.settings`` prints the reference that is kept in docs/settings.md.
+``reference_markdown`` is the page docs/settings.md, which ``make docs`` writes.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def reference_markdown() -> str:
         "`30 s`, `5 min`, `1 h`, `7 d`; sizes `64 kb`, `100 mb`, `1 gb` (powers of 1024). `${env:NAME}` and",
         "`${file:path}` inside a value stand for what is found there.",
         "",
-        "This page is generated: `python -m strom.runtime.settings > docs/settings.md`.",
+        "Written by `make docs` from the settings themselves.",
     ]
     for scope, group in groupby(SETTINGS, key=lambda setting: setting.scope):
         lines += ["", f"## {scope}", "", "| Name | Type | Default | Meaning |", "|---|---|---|---|"]
@@ -169,7 +169,3 @@ def _reference_row(setting: Setting) -> str:
     )
     default = f"`{setting.default}`" if setting.default else "(empty)"
     return f"| `{setting.name}` | {kind} | {default} | {setting.doc} |"
-
-
-if __name__ == "__main__":
-    print(reference_markdown(), end="")

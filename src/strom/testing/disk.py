@@ -208,7 +208,7 @@ class ForgettingDisk:
                 made = "/".join(parts[:depth])
                 found = self._state.find(made)
                 if isinstance(found, FileNode):
-                    raise problem(errno.EEXIST if depth == len(parts) else errno.ENOTDIR, path)
+                    raise problem(errno.EEXIST, made)
                 if found is None:
                     self._perform(FolderCreated(made))
                     self._perform(FolderSynced("/".join(parts[: depth - 1])))
