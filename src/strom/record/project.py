@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.errors import InvalidProjection, MalformedBatch
+from strom.errors import InvalidProjection, MalformedBatch, TornBatch
 from strom.record import layout as at
 from strom.record.batch import BatchHeader, read_columns, read_header
 from strom.record.checksum import crc32c, crc32c_many
@@ -83,7 +83,10 @@ class Projection:
             if not length:
                 continue
             buffer = next(given)
-            assert len(buffer) == length
+            if len(buffer) != length:
+                raise TornBatch(
+                    f"a buffer of {length} bytes came as {len(buffer)}", base_offset=header.base_offset
+                )
             pieces.append(buffer)
             end += length
             padding = -length % at.BUFFER_ALIGNMENT
@@ -112,6 +115,8 @@ def project_batch(view: Bytes, projection: Projection) -> list[Bytes]:
     """The wanted columns of a whole batch in memory."""
     view = memoryview(view)
     header = read_header(view)
+    if header.size > len(view):
+        raise TornBatch(f"a batch of {header.size} bytes has only {len(view)}", size=header.size)
     columns = read_columns(view, header)
     buffers = [view[position : position + length] for position, length in projection.ranges(columns)]
     return projection.assemble(view[: columns.head_size], columns, buffers)
