@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from strom.errors import MetadataCorrupt, StorageOffline
-from strom.metadata import layout
+from strom.metadata import layout, salvage
 from strom.metadata.changes import Delete, Put
 from strom.metadata.embedded import EmbeddedStore
 from strom.metadata.store import Snapshot
@@ -227,3 +227,38 @@ def test_the_damaged_file_is_kept_for_a_look(
     assert notice is not None
     assert "restored from the second copy" in notice
     assert (folder / layout.DAMAGED_FILE).read_bytes() == broken
+
+
+def test_salvage_keeps_what_can_be_read_and_raises_every_counter(
+    closed: tuple[dict[str, bytes], Snapshot], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, expected = closed
+    folder = tmp_path / "flipped"
+    middle = files[layout.DATABASE_FILE].index(b"t7t7t7")
+    broken = {
+        layout.DATABASE_FILE: flipped(files[layout.DATABASE_FILE], middle),
+        layout.COPY_FILE: files[layout.COPY_FILE][:-10],
+    }
+    lay_out(folder, broken)
+    with pytest.raises(MetadataCorrupt):
+        open_and_read(folder)
+    assert salvage.main([str(folder)]) == 0
+    assert "kept 13 entries" in capsys.readouterr().out
+    snapshot, notice = open_and_read(folder)
+    assert notice is None
+    assert snapshot.version == max(entry.version for entry in expected.entries.values()) + salvage.GAP
+    assert snapshot.entries["counters/table"].value == b"%d" % (11 + salvage.GAP)
+    # Version 13 dropped two tables; the copy lost that commit, the database lost one entry, and together
+    # they know all that were put.
+    assert {key: entry.value for key, entry in snapshot.entries.items() if key.startswith("tables/")} == {
+        f"tables/{number}": b"t%d" % number * 150 for number in range(12)
+    }
+    assert (folder / layout.DAMAGED_COPY_FILE).read_bytes() == broken[layout.COPY_FILE]
+
+
+def test_salvage_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert salvage.main([str(tmp_path)]) == 1
+    assert "can be read" in capsys.readouterr().err
+    assert salvage.main([]) == 2
+    (tmp_path / layout.DATABASE_FILE).write_bytes(b"x" * 5_000)
+    assert salvage.main([str(tmp_path)]) == 1

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from strom.errors import NewerFormat
+from strom.errors import MetadataCorrupt, NewerFormat
 from strom.metadata import layout
 from strom.metadata.changes import VALUE_BYTES_MAX, Put, Update
 from strom.metadata.sqlite_errors import damaged, translated
@@ -149,6 +149,19 @@ class Database:
         if (len(entries), crc_sum) != (summary.entry_count, summary.crc_sum):
             raise damaged(self.path, "entries are missing, or were written twice")
         return summary, entries
+
+    def readable_entries(self) -> dict[str, Entry]:
+        """Every entry of a damaged file that fits its checksum, up to where SQLite cannot go on. For salvage."""
+        found: dict[str, Entry] = {}
+        try:
+            for row in self._connection.execute("SELECT key, value, version, crc FROM entries"):
+                try:
+                    self._take([row], found)
+                except MetadataCorrupt:
+                    continue
+        except sqlite3.Error:
+            return found
+        return found
 
     def entries_since(self, known: Summary, entries: dict[str, Entry]) -> Summary | None:
         """Bring ``entries`` from an older summary to the present one by reading only what is new.

@@ -13,6 +13,7 @@ DATABASE_FILE = "metadata.db"
 COPY_FILE = "metadata.copy"
 BUILDING_FILE = "metadata.new.db"
 DAMAGED_FILE = "metadata.damaged.db"
+DAMAGED_COPY_FILE = "metadata.damaged.copy"
 
 # --- metadata.db ---------------------------------------------------------------------------------------------
 

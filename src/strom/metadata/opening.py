@@ -54,7 +54,7 @@ def prepare(files: Files, folder: str, *, create: bool) -> str | None:
             case Action.ROLL_FORWARD:
                 _roll_forward(path, copy)
             case Action.RESTORE:
-                _build(files, folder, copy.version, copy.entries)
+                build(files, folder, copy.version, copy.entries)
     LOG.log(logging.WARNING if decision.loud else logging.INFO, "%s: %s", path, decision.notice)
     return decision.notice
 
@@ -90,7 +90,7 @@ def _create(files: Files, folder: str, second: SecondCopy, *, create: bool) -> N
         )
     files.make_folder(folder)
     second.rewrite(0, {})
-    _build(files, folder, 0, {})
+    build(files, folder, 0, {})
 
 
 def _roll_forward(path: str, copy: CopyState) -> None:
@@ -104,7 +104,7 @@ def _roll_forward(path: str, copy: CopyState) -> None:
         database.close()
 
 
-def _build(files: Files, folder: str, version: int, entries: dict[str, Entry]) -> None:
+def build(files: Files, folder: str, version: int, entries: dict[str, Entry]) -> None:
     """Write a new database beside the old one, move the old one aside, and put the new one in its place."""
     building = f"{folder}/{layout.BUILDING_FILE}"
     for suffix in ("", "-journal", "-wal", "-shm"):

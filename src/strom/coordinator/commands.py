@@ -1,0 +1,29 @@
+"""Every command there is, for ``Coordinator.perform``. Each is a function from the catalog to a plan."""
+
+from __future__ import annotations
+
+from strom.coordinator.alter import Alteration, NewColumn, alter_table
+from strom.coordinator.databases import bootstrap, create_database, drop_database
+from strom.coordinator.partitions import AutoPartitioned, auto_partition, create_partition, drop_partition
+from strom.coordinator.servers import reassign_leaders, register_coordinator, register_server
+from strom.coordinator.tables import create_table, drop_table
+from strom.coordinator.writers import allocate_writer_ids
+
+__all__ = [
+    "Alteration",
+    "AutoPartitioned",
+    "NewColumn",
+    "allocate_writer_ids",
+    "alter_table",
+    "auto_partition",
+    "bootstrap",
+    "create_database",
+    "create_partition",
+    "create_table",
+    "drop_database",
+    "drop_partition",
+    "drop_table",
+    "reassign_leaders",
+    "register_coordinator",
+    "register_server",
+]

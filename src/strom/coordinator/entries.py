@@ -1,0 +1,212 @@
+"""The catalog's values as JSON, both ways. What is read is checked: the metadata may be older, or damaged.
+
+The forms are in docs/formats/metadata.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from strom.errors import MetadataCorrupt, StromError
+from strom.model.document import Document, canonical
+from strom.model.schema import SCHEMA_ID_MAX, Schema
+from strom.model.table import Partition, Table, TableDescription, TablePath
+
+T = TypeVar("T", Table, Partition)
+
+ID_MAX = 2**63 - 1
+TIME_MAX = 2**63 - 1
+EPOCH_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database that exists."""
+
+    name: str
+    created_ms: int
+    modified_ms: int
+    comment: str | None = None
+    custom_properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server and its advertised addresses, by listener name."""
+
+    server_id: int
+    listeners: Mapping[str, Address]
+
+
+class Led(NamedTuple, Generic[T]):
+    """Something with buckets (a table or a partition) and the epoch of its leaders."""
+
+    value: T
+    epoch: int
+
+
+# --- writing -------------------------------------------------------------------------------------------------
+
+
+def encode_database(database: Database) -> bytes:
+    """The value under ``databases/``."""
+    return _json(
+        comment=database.comment,
+        custom_properties=dict(database.custom_properties),
+        created=database.created_ms,
+        modified=database.modified_ms,
+    )
+
+
+def encode_table(table: Table, epoch: int) -> bytes:
+    """The value under ``tables/``. Older schemas have entries of their own."""
+    return _json(
+        database=table.path.database,
+        table=table.path.table,
+        description=table.description.to_json(),
+        schema_id=table.schema.schema_id,
+        created=table.created_ms,
+        modified=table.modified_ms,
+        leaders=list(table.leaders),
+        epoch=epoch,
+    )
+
+
+def encode_schema(schema: Schema) -> bytes:
+    """The value under ``schemas/``."""
+    return canonical(schema.to_json()).encode()
+
+
+def encode_partition(partition: Partition, epoch: int) -> bytes:
+    """The value under ``partitions/``."""
+    return _json(
+        name=partition.name,
+        values=list(partition.values),
+        created=partition.created_ms,
+        leaders=list(partition.leaders),
+        epoch=epoch,
+    )
+
+
+def encode_server(server: Server) -> bytes:
+    """The value under ``servers/``."""
+    listeners = {name: {"host": host, "port": port} for name, (host, port) in server.listeners.items()}
+    return _json(id=server.server_id, listeners=listeners)
+
+
+def encode_number(number: int) -> bytes:
+    """The value under ``names/`` and ``counters/``."""
+    return b"%d" % number
+
+
+def _json(**values: object) -> bytes:
+    return canonical({key: value for key, value in values.items() if value is not None}).encode()
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+def decode_database(key: str, value: bytes) -> Database:
+    """A database."""
+    doc = Document.parse(value, key, MetadataCorrupt)
+    return Database(
+        name=key.split("/")[1],
+        created_ms=_time(doc, "created"),
+        modified_ms=_time(doc, "modified"),
+        comment=doc.text_or_none("comment"),
+        custom_properties=doc.mapping("custom_properties"),
+    )
+
+
+def decode_table(key: str, value: bytes, older: Mapping[int, Schema]) -> Led[Table]:
+    """A table, given its older schemas by id."""
+    doc = Document.parse(value, key, MetadataCorrupt)
+    schema_id = doc.integer("schema_id", low=1, high=SCHEMA_ID_MAX)
+    if set(older) != set(range(1, schema_id)):
+        doc.refuse("schema_id", f"is {schema_id}, but the older schemas are {sorted(older)}")
+    try:
+        description = TableDescription.from_json(doc.raw("description"), schema_id)
+    except StromError as error:
+        raise MetadataCorrupt(f"{key}: {error.message}", key=key) from error
+    if description.bucket_count is None:
+        doc.refuse("description", "has no bucket count")
+    table = Table(
+        table_id=id_in(key, 1),
+        path=TablePath(doc.text("database"), doc.text("table")),
+        description=description,
+        schemas=(*(older[number] for number in range(1, schema_id)), description.schema),
+        created_ms=_time(doc, "created"),
+        modified_ms=_time(doc, "modified"),
+        leaders=_leaders(doc),
+    )
+    return Led(table, doc.integer("epoch", low=0, high=EPOCH_MAX))
+
+
+def decode_schema(key: str, value: bytes) -> Schema:
+    """An older schema."""
+    doc = Document.parse(value, key, MetadataCorrupt)
+    try:
+        return Schema.from_json(doc.value, id_in(key, 2))
+    except StromError as error:
+        raise MetadataCorrupt(f"{key}: {error.message}", key=key) from error
+
+
+def decode_partition(key: str, value: bytes) -> Led[Partition]:
+    """A partition."""
+    doc = Document.parse(value, key, MetadataCorrupt)
+    partition = Partition(
+        partition_id=id_in(key, 2),
+        table_id=id_in(key, 1),
+        name=doc.text("name"),
+        values=doc.texts("values"),
+        leaders=_leaders(doc),
+        created_ms=_time(doc, "created"),
+    )
+    return Led(partition, doc.integer("epoch", low=0, high=EPOCH_MAX))
+
+
+def decode_server(key: str, value: bytes) -> Server:
+    """A server."""
+    doc = Document.parse(value, key, MetadataCorrupt)
+    listeners = doc.document("listeners")
+    return Server(
+        server_id=doc.integer("id", low=0),
+        listeners={
+            name: Address(
+                listeners.document(name).text("host"), listeners.document(name).integer("port", low=0)
+            )
+            for name in listeners.value
+        },
+    )
+
+
+def decode_number(key: str, value: bytes) -> int:
+    """An id, or the next one to give out."""
+    if not value.isdigit() or int(value) > ID_MAX:
+        raise MetadataCorrupt(f"{key} is {value[:40]!r}, not a number", key=key)
+    return int(value)
+
+
+def id_in(key: str, position: int) -> int:
+    """The number at a position of a key."""
+    return decode_number(key, key.split("/")[position].encode())
+
+
+def _time(doc: Document, key: str) -> int:
+    return doc.integer(key, low=0, high=TIME_MAX)
+
+
+def _leaders(doc: Document) -> tuple[int, ...]:
+    found = doc.raw("leaders")
+    if not isinstance(found, list) or not all(isinstance(leader, int) for leader in found):
+        doc.refuse("leaders", "must be a list of server ids")
+    return tuple(found)

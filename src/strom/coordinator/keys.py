@@ -1,0 +1,52 @@
+"""Where things lie in the metadata. One function per kind of key, so that nobody spells one by hand.
+
+    databases/<name>                        a database
+    names/<database>/<table>                the id of the table of this name
+    tables/<table id>                       a table, with its newest schema
+    schemas/<table id>/<schema id>          a schema that a later one replaced
+    partitions/<table id>/<partition id>    a partition
+    servers/<server id>                     a tablet server's addresses
+    servers/coordinator                     the coordinator's addresses
+    counters/<name>                         the next id of a kind
+
+Names of databases and tables are checked before they become part of a key; nothing else from outside does.
+"""
+
+from __future__ import annotations
+
+from strom.model.table import TablePath
+
+COORDINATOR = "servers/coordinator"
+TABLE_COUNTER = "counters/table"
+PARTITION_COUNTER = "counters/partition"
+WRITER_COUNTER = "counters/writer"
+
+
+def database(name: str) -> str:
+    """The key of a database."""
+    return f"databases/{name}"
+
+
+def name(path: TablePath) -> str:
+    """The key of a table's name."""
+    return f"names/{path.database}/{path.table}"
+
+
+def table(table_id: int) -> str:
+    """The key of a table."""
+    return f"tables/{table_id}"
+
+
+def schema(table_id: int, schema_id: int) -> str:
+    """The key of an older schema."""
+    return f"schemas/{table_id}/{schema_id}"
+
+
+def partition(table_id: int, partition_id: int) -> str:
+    """The key of a partition."""
+    return f"partitions/{table_id}/{partition_id}"
+
+
+def server(server_id: int) -> str:
+    """The key of a tablet server."""
+    return f"servers/{server_id}"

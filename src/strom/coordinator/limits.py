@@ -1,0 +1,15 @@
+"""What the operator allows, and what a table gets when nobody says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Settings that decisions depend upon; the names in comments are the settings'."""
+
+    bucket_num_max: int = 4096  # max.bucket.num: per table, or per partition of a partitioned table
+    partition_num_max: int = 1000  # max.partition.num: per table
+    bucket_count_default: int = 1  # default.bucket.number
+    replication_factor_default: int = 1  # default.replication.factor

@@ -1,0 +1,200 @@
+"""Creating and dropping partitions, by hand or by time.
+
+A partition is named by its values. Its id is new every time, among all tables: dropping and creating one of the
+same name never mixes their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from strom.coordinator import keys
+from strom.coordinator.catalog import Catalog
+from strom.coordinator.entries import encode_number, encode_partition
+from strom.coordinator.placement import leaders
+from strom.coordinator.plan import Plan
+from strom.errors import InvalidPartition, PartitionExists, TableNotPartitioned, TooManyPartitions
+from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
+from strom.model import properties
+from strom.model.auto_partition import AutoPartition
+from strom.model.names import name_complaint
+from strom.model.table import Partition, Table, TablePath
+
+
+@dataclass(frozen=True, slots=True)
+class AutoPartitioned:
+    """What the passing of time did to a table."""
+
+    created: tuple[Partition, ...] = ()
+    dropped: tuple[Partition, ...] = ()
+
+
+def create_partition(
+    catalog: Catalog,
+    path: TablePath,
+    values: Mapping[str, str],
+    *,
+    ignore_if_exists: bool = False,
+    now_ms: int,
+) -> Plan[Partition]:
+    """A new partition, given a value for each partition key."""
+    table = partitioned_table(catalog, path)
+    row = _values_in_order(table, values)
+    name = _name_of(row)
+    existing = catalog.find_partition(table.table_id, name)
+    if existing is not None:
+        if ignore_if_exists:
+            return Plan(existing)
+        raise PartitionExists(f"Table {path} has partition {name!r} already", table=str(path), partition=name)
+    _check_room(catalog, table)
+    _check_retention(table, row, now_ms)
+    partitions = _new_partitions(catalog, table, [row], now_ms)
+    return Plan(partitions[0], _requirements(catalog, table), _puts(partitions))
+
+
+def drop_partition(
+    catalog: Catalog, path: TablePath, values: Mapping[str, str], *, ignore_if_not_exists: bool = False
+) -> Plan[Partition | None]:
+    """Remove a partition. Its id stays used."""
+    table = partitioned_table(catalog, path)
+    name = _name_of(_values_in_order(table, values))
+    if ignore_if_not_exists and catalog.find_partition(table.table_id, name) is None:
+        return Plan(None)
+    partition = catalog.partition(table, name)
+    key = keys.partition(table.table_id, partition.partition_id)
+    return Plan(partition, [catalog.unchanged(key)], [Delete(key)])
+
+
+def list_partitions(
+    catalog: Catalog, path: TablePath, values: Mapping[str, str] | None = None
+) -> list[Partition]:
+    """The partitions of a table, by name; only those with these values, where some are given."""
+    table = partitioned_table(catalog, path)
+    wanted = values or {}
+    _check_keys(table, wanted)
+    positions = {table.description.partition_keys.index(key): value for key, value in wanted.items()}
+    return [
+        partition
+        for partition in catalog.partitions_of(table.table_id)
+        if all(partition.values[position] == value for position, value in positions.items())
+    ]
+
+
+def auto_partition(catalog: Catalog, table_id: int, *, now_ms: int) -> Plan[AutoPartitioned]:
+    """Create the partitions that time calls for and drop those it has passed, as far as the table asks for it.
+
+    Never raises for a full table: it creates what there is room for, the earliest first.
+    """
+    table = catalog.table_by_id(table_id)
+    rule = (
+        None if table is None else properties.auto_partition(table.description.properties, table.description)
+    )
+    if table is None or rule is None:
+        return Plan(AutoPartitioned())
+    existing = {partition.name: partition for partition in catalog.partitions_of(table_id)}
+    plan = rule.plan(now_ms, existing)
+    dropped = tuple(existing[name] for name in plan.drop)
+    room = max(0, catalog.limits.partition_num_max - len(existing) + len(dropped))
+    created = _new_partitions(catalog, table, [(name,) for name in plan.create[:room]], now_ms)
+    updates: list[Update] = [
+        Delete(keys.partition(table_id, partition.partition_id)) for partition in dropped
+    ]
+    if created:
+        updates += _puts(created)
+    return Plan(AutoPartitioned(created, dropped), _requirements(catalog, table), updates)
+
+
+def partitioned_table(catalog: Catalog, path: TablePath) -> Table:
+    """The table of this path, which must have partitions."""
+    table = catalog.table(path)
+    if not table.partitioned:
+        raise TableNotPartitioned(f"Table {path} has no partitions", table=str(path))
+    return table
+
+
+def _name_of(row: Sequence[str]) -> str:
+    """The values joined with ``$``, which no value can contain."""
+    for value in row:
+        complaint = name_complaint(value)
+        if complaint is not None:
+            raise InvalidPartition(
+                f"{value[:60]!r} cannot be a partition value: {complaint}", value=value[:60]
+            )
+    return "$".join(row)
+
+
+def _values_in_order(table: Table, values: Mapping[str, str]) -> tuple[str, ...]:
+    _check_keys(table, values)
+    missing = [key for key in table.description.partition_keys if key not in values]
+    if missing:
+        raise InvalidPartition(
+            f"A partition of {table.path} needs a value for {missing[0]!r} too",
+            table=str(table.path),
+            key=missing[0],
+        )
+    return tuple(values[key] for key in table.description.partition_keys)
+
+
+def _check_keys(table: Table, values: Iterable[str]) -> None:
+    partition_keys = table.description.partition_keys
+    for key in values:
+        if key not in partition_keys:
+            raise InvalidPartition(
+                f"{key!r} is no partition key of {table.path}, which has {list(partition_keys)}",
+                table=str(table.path),
+                key=key,
+            )
+
+
+def _check_room(catalog: Catalog, table: Table) -> None:
+    count, count_max = catalog.partition_count(table.table_id), catalog.limits.partition_num_max
+    if count >= count_max:
+        raise TooManyPartitions(
+            f"Table {table.path} has {count} partitions, max.partition.num is {count_max}: drop some first",
+            table=str(table.path),
+            partitions=count,
+            partitions_max=count_max,
+        )
+
+
+def _check_retention(table: Table, row: Sequence[str], now_ms: int) -> None:
+    """Refuse a partition that retention would drop at once, and its rows with it."""
+    rule: AutoPartition | None = properties.auto_partition(table.description.properties, table.description)
+    if rule is not None and rule.expired(row[rule.key_position], now_ms):
+        raise InvalidPartition(
+            f"Partition {_name_of(row)!r} of {table.path} lies before its retention "
+            f"(table.auto-partition.num-retention = {rule.retention}) and would be dropped at once",
+            table=str(table.path),
+        )
+
+
+def _new_partitions(
+    catalog: Catalog, table: Table, rows: Iterable[tuple[str, ...]], now_ms: int
+) -> tuple[Partition, ...]:
+    first = catalog.next_id(keys.PARTITION_COUNTER)
+    return tuple(
+        Partition(
+            partition_id=partition_id,
+            table_id=table.table_id,
+            name=_name_of(row),
+            values=row,
+            leaders=leaders(partition_id, table.bucket_count, catalog.servers),
+            created_ms=now_ms,
+        )
+        for partition_id, row in enumerate(rows, first)
+    )
+
+
+def _requirements(catalog: Catalog, table: Table) -> list[Requirement]:
+    """No partition came meanwhile (the counter also guards names and the limit), and the table is still there."""
+    return [Exists(keys.table(table.table_id)), catalog.unchanged(keys.PARTITION_COUNTER)]
+
+
+def _puts(partitions: Sequence[Partition]) -> list[Update]:
+    puts: list[Update] = [
+        Put(keys.partition(partition.table_id, partition.partition_id), encode_partition(partition, epoch=0))
+        for partition in partitions
+    ]
+    puts.append(Put(keys.PARTITION_COUNTER, encode_number(partitions[-1].partition_id + 1)))
+    return puts

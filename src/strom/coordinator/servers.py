@@ -1,0 +1,56 @@
+"""Who is there, and who leads what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from strom.coordinator import keys
+from strom.coordinator.catalog import Catalog, Server
+from strom.coordinator.entries import encode_partition, encode_server, encode_table
+from strom.coordinator.placement import leaders
+from strom.coordinator.plan import Plan
+from strom.metadata.changes import Delete, Put, Requirement, Update
+
+
+def register_server(catalog: Catalog, server: Server) -> Plan[None]:
+    """Say where a tablet server listens."""
+    return _register(catalog, keys.server(server.server_id), server, catalog.servers.get(server.server_id))
+
+
+def register_coordinator(catalog: Catalog, server: Server) -> Plan[None]:
+    """Say where the coordinator listens."""
+    return _register(catalog, keys.COORDINATOR, server, catalog.coordinator)
+
+
+def _register(catalog: Catalog, key: str, server: Server, known: Server | None) -> Plan[None]:
+    if known == server:
+        return Plan(None)
+    return Plan(None, [catalog.unchanged(key)], [Put(key, encode_server(server))])
+
+
+def reassign_leaders(catalog: Catalog, live_ids: Sequence[int]) -> Plan[int]:
+    """Let exactly these servers lead every bucket, and forget the others; the result counts what was moved.
+
+    Whoever is led anew gets a higher epoch, so that a late word of the former leader is known as such.
+    """
+    assert live_ids
+    requirements: list[Requirement] = []
+    gone = sorted(catalog.servers.keys() - set(live_ids))
+    updates: list[Update] = [Delete(keys.server(server_id)) for server_id in gone]
+    for table in catalog.all_tables():
+        if not table.partitioned:
+            wanted = leaders(table.table_id, table.bucket_count, live_ids)
+            if wanted != table.leaders:
+                key = keys.table(table.table_id)
+                epoch = catalog.leader_epoch_of(table.table_id, None) + 1
+                requirements.append(catalog.unchanged(key))
+                updates.append(Put(key, encode_table(replace(table, leaders=wanted), epoch)))
+        for partition in catalog.partitions_of(table.table_id):
+            wanted = leaders(partition.partition_id, table.bucket_count, live_ids)
+            if wanted != partition.leaders:
+                key = keys.partition(table.table_id, partition.partition_id)
+                epoch = catalog.leader_epoch_of(table.table_id, partition.partition_id) + 1
+                requirements.append(catalog.unchanged(key))
+                updates.append(Put(key, encode_partition(replace(partition, leaders=wanted), epoch)))
+    return Plan(len(updates) - len(gone), requirements, updates)

@@ -1,0 +1,126 @@
+"""Creating and dropping tables: limits, defaults, and an id that is new every time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strom.coordinator import keys
+from strom.coordinator.catalog import Catalog
+from strom.coordinator.entries import encode_number, encode_table
+from strom.coordinator.placement import leaders
+from strom.coordinator.plan import Plan
+from strom.errors import InvalidConfig, TableExists, TooManyBuckets
+from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
+from strom.model import properties
+from strom.model.table import Table, TableDescription, TablePath
+
+REPLICATION_FACTOR = "table.replication.factor"
+REPLICATION_FACTOR_MAX = 1
+"""Copies of a bucket that this version keeps."""
+
+KEY_FORMAT_VERSION = "table.kv.format-version"
+KEY_FORMAT_VERSION_DEFAULT = "2"
+
+FIRST_SCHEMA_ID = 1
+
+
+def create_table(
+    catalog: Catalog,
+    path: TablePath,
+    description: TableDescription,
+    *,
+    ignore_if_exists: bool = False,
+    now_ms: int,
+) -> Plan[Table]:
+    """A new table, log or primary-key, under an id that no table ever had."""
+    path.check()
+    catalog.database(path.database)
+    existing = catalog.find_table(path)
+    if existing is not None:
+        if ignore_if_exists:
+            return Plan(existing)
+        raise TableExists(f"There is a table {path} already", table=str(path))
+    description = _completed(catalog, description)
+    _check(catalog, path, description)
+    table_id = catalog.next_id(keys.TABLE_COUNTER)
+    assert description.bucket_count is not None
+    table = Table(
+        table_id=table_id,
+        path=path,
+        description=description,
+        schemas=(description.schema,),
+        created_ms=now_ms,
+        modified_ms=now_ms,
+        leaders=()
+        if description.partitioned
+        else leaders(table_id, description.bucket_count, catalog.servers),
+    )
+    requirements: list[Requirement] = [
+        Exists(keys.database(path.database)),
+        catalog.unchanged(keys.name(path)),
+        catalog.unchanged(keys.TABLE_COUNTER),
+    ]
+    updates: list[Update] = [
+        Put(keys.name(path), encode_number(table_id)),
+        Put(keys.table(table_id), encode_table(table, epoch=0)),
+        Put(keys.TABLE_COUNTER, encode_number(table_id + 1)),
+    ]
+    return Plan(table, requirements, updates)
+
+
+def drop_table(
+    catalog: Catalog, path: TablePath, *, ignore_if_not_exists: bool = False
+) -> Plan[Table | None]:
+    """Remove a table with its partitions and schemas. Its id stays used."""
+    if ignore_if_not_exists and catalog.find_table(path) is None:
+        return Plan(None)
+    table = catalog.table(path)
+    table_id = table.table_id
+    requirements: list[Requirement] = [
+        catalog.unchanged(keys.name(path)),
+        catalog.unchanged(keys.table(table_id)),
+    ]
+    updates: list[Update] = [Delete(keys.name(path)), Delete(keys.table(table_id))]
+    updates += [Delete(keys.schema(table_id, number)) for number in catalog.older_schema_ids(table_id)]
+    if table.partitioned:
+        # Every new partition counts up: none came since this list was made.
+        requirements.append(catalog.unchanged(keys.PARTITION_COUNTER))
+        updates += [
+            Delete(keys.partition(table_id, partition.partition_id))
+            for partition in catalog.partitions_of(table_id)
+        ]
+    return Plan(table, requirements, updates)
+
+
+def _completed(catalog: Catalog, description: TableDescription) -> TableDescription:
+    """What the client left open, filled in: clients read it back and rely upon it."""
+    limits = catalog.limits
+    defaults = {REPLICATION_FACTOR: str(limits.replication_factor_default)}
+    if description.has_primary_key:
+        defaults[KEY_FORMAT_VERSION] = KEY_FORMAT_VERSION_DEFAULT
+    return replace(
+        description,
+        schema=replace(description.schema, schema_id=FIRST_SCHEMA_ID),
+        bucket_count=description.bucket_count or limits.bucket_count_default,
+        properties={**defaults, **description.properties},
+    )
+
+
+def _check(catalog: Catalog, path: TablePath, description: TableDescription) -> None:
+    properties.validate_table(description)
+    bucket_count, bucket_count_max = description.bucket_count, catalog.limits.bucket_num_max
+    assert bucket_count is not None
+    if bucket_count > bucket_count_max:
+        raise TooManyBuckets(
+            f"Table {path} would have {bucket_count} buckets, max.bucket.num is {bucket_count_max}",
+            table=str(path),
+            buckets=bucket_count,
+            buckets_max=bucket_count_max,
+        )
+    factor = properties.replication_factor(description.properties)
+    if factor is not None and factor > REPLICATION_FACTOR_MAX:
+        raise InvalidConfig(
+            f"{REPLICATION_FACTOR} is {factor}, but this version keeps {REPLICATION_FACTOR_MAX} copy of each bucket",
+            property=REPLICATION_FACTOR,
+            value=factor,
+        )

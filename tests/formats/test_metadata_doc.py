@@ -1,0 +1,95 @@
+"""docs/formats/metadata.md says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from strom.coordinator import keys
+from strom.metadata import changes, layout, salvage
+from strom.metadata.database import BUSY_SECONDS_MAX
+from strom.metadata.recovery import Action, Condition, decide
+from strom.model.table import TablePath
+
+PAGE = (Path(__file__).parents[2] / "docs/formats/metadata.md").read_text()
+
+
+def rows(title: str) -> dict[str, list[str]]:
+    """The table whose first column has this title: the first cell of each row, and the others."""
+    lines = PAGE.split(f"\n\n| {title} |")[1].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {first: rest for first, *rest in cells}
+
+
+def test_the_files_are_named() -> None:
+    named = {layout.DATABASE_FILE, layout.COPY_FILE, layout.BUILDING_FILE, layout.DAMAGED_FILE}
+    assert rows("file").keys() == {f"`{name}`" for name in named | {layout.DAMAGED_COPY_FILE}}
+
+
+def test_the_definitions_are_the_ones_that_are_compared() -> None:
+    block = PAGE.split("```sql\n")[1].split("\n```")[0]
+    assert block.splitlines() == list(layout.TABLES.values())
+
+
+def test_the_header_of_the_copy() -> None:
+    header = rows("header")
+    assert header["magic"][1] == f"8 bytes, `{layout.COPY_MAGIC.decode()}`"
+    assert header["*end*"][0] == str(layout.COPY_HEADER.size)
+    assert [header[name][0] for name in ("magic", "format", "crc")] == ["0", "8", "12"]
+    assert layout.COPY_HEADER.format == "<8sII"
+
+
+def test_the_record_of_the_copy() -> None:
+    record, head = rows("record"), layout.RECORD_HEAD.size
+    assert (layout.RECORD_HEAD.format, layout.RECORD_FOOT.format) == ("<IB", "<QII")
+    assert record["body"][0] == str(head)
+    assert record["version"][0] == f"{head} + length"
+    assert record["crc"][0] == f"{head + layout.RECORD_FOOT.size - layout.RECORD_CRC_BYTES} + length"
+    assert record["*end*"][0] == f"{head + layout.RECORD_FOOT.size} + length"
+    kinds = {name: int(cells[0]) for name, cells in rows("kind").items()}
+    assert kinds == {"snapshot": layout.KIND_SNAPSHOT, "commit": layout.KIND_COMMIT}
+
+
+def test_the_changes_of_the_copy() -> None:
+    change = rows("change")
+    assert layout.CHANGE_HEAD.format == "<BHIQ"
+    assert change["key"][0] == str(layout.CHANGE_HEAD.size)
+    assert change["value"][0] == f"{layout.CHANGE_HEAD.size} + key_length"
+    what = {name: int(cells[0]) for name, cells in rows("what").items()}
+    assert what == {"delete": layout.CHANGE_DELETE, "put": layout.CHANGE_PUT}
+
+
+def test_the_numbers_in_the_text() -> None:
+    text = " ".join(PAGE.split())
+    assert f"The number is {layout.FORMAT}" in text
+    assert f"both {layout.COPY_BYTES_MIN:,} bytes and {layout.COPY_GROWTH_MAX} times its snapshot" in text
+    assert f"at most {changes.VALUE_BYTES_MAX:,} bytes and a key {changes.KEY_BYTES_MAX:,}" in text
+    assert f"raised by {salvage.GAP:,}" in text
+    assert f"busy timeout of {BUSY_SECONDS_MAX:.0f} seconds" in text
+    assert layout.CRC_SUM_MODULUS == 2**62
+
+
+def test_the_keys() -> None:
+    made = {
+        keys.database("n"),
+        keys.name(TablePath("d", "t")),
+        keys.table(1),
+        keys.schema(1, 2),
+        keys.partition(1, 2),
+        keys.server(1),
+        keys.COORDINATOR,
+        keys.TABLE_COUNTER,
+        keys.PARTITION_COUNTER,
+        keys.WRITER_COUNTER,
+    }
+    documented = [key.strip("`") for key in rows("key")]
+    patterns = [re.sub("<[^>]*>", "[a-z0-9]+", key) for key in documented]
+    assert all(any(re.fullmatch(pattern, key) for pattern in patterns) for key in made)
+    assert len(documented) == len(made)
+
+
+def test_the_starts_that_are_refused() -> None:
+    whole, broken, gone = Condition(True, 5), Condition(True, 7, "x"), Condition(False)
+    assert PAGE.count("**refused**") == 3
+    for database, copy in ((whole, broken), (broken, broken), (gone, broken), (broken, gone)):
+        assert decide(database, copy).action is Action.REFUSE
