@@ -165,3 +165,67 @@ def _arrays(draw: st.DrawFn, item: pa.Field, size: int) -> pa.Array:
     found = draw(st.lists(values(item.type, item.nullable), min_size=1, max_size=6))
     picks = draw(st.lists(st.integers(0, len(found) - 1), min_size=size, max_size=size))
     return pa.array([found[i] for i in picks], item.type)
+
+
+# --- predicates ----------------------------------------------------------------------------------------------
+
+
+def literals(data_type: t.DataType) -> st.SearchStrategy[Any]:
+    """What people may compare a column of this type with: values of it, and near misses that still make sense."""
+    from strom.model.predicate_literals import Nanoseconds
+
+    if isinstance(data_type, t.Boolean | t.String | t.Char | t.Bytes | t.Binary):
+        return _scalar_values(data_type.to_arrow())
+    if isinstance(data_type, t.Date | t.Time | t.Timestamp | t.TimestampLtz):
+        return _moment_literals(data_type).map(Nanoseconds)
+    return st.one_of(
+        _scalar_values(data_type.to_arrow()),
+        st.integers(-300, 300),
+        st.integers(-(10**40), 10**40),
+        st.floats(),
+        st.integers(-3000, 3000).map(lambda n: Digits(n).scaleb(-1)),
+    )
+
+
+def _moment_literals(data_type: t.DataType) -> st.SearchStrategy[int]:
+    from strom.model.predicate_literals import ns_per_tick
+
+    unit = ns_per_tick(data_type)
+    near = st.integers(0, 86_400 * 10**9 - 1)
+    exact = _moments(data_type.to_arrow()).map(lambda ticks: ticks * unit)
+    return st.one_of(exact, exact, near)
+
+
+def predicates(schema: Schema, max_leaves: int = 5) -> st.SearchStrategy[Any]:
+    """Filters on a schema's columns, not yet checked."""
+    leaf = st.sampled_from(schema.columns).flatmap(lambda column: _leaves(column.name, column.type))
+    return st.recursive(leaf, _joined, max_leaves=max_leaves)
+
+
+def _joined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    pairs = st.tuples(inner, inner)
+    return st.one_of(
+        pairs.map(lambda pair: pair[0] & pair[1]),
+        pairs.map(lambda pair: pair[0] | pair[1]),
+        inner.map(lambda one: ~one),
+    )
+
+
+def _leaves(name: str, data_type: t.DataType) -> st.SearchStrategy[Any]:
+    from strom.model.predicate import Compare, In, IsNull, Like
+
+    nulls = st.booleans().map(lambda negated: IsNull(name, negated))
+    if data_type.nested:
+        return nulls
+    values = literals(data_type)
+    ops = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+    kinds = [
+        nulls,
+        st.tuples(ops, values).map(lambda pair: Compare(name, *pair)),
+        st.tuples(ops, values).map(lambda pair: Compare(name, *pair)),
+        st.tuples(st.lists(values, max_size=4).map(tuple), st.booleans()).map(lambda pair: In(name, *pair)),
+    ]
+    if isinstance(data_type, t.String | t.Char):
+        likes = st.sampled_from(["starts", "ends", "contains"])
+        kinds.append(st.tuples(likes, _TEXT, st.booleans()).map(lambda found: Like(name, *found)))
+    return st.one_of(kinds)
