@@ -142,18 +142,24 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     # --- reading --------------------------------------------------------------------------------------------
 
+    def _live(self) -> asyncio.Transport | None:
+        """The transport, unless it is closing: then it may not be touched any more."""
+        transport = self._transport
+        return None if transport is None or transport.is_closing() else transport
+
     def _pause(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
+        if (transport := self._live()) is not None:
+            transport.pause_reading()
 
     def _resume(self) -> None:
         # Not right here: this may be called from deep inside the end of another connection's call.
         self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        if self._transport is None or self._transport.is_closing() or self.flow.holds:
+        transport = self._live()
+        if transport is None or self.flow.holds:
             return
-        self._transport.resume_reading()
+        transport.resume_reading()
         if not self._refused:
             self._serve_frames()
 
@@ -250,8 +256,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._service.failure(waiting.call, waiting.request_id, error)
 
     def _write(self, buffers: list[Bytes]) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
+        transport = self._live()
+        if transport is None:
             return
         for buffer in buffers:
             # One by one: asyncio's ``writelines`` would join them.
@@ -264,13 +270,13 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _stalled(self, now: float) -> str | None:
         """Whether the other side has read nothing for too long."""
-        assert self._transport is not None
-        unsent = self._transport.get_write_buffer_size()
+        transport = self._live()
+        unsent = transport.get_write_buffer_size() if transport is not None else 0
         if unsent < self.flow.unsent:
             self._unsent_at = now
         self.flow.count_unsent(unsent)
         return "answers not read" if now - self._unsent_at > self._limits.stall_timeout_s else None
 
     def _close_if_done(self) -> None:
-        if self.flow.holds & Hold.STOPPING and not self._waiting and self._transport is not None:
-            self._transport.close()
+        if self.flow.holds & Hold.STOPPING and not self._waiting and (transport := self._live()) is not None:
+            transport.close()
