@@ -1,0 +1,39 @@
+"""Which segments may go: a decision over facts, without files.
+
+Segments go oldest first and whole. Time: all of a segment's batches are older than the time to live. Size: the log
+without it still holds at least the bytes it may hold. Nothing that ends above ``keep_from`` goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class SegmentFacts(NamedTuple):
+    """A sealed segment, as retention sees it."""
+
+    end_offset: int
+    size_bytes: int
+
+
+def count_expired(
+    sealed: Sequence[SegmentFacts],
+    *,
+    active_bytes: int,
+    last_timestamp_ms: Callable[[int], int],
+    now_ms: int,
+    ttl_ms: int | None,
+    bytes_max: int | None,
+    keep_from: int | None,
+) -> int:
+    """How many of the oldest segments may go. ``last_timestamp_ms`` is asked for as few indexes as possible."""
+    total_bytes = active_bytes + sum(facts.size_bytes for facts in sealed)
+    for index, facts in enumerate(sealed):
+        if keep_from is not None and facts.end_offset > keep_from:
+            return index
+        too_much = bytes_max is not None and total_bytes - facts.size_bytes >= bytes_max
+        if not too_much and (ttl_ms is None or last_timestamp_ms(index) + ttl_ms >= now_ms):
+            return index
+        total_bytes -= facts.size_bytes
+    return len(sealed)

@@ -1,0 +1,53 @@
+"""Finding an offset by time, and the last batches by number of rows."""
+
+from __future__ import annotations
+
+from strom.log.chain import Chain
+from strom.log.sidecar import Entry
+
+
+def offset_at(chain: Chain, timestamp_ms: int, *, end_offset: int) -> int:
+    """The first offset of the first batch below ``end_offset`` whose timestamp is at least this, else the end."""
+    segment = chain.segment_at(timestamp_ms)
+    while True:
+        stop = end_offset if segment.end_offset is None else min(segment.end_offset, end_offset)
+        if segment.base_offset < stop:
+            files = chain.files_of(segment)
+            walk = chain.walk(segment, files, files.index.before_time(timestamp_ms))
+            while walk.offset < stop:
+                entry = walk.next()
+                if entry.timestamp_ms >= timestamp_ms:
+                    return entry.base_offset
+        if segment.end_offset is None or segment.end_offset >= end_offset:
+            return end_offset
+        segment = chain.after(segment)
+
+
+def tail_begin(chain: Chain, limit: int, *, until: int, max_bytes: int) -> tuple[int, int]:
+    """Where the newest batches below ``until`` begin that hold ``limit`` rows and fit ``max_bytes``; their size."""
+    begin = until
+    rows = size = 0
+    start_offset = chain.start_offset
+    while rows < limit and begin > start_offset:
+        # Offsets are dense, so this many back hold enough rows, unless batches without records are among them.
+        offset = max(start_offset, begin - (limit - rows))
+        for entry in reversed(entries_between(chain, offset, begin)):
+            if rows >= limit or (size and size + entry.batch_size > max_bytes):
+                return begin, size
+            rows += entry.record_count
+            size += entry.batch_size
+            begin = entry.base_offset
+    return begin, size
+
+
+def entries_between(chain: Chain, offset: int, until: int) -> list[Entry]:
+    """The entries from the batch that holds ``offset`` to the one before ``until``."""
+    segment, _, walk, entry = chain.locate(offset)
+    entries = [entry]
+    while walk.offset < until:
+        if walk.offset == segment.end_offset:
+            segment = chain.after(segment)
+            files = chain.files_of(segment)
+            walk = chain.walk(segment, files, files.index.start)
+        entries.append(walk.next())
+    return entries

@@ -1,0 +1,91 @@
+"""One segment: a stretch of the log in a file of batches, with a sidecar and an index beside it.
+
+Only the last segment of a log, the active one, is written. Its sizes are what has been written whole and may be read;
+they rise after the bytes are in the files. A sealed segment never changes. Its sidecar and index can always be made
+again from its batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strom.log import layout as at
+from strom.log.index import Index, IndexFacts
+from strom.runtime.files import File
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """A segment's open files. They stay readable for whoever holds them, also after retention removed them."""
+
+    log: File
+    sidecar: File | None
+    """None when it is missing; then every entry is made from its batch."""
+    index: Index
+
+
+class Segment:
+    """What is known of one segment. ``end_offset`` is None while it is active."""
+
+    __slots__ = (
+        "base_offset",
+        "created",
+        "end_offset",
+        "files",
+        "first_timestamp_ms",
+        "folder",
+        "index",
+        "last_timestamp_ms",
+        "log_size",
+        "sidecar_size",
+        "worn",
+    )
+
+    def __init__(
+        self, folder: str, base_offset: int, *, log_size: int = 0, end_offset: int | None = None
+    ) -> None:
+        self.folder = folder
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.log_size = log_size
+        self.sidecar_size = at.SIDECAR_HEADER_SIZE
+        self.first_timestamp_ms = at.NO_TIMESTAMP
+        self.last_timestamp_ms = at.NO_TIMESTAMP
+        #: Whether its files exist; the first append of a log makes them.
+        self.created = False
+        #: The active segment keeps its index and, once used, its files here; the sealed ones share a few (chain.py).
+        self.index: Index | None = None
+        self.files: SegmentFiles | None = None
+        #: A reader found the sidecar or the index wrong; housekeeping makes them again.
+        self.worn = False
+
+    @property
+    def log_path(self) -> str:
+        """The file of batches."""
+        return f"{self.folder}/{at.segment_name(self.base_offset)}"
+
+    @property
+    def sidecar_path(self) -> str:
+        """The file of entries."""
+        return f"{self.folder}/{at.segment_name(self.base_offset, at.SIDECAR_SUFFIX)}"
+
+    @property
+    def index_path(self) -> str:
+        """The file of anchors."""
+        return f"{self.folder}/{at.segment_name(self.base_offset, at.INDEX_SUFFIX)}"
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no batch."""
+        return self.log_size == 0
+
+    def facts(self, end_offset: int) -> IndexFacts:
+        """What its index says of it, when it ends at ``end_offset``."""
+        return IndexFacts(
+            self.base_offset,
+            end_offset,
+            self.log_size,
+            self.sidecar_size,
+            self.first_timestamp_ms,
+            self.last_timestamp_ms,
+        )

@@ -1,0 +1,241 @@
+"""Reading: whole batches from an offset on, as they are or with some of their columns.
+
+Batches that lie side by side are read with one call, up to ``RUN_BYTES``. A large batch of which only some columns are
+wanted is read in parts: its head, then the wanted buffers. Nothing leaves unchecked: a whole batch is held against its
+own CRC and its entry, a part against the checksums in its entry.
+
+A damaged batch ends a slice before it; the read that begins with it raises ChecksumMismatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from strom.errors import ChecksumMismatch
+from strom.log.chain import Chain, Place
+from strom.log.index import Anchor
+from strom.log.sidecar import Entry, check_batch, check_head, damaged_batch
+from strom.record.batch import BatchHeader, read_columns, read_header
+from strom.record.checksum import crc32c
+from strom.record.project import Projection, project_batch
+from strom.runtime.files import Bytes, File
+
+ProjectionOf = Callable[[int], Projection | None]
+"""The projection for a schema id; None for the batch as it is."""
+Skip = Callable[[BatchHeader, memoryview], bool]
+"""Whether a batch may be left out, seeing its header and its head (with the statistics)."""
+
+RUN_BYTES = 1024 * 1024
+#: A read that only skips ends here, so that one call is never a scan of the whole log.
+SKIPPED_BYTES_MAX = 64 * 1024 * 1024
+SKIPPED_BATCHES_MAX = 4096
+
+
+class LogSlice(NamedTuple):
+    """Batches in order, as buffers to be sent one after the other; a buffer may hold many batches or a part of one."""
+
+    buffers: list[Bytes]
+    next_offset: int
+    """Where to continue. Past the last batch, also past those that were skipped."""
+    batches: int = 0
+    rows: int = 0
+    size: int = 0
+    bytes_skipped: int = 0
+    rows_skipped: int = 0
+
+
+class SliceReader:
+    """One read at work."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        *,
+        until: int,
+        max_bytes: int,
+        projection: ProjectionOf | None = None,
+        skip: Skip | None = None,
+        min_one: bool = True,
+    ) -> None:
+        self._chain = chain
+        self._until = until
+        self._max_bytes = max_bytes
+        self._projection = projection
+        self._skip = skip
+        self._min_one = min_one
+        self._buffers: list[Bytes] = []
+        self._next_offset = 0
+        self._batches = self._rows = self._size = 0
+        self._batches_skipped = self._rows_skipped = self._bytes_skipped = 0
+        self._run: list[Entry] = []
+        self._run_bytes = 0
+        self._run_log: File | None = None
+
+    def read(self, offset: int) -> LogSlice:
+        """Batches from the one that holds ``offset`` on."""
+        place = self._chain.locate(offset)
+        begin = self._next_offset = place.entry.base_offset
+        try:
+            place = self._collect(place)
+        except ChecksumMismatch:
+            if self._next_offset == begin:
+                raise
+        self._remember(place)
+        return LogSlice(
+            self._buffers,
+            max(self._next_offset, offset),
+            self._batches,
+            self._rows,
+            self._size,
+            self._bytes_skipped,
+            self._rows_skipped,
+        )
+
+    def _remember(self, place: Place) -> None:
+        """Leave word where this read ended, and whether the sidecar needs to be made again."""
+        segment, _, walk, entry = place
+        if walk.made_again:
+            segment.worn = True
+        if walk.offset == self._next_offset:
+            self._chain.remember(segment, walk.anchor())
+        elif entry.base_offset == self._next_offset:
+            before = Anchor(entry.base_offset, entry.position, walk.sidecar_position - entry.entry_size)
+            self._chain.remember(segment, before)
+
+    def _projection_of(self, entry: Entry) -> Projection | None:
+        if self._projection is None or not entry.record_count:
+            return None  # a batch without records has no columns to choose from
+        return self._projection(entry.schema_id)
+
+    def _collect(self, place: Place) -> Place:
+        """Take batches until there are enough; returns where it stopped."""
+        while self._consider(place) and place.walk.offset < self._until:
+            try:
+                place = self._advance(place)
+            except ChecksumMismatch:
+                self._flush()
+                raise
+        self._flush()
+        return place
+
+    def _advance(self, place: Place) -> Place:
+        segment, files, walk, _ = place
+        if walk.offset == segment.end_offset:
+            segment = self._chain.after(segment)
+            files = self._chain.files_of(segment)
+            walk = self._chain.walk(segment, files, files.index.start)
+        return Place(segment, files, walk, walk.next())
+
+    def _consider(self, place: Place) -> bool:
+        """Plan, take or skip one batch; False when the slice is complete."""
+        entry, log = place.entry, place.files.log
+        projected = self._projection_of(entry) is not None
+        if entry.buffer_count and (projected or self._skip is not None):
+            return self._flush() and self._take_parts(place)
+        if log is not self._run_log and not self._flush():
+            return False
+        if not projected and not self._fits(self._run_bytes + entry.batch_size, first=not self._run):
+            return False
+        self._run.append(entry)
+        self._run_bytes += entry.batch_size
+        self._run_log = log
+        return self._run_bytes < RUN_BYTES or self._flush()
+
+    def _fits(self, size: int, *, first: bool = True) -> bool:
+        """Whether ``size`` bytes still fit; the first batch always does, unless the caller forbids it."""
+        return self._size + size <= self._max_bytes or (self._min_one and first and not self._batches)
+
+    # --- whole batches -------------------------------------------------------------------------------------------
+
+    def _flush(self) -> bool:
+        """Read the planned run and take its batches; False when the slice is complete."""
+        run, size, log = self._run, self._run_bytes, self._run_log
+        if not run or log is None:
+            return True
+        self._run, self._run_bytes, self._run_log = [], 0, None
+        octets = memoryview(log.read_at(run[0].position, size))
+        plain_from = start = 0
+        going = True
+        try:
+            for entry in run:
+                view = octets[start : start + entry.batch_size]
+                check_batch(view, entry)
+                pieces = self._taken_from_memory(view, entry)
+                if pieces is not None:
+                    self._emit(octets[plain_from:start])
+                    plain_from = start + entry.batch_size
+                    going = self._take(entry, pieces)
+                start += entry.batch_size
+                if not going:
+                    break
+        finally:
+            self._emit(octets[plain_from:start])
+        return going
+
+    def _taken_from_memory(self, view: memoryview, entry: Entry) -> list[Bytes] | None:
+        """What to send of a batch: None for all of it (counted here), nothing when skipped, else its pieces."""
+        if self._skip is not None and self._skip(read_header(view), view[: entry.head_size]):
+            self._count_skipped(entry)
+            return []
+        projection = self._projection_of(entry)
+        if projection is not None:
+            return project_batch(view, projection)
+        self._count(entry, entry.batch_size)
+        return None
+
+    def _emit(self, piece: memoryview) -> None:
+        if len(piece):
+            self._buffers.append(piece)
+
+    # --- parts of large batches ----------------------------------------------------------------------------------
+
+    def _take_parts(self, place: Place) -> bool:
+        files, walk, entry = place.files, place.walk, place.entry
+        head = memoryview(files.log.read_at(entry.position, entry.head_size))
+        check_head(head, entry)
+        header = read_header(head)
+        if self._skip is not None and self._skip(header, head):
+            self._count_skipped(entry)
+            return self._may_go_on()
+        projection = self._projection_of(entry)
+        if projection is None:
+            view = memoryview(files.log.read_at(entry.position, entry.batch_size))
+            check_batch(view, entry)
+            return self._take(entry, [view])
+        columns = read_columns(head, header)
+        ranges = projection.ranges(columns)
+        crc_of = dict(zip(columns.buffers, walk.buffer_crcs(entry), strict=True))
+        buffers = files.log.read_ranges([(entry.position + start, size) for start, size in ranges])
+        for wanted, buffer in zip(ranges, buffers, strict=True):
+            if len(buffer) != wanted[1] or crc32c(buffer) != crc_of[wanted]:
+                raise damaged_batch(entry, "a column does not fit its checksum")
+        return self._take(entry, projection.assemble(head, columns, buffers))
+
+    # --- counting ------------------------------------------------------------------------------------------------
+
+    def _take(self, entry: Entry, pieces: list[Bytes]) -> bool:
+        """Add one batch; False when it does not fit any more, or nothing more does."""
+        if not pieces:
+            return self._may_go_on()
+        size = sum(len(piece) for piece in pieces)
+        if not self._fits(size):
+            return False
+        self._buffers.extend(pieces)
+        self._count(entry, size)
+        return self._size < self._max_bytes
+
+    def _count(self, entry: Entry, size: int) -> None:
+        self._batches += 1
+        self._rows += entry.record_count
+        self._size += size
+        self._next_offset = entry.next_offset
+
+    def _count_skipped(self, entry: Entry) -> None:
+        self._batches_skipped += 1
+        self._rows_skipped += entry.record_count
+        self._bytes_skipped += entry.batch_size
+        self._next_offset = entry.next_offset
+
+    def _may_go_on(self) -> bool:
+        return self._bytes_skipped < SKIPPED_BYTES_MAX and self._batches_skipped < SKIPPED_BATCHES_MAX

@@ -1,0 +1,138 @@
+"""What of a log is durable, and what a sync covers.
+
+A sync point or a pending checkpoint is taken out of the log beside the appender, performed in any thread, and handed
+back. It holds the files itself, so it stays valid when the log moves on. A failure is for the caller: the log goes
+offline, since after a failed sync nobody knows what the disk has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strom.log import layout as at
+from strom.log.chain import Chain
+from strom.log.checkpoint import Checkpoint
+from strom.runtime.files import File, Files
+
+
+class SyncPoint:
+    """Everything below ``end_offset``, to be made durable."""
+
+    __slots__ = ("_files", "_folder", "_targets", "end_offset", "folder_changes", "generation")
+
+    def __init__(
+        self,
+        files: Files,
+        targets: Sequence[File],
+        folder: str | None,
+        *,
+        end_offset: int,
+        folder_changes: int,
+        generation: int,
+    ) -> None:
+        self._files = files
+        self._targets = targets
+        self._folder = folder
+        self.end_offset = end_offset
+        self.folder_changes = folder_changes
+        self.generation = generation
+
+    def sync(self) -> None:
+        """Make it durable. Blocks; may run in any thread."""
+        for target in self._targets:
+            target.sync()
+        if self._folder is not None:
+            # A file that was just created is found again after power loss only with its folder.
+            self._files.sync_folder(self._folder)
+
+
+class PendingCheckpoint:
+    """A checkpoint that waits for its files to be durable."""
+
+    __slots__ = ("_files", "_path", "checkpoint", "point")
+
+    def __init__(self, files: Files, path: str, point: SyncPoint, checkpoint: Checkpoint) -> None:
+        self._files = files
+        self._path = path
+        self.point = point
+        self.checkpoint = checkpoint
+
+    def write(self) -> None:
+        """Sync what it names, then write it. Blocks; may run in any thread."""
+        self.point.sync()
+        self._files.write_whole(self._path, self.checkpoint.encode())
+
+
+class SyncState:
+    """Up to where a log is durable, and up to where a checkpoint says so."""
+
+    def __init__(
+        self, files: Files, folder: str, chain: Chain, *, synced_end: int, checkpoint_end: int
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._chain = chain
+        self.checkpoint_end = checkpoint_end
+        # Two numbers, because two hands may raise them; the higher one counts.
+        self._synced_end = synced_end
+        self._checkpointed_end = synced_end
+        self.bytes_since_checkpoint = 0
+        self._folder_changes = self._folder_synced = 0
+        self._generation = 0
+
+    @property
+    def synced_end(self) -> int:
+        """Everything below is durable."""
+        return max(self._synced_end, self._checkpointed_end)
+
+    def folder_changed(self) -> None:
+        """A file was created."""
+        self._folder_changes += 1
+
+    def point(self, end_offset: int) -> SyncPoint:
+        """What makes everything below ``end_offset`` durable."""
+        return self._point(end_offset, self.synced_end, sidecars=False)
+
+    def _point(self, end_offset: int, from_offset: int, *, sidecars: bool) -> SyncPoint:
+        folder_changes = self._folder_changes
+        targets: list[File] = []
+        for segment in self._chain.segments:
+            behind = segment.end_offset is None or segment.end_offset > from_offset
+            if behind and segment.base_offset < end_offset:
+                files = self._chain.files_of(segment)
+                targets.append(files.log)
+                if sidecars and files.sidecar is not None:
+                    targets.append(files.sidecar)
+        return SyncPoint(
+            self._files,
+            targets,
+            self._folder if folder_changes != self._folder_synced else None,
+            end_offset=end_offset,
+            folder_changes=folder_changes,
+            generation=self._generation,
+        )
+
+    def synced(self, point: SyncPoint) -> None:
+        """A point was synced."""
+        if (
+            point.generation == self._generation
+        ):  # else the log was truncated: the point was about other records
+            self._folder_synced = max(self._folder_synced, point.folder_changes)
+            self._synced_end = max(self._synced_end, point.end_offset)
+
+    def pending_checkpoint(self, checkpoint: Checkpoint) -> PendingCheckpoint:
+        """What makes ``checkpoint`` true and writes it."""
+        self.bytes_since_checkpoint = 0
+        point = self._point(checkpoint.end_offset, max(self.checkpoint_end, 0), sidecars=True)
+        return PendingCheckpoint(self._files, f"{self._folder}/{at.CHECKPOINT_NAME}", point, checkpoint)
+
+    def checkpointed(self, pending: PendingCheckpoint) -> None:
+        """A checkpoint was written."""
+        if pending.point.generation == self._generation:
+            self._folder_synced = max(self._folder_synced, pending.point.folder_changes)
+            self._checkpointed_end = self.checkpoint_end = pending.checkpoint.end_offset
+
+    def truncated(self, end_offset: int) -> None:
+        """The log was cut and is durable up to its end; points taken before are void."""
+        self._generation += 1
+        self._synced_end = self._checkpointed_end = self.checkpoint_end = end_offset
