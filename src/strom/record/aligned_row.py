@@ -32,6 +32,8 @@ class Slot(NamedTuple):
 
     write: Callable[[bytearray, int, Comparable], None]
     read: Callable[[memoryview, int], Comparable]
+    largest: int | None = None
+    """The largest magnitude the slot can hold, when that is less than what the column can."""
 
 
 def bits_size(field_count: int) -> int:
@@ -157,11 +159,12 @@ def _wide_decimal(scale: int) -> Slot:
 
 
 def _scaled(code: str, factor: int) -> Slot:
-    """A coarser unit kept in a finer one. Not every value fits: ``write`` then raises struct.error."""
+    """A coarser unit kept in a finer one."""
     form = struct.Struct("<" + code)
     return Slot(
         lambda row, position, value: form.pack_into(row, position, value * factor),
         lambda row, position: form.unpack_from(row, position)[0] // factor,
+        ((1 << (8 * form.size - 1)) - 1) // factor,
     )
 
 

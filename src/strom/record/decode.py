@@ -20,6 +20,7 @@ from strom.record.columns import ColumnLayout
 from strom.runtime.files import Bytes
 
 _VALUE_ALIGNMENT = 8
+_OFFSET_MAX = (1 << 63) - 1
 
 
 def decode(
@@ -87,6 +88,8 @@ def changes(view: Bytes, header: BatchHeader) -> npt.NDArray[np.uint8] | None:
 
 def offsets(view: Bytes, header: BatchHeader) -> npt.NDArray[np.int64]:
     """The offset of every record: dense, unless the batch is sparse."""
+    if header.next_offset > _OFFSET_MAX:
+        raise MalformedBatch(f"no log has the offset {header.next_offset}", base_offset=header.base_offset)
     if not header.sparse:
         return np.arange(header.base_offset, header.base_offset + header.record_count, dtype=np.int64)
     start, end = header.records_position, header.changes_position

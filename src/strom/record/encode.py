@@ -58,7 +58,7 @@ def encode(
     if codec is None:
         raise InvalidConfig(f"unknown compression {compression!r}", known=sorted(CODECS))
     block = _statistics_block(batch, statistics)
-    message = _message(batch, codec, zstd_level) if batch.num_rows else []
+    message = message_pieces(batch, codec, zstd_level) if batch.num_rows else []
     head = _head(
         batch.num_rows,
         block,
@@ -101,14 +101,16 @@ def _head(
     return at.HEADER[at.MAGIC_PLAIN].pack(0, 0, at.MAGIC_PLAIN, *common)
 
 
-def _message(batch: pa.RecordBatch, codec: int, zstd_level: int) -> list[Bytes]:
+def message_pieces(
+    batch: pa.RecordBatch, codec: int = CODEC_NONE, zstd_level: int = ZSTD_LEVEL
+) -> list[Bytes]:
     """The Arrow message in pieces."""
     # The total counts what lies around a slice too: too large a guess only means a walk for nothing.
     found = _gather(batch) if batch.get_total_buffer_size() >= _SMALL_BYTES else None
     if found is None:
         written = batch.serialize()
         if codec == CODEC_NONE or written.size < _COMPRESSED_BYTES_MIN:
-            return [written]
+            return [memoryview(written)]
         found = _lift(memoryview(written), batch.num_rows)
     nodes, buffers = found
     if sum(map(len, buffers)) < _COMPRESSED_BYTES_MIN:

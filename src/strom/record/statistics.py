@@ -2,9 +2,9 @@
 
     version · count · column positions · null counts · row of minima · row of maxima
 
-A column is left out when its bounds would be wrong or useless: NaN among its values, text longer than
-``TEXT_BYTES_MAX``, a type without order. Left out means "not known": the batch is then read. Statistics that cannot
-be understood are treated the same way, because a skipped batch is a lost row and a read one only lost time.
+A column is left out when its bounds would be wrong or useless: text longer than ``TEXT_BYTES_MAX``, a type without
+order. Left out means "not known": the batch is then read. Statistics that cannot be understood are treated the same
+way, because a skipped batch is a lost row and a read one only lost time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from strom.model.predicate_literals import order_key
 from strom.record import layout as at
 from strom.record.aligned_row import Comparable, Slot, read_field, slot_of, write_row
 from strom.record.batch import BatchHeader, read_header
@@ -30,7 +31,7 @@ _SIZE = struct.Struct("<i")
 
 
 class ColumnStatistics(NamedTuple):
-    """What is known of one column. The bounds are None when every value is null."""
+    """What is known of one column. The bounds are None when every value is null, or when they are not known."""
 
     minimum: Comparable | None
     maximum: Comparable | None
@@ -50,7 +51,7 @@ def compute(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
         if slot is None or position > _COLUMN_MAX:
             continue
         found = bounds(column)
-        if found is None or _too_long(found[0]) or _too_long(found[1]):
+        if found is None or not _fits(found[0], slot) or not _fits(found[1], slot):
             continue
         positions.append(position)
         null_counts.append(column.null_count)
@@ -60,8 +61,10 @@ def compute(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
     return _write(positions, null_counts, slots, minima, maxima) if positions else b""
 
 
-def _too_long(bound: Comparable | None) -> bool:
-    return isinstance(bound, bytes) and len(bound) > TEXT_BYTES_MAX
+def _fits(bound: Comparable | None, slot: Slot) -> bool:
+    if isinstance(bound, bytes):
+        return len(bound) <= TEXT_BYTES_MAX
+    return bound is None or slot.largest is None or abs(bound) <= slot.largest
 
 
 def _write(
@@ -115,11 +118,14 @@ def _read(block: memoryview, schema: pa.Schema, wanted: Collection[int]) -> dict
             continue
         minimum = read_field(low, count, index, slot)
         maximum = read_field(high, count, index, slot)
-        # Bounds that are not numbers, or only one of two, say nothing. (NaN is not equal to itself.)
-        if minimum != minimum or maximum != maximum or (minimum is None) != (maximum is None):
+        if (minimum is None) != (maximum is None) or _in_disorder(minimum, maximum):
             continue
         found[position] = ColumnStatistics(minimum, maximum, numbers[count + index])
     return found
+
+
+def _in_disorder(minimum: Comparable, maximum: Comparable) -> bool:
+    return minimum is not None and order_key(minimum) > order_key(maximum)
 
 
 def _row(block: memoryview, position: int) -> tuple[memoryview, int]:
