@@ -13,6 +13,7 @@ from strom.runtime.files import LocalFiles
 from strom.runtime.random import SystemRandomness
 from strom.server.folder import (
     DataFolder,
+    StillHeld,
     bucket_path,
     decode_format,
     encode_format,
@@ -21,14 +22,8 @@ from strom.server.folder import (
 )
 
 
-def take(path: Path, pauses: int = 0) -> DataFolder:
-    left = [pauses]
-
-    def pause() -> bool:
-        left[0] -= 1
-        return left[0] >= 0
-
-    return open_folder(LocalFiles(), str(path), SystemRandomness(), pause=pause)
+def take(path: Path) -> DataFolder:
+    return open_folder(LocalFiles(), str(path), SystemRandomness())
 
 
 def test_a_new_folder_gets_a_format_and_keeps_its_cluster_id(tmp_path: Path) -> None:
@@ -101,19 +96,12 @@ def test_an_unclean_stop_is_seen_by_the_next_start(tmp_path: Path) -> None:
 def test_a_start_waits_for_the_tablet_servers_of_a_killed_one(tmp_path: Path) -> None:
     take(tmp_path).close(cleanly=True)
     orphan = lock_tablet(LocalFiles(), str(tmp_path), 2)
-    with pytest.raises(FolderInUse, match=r"tablet-2\.lock"):
-        take(tmp_path, pauses=3)
+    with pytest.raises(StillHeld, match=r"tablet-2\.lock"):
+        take(tmp_path)
     with pytest.raises(FolderInUse):
         lock_tablet(LocalFiles(), str(tmp_path), 2)
-    left = [2]
-
-    def pause() -> bool:
-        left[0] -= 1
-        if left[0] == 0:
-            orphan.release()
-        return True
-
-    open_folder(LocalFiles(), str(tmp_path), SystemRandomness(), pause=pause).close(cleanly=True)
+    orphan.release()
+    take(tmp_path).close(cleanly=True)
 
 
 def test_names_never_become_paths() -> None:

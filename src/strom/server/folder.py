@@ -4,7 +4,7 @@
     lock              held by the server that runs on the folder
     tablet-N.lock     held by tablet server N where tablet servers are processes of their own
     running.json      who runs here and where; written when ready, removed at a clean stop
-    metadata.sqlite   what the cluster remembers
+    metadata.*        what the cluster remembers (docs/formats/metadata.md)
     buckets/          one folder per bucket, named by ids: table / partition / bucket
 
 The locks belong to processes and vanish with them, so a killed server leaves nothing to clean up. Opening never
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerFormat
@@ -27,7 +26,6 @@ FORMAT = 1
 FORMAT_FILE = "strom.json"
 LOCK_FILE = "lock"
 RUNNING_FILE = "running.json"
-METADATA_FILE = "metadata.sqlite"
 BUCKETS_FOLDER = "buckets"
 
 
@@ -42,14 +40,9 @@ class DataFolder:
     lock: FolderLock
 
     @property
-    def metadata_path(self) -> str:
-        """The embedded metadata store."""
-        return f"{self.path}/{METADATA_FILE}"
-
-    @property
-    def buckets_path(self) -> str:
-        """The folder of all buckets."""
-        return buckets_path(self.path)
+    def empty(self) -> bool:
+        """Whether no bucket was ever stored here, so that missing metadata are no loss."""
+        return not self.files.list(buckets_path(self.path))
 
     def announce(self, facts: dict[str, object]) -> None:
         """Say who runs here, for the message a second server gives."""
@@ -73,12 +66,12 @@ def bucket_path(path: str, bucket: BucketId) -> str:
     return f"{path}/{BUCKETS_FOLDER}/{bucket.table_id}/{partition}/{bucket.bucket}"
 
 
-def open_folder(files: Files, path: str, randomness: Randomness, *, pause: Callable[[], bool]) -> DataFolder:
-    """Take the folder, creating it when there is none.
+class StillHeld(FolderInUse):
+    """The tablet servers of an earlier start are not gone yet; they follow their supervisor within moments."""
 
-    ``pause`` waits a moment and says whether to try again: the tablet servers of a killed server let go of
-    their locks a moment after it.
-    """
+
+def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
+    """Take the folder, creating it when there is none. StillHeld is worth another try in a moment."""
     _refuse_foreign(files, path)
     files.make_folder(path)
     lock = files.lock(f"{path}/{LOCK_FILE}")
@@ -86,14 +79,14 @@ def open_folder(files: Files, path: str, randomness: Randomness, *, pause: Calla
         raise _in_use(files, path)
     try:
         cluster_id = _read_or_write_format(files, path, randomness)
-        while (held := _held_tablet_lock(files, path)) is not None:
-            if not pause():
-                raise FolderInUse(
-                    f"a tablet server of an earlier start still holds {path}/{held}; "
-                    "wait for it to end or stop it, then start again",
-                    folder=path,
-                    lock=held,
-                )
+        held = _held_tablet_lock(files, path)
+        if held is not None:
+            raise StillHeld(
+                f"a tablet server of an earlier start still holds {path}/{held}; "
+                "wait for it to end or stop it, then start again",
+                folder=path,
+                lock=held,
+            )
         stopped_cleanly = not files.exists(f"{path}/{RUNNING_FILE}")
     except BaseException:
         lock.release()

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from strom.errors import InvalidTimestamp, MalformedBatch, SchemaNotFound, StorageOffline, StromError
-from strom.log.log import Log, LogSlice, SyncPoint
+from strom.log.log import Log
+from strom.log.slices import LogSlice
+from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchHeader, BatchLimits, check, split
 from strom.record.message import BatchColumns, ColumnLayout
@@ -50,6 +52,7 @@ class LogTablet:
         self.durability: Durability = durability
         self.pending = Pending()
         self.error: StromError | None = None
+        self.bytes_since_checkpoint = 0
         self._limits = limits
 
     @property
@@ -77,13 +80,14 @@ class LogTablet:
     def append(self, records: memoryview, *, layout_of: LayoutOf, now_ms: int) -> Accepted:
         """Check every batch of ``records``, then append them. The bytes are stamped in place."""
         self.check_online()
-        batches = [self._checked(view, layout_of) for _, view in split(records)]
+        batches = [self._checked(header.schema_id, view, layout_of) for header, view in split(records)]
         if not batches:
             raise MalformedBatch("the request holds no batch", bucket=str(self.bucket))
         return self._append_all(batches, now_ms=now_ms, size=len(records))
 
-    def _checked(self, view: memoryview, layout_of: LayoutOf) -> tuple[memoryview, BatchHeader, BatchColumns]:
-        schema_id = schema_id_of(view)
+    def _checked(
+        self, schema_id: int, view: memoryview, layout_of: LayoutOf
+    ) -> tuple[memoryview, BatchHeader, BatchColumns]:
         layout = layout_of(schema_id)
         if layout is None:
             raise SchemaNotFound(
@@ -125,8 +129,13 @@ class LogTablet:
     def fail(self, error: StorageOffline) -> None:
         """The disk failed: from now on everyone gets ``error``."""
         if self.error is None:
-            self.error = error
             self.log.fail(error)
+            self.retire(error)
+
+    def retire(self, error: StromError) -> None:
+        """The bucket is not served here any more: everyone gets ``error``."""
+        if self.error is None:
+            self.error = error
             self.pending.fail(error)
 
     # --- reading ---------------------------------------------------------------------------------------
@@ -150,6 +159,10 @@ class LogTablet:
             projection=projection,
             skip=skip,
         )
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes there are from ``offset`` to the end."""
+        return self.log.bytes_from(offset)
 
     def tail_rows(self, limit: int) -> LogSlice:
         """The last batches that hold ``limit`` rows together."""

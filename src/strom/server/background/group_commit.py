@@ -10,27 +10,20 @@ A failed sync is final for its bucket: the disk may have dropped the pages, so a
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 from strom.errors import StorageOffline
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import Offload, Tasks
 
 
-class SyncPoint(Protocol):
-    """What one sync covers."""
-
-    def sync(self) -> None:
-        """Make it durable; blocks, in any thread."""
-
-
 class Syncable(Protocol):
     """A bucket, as group commit sees it."""
 
-    def pending_sync(self) -> SyncPoint | None:
-        """What has to be synced, or None."""
+    def pending_sync(self) -> Any:
+        """What has to be synced (its ``sync`` blocks, in any thread), or None."""
 
-    def synced(self, point: SyncPoint) -> None:
+    def synced(self, point: Any) -> None:
         """It is durable."""
 
     def fail(self, error: StorageOffline) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import cast
 
 from strom.runtime.sockets import Listening, Network
 from strom.runtime.tasks import Tasks
@@ -108,10 +109,9 @@ class HttpConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         if not self._server.admit(self):
-            transport.abort()
+            self._transport.abort()
             return
         self._deadline = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, self.abort)
 

@@ -1,0 +1,76 @@
+"""Retention: segments that are too old, or too many, are removed; logs that nobody uses are closed.
+
+Each bucket is visited in turn, in its lane, so retention never runs beside an append of the same bucket and never holds
+up the loop. What may go is the table's decision (``table.log.ttl``, ``table.log.retention-bytes``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from strom.errors import StromError
+from strom.model import properties
+from strom.model.bucket import BucketId
+from strom.runtime.clock import Clock
+from strom.server.catalog_view import CatalogView
+from strom.server.table_facts import Tables
+from strom.server.tablets import Tablets
+from strom.tablet.log_tablet import LogTablet
+
+CLOSE_IDLE_EVERY_S = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class Retention:
+    """Expires segments of every bucket of this server."""
+
+    def __init__(
+        self, tablets: Tablets, tables: Tables, view: CatalogView, clock: Clock, *, every_ms: int
+    ) -> None:
+        self._tablets = tablets
+        self._tables = tables
+        self._view = view
+        self._clock = clock
+        self._every_s = every_ms / 1000
+
+    async def run(self) -> None:
+        """Round after round, for ever."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            await self.round()
+
+    async def close_idle(self) -> None:
+        """Close what is not used, for ever."""
+        while True:
+            await asyncio.sleep(CLOSE_IDLE_EVERY_S)
+            await self._tablets.close_idle()
+
+    async def round(self) -> int:
+        """Visit every bucket once; returns how many bytes went."""
+        removed = 0
+        for bucket in self._tablets.led(self._view.catalog):
+            try:
+                removed += await self._visit(bucket)
+            except StromError as error:
+                # Dropped meanwhile, offline, or the disk said no: the next round looks again.
+                logger.warning("retention of bucket %s: %s", bucket, error)
+        return removed
+
+    async def _visit(self, bucket: BucketId) -> int:
+        facts = self._tables.of(bucket.table_id)
+        wanted = facts.table.description.properties
+        ttl_ms, bytes_max = properties.log_ttl_ms(wanted), properties.log_retention_bytes(wanted)
+        now_ms = self._clock.now_ms()
+
+        def expire(tablet: LogTablet) -> int:
+            tablet.check_online()
+            tablet.log.roll_if_due(now_ms)
+            expired = tablet.log.expire(
+                now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=tablet.high_watermark
+            )
+            return expired.bytes
+
+        result = self._tablets.slot(bucket).do(expire, small=False)
+        return await result if isinstance(result, asyncio.Future) else result

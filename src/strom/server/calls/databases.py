@@ -1,0 +1,126 @@
+"""Databases: create, drop, list, describe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from strom.coordinator import commands
+from strom.coordinator.catalog import Database
+from strom.errors import InvalidDatabase
+from strom.model.document import Document
+from strom.protocol.api_keys import (
+    CREATE_DATABASE,
+    DATABASE_EXISTS,
+    DROP_DATABASE,
+    GET_DATABASE_INFO,
+    LIST_DATABASES,
+    Api,
+)
+from strom.protocol.message import Message, whole
+from strom.protocol.messages import databases as messages
+from strom.rpc.call import Call
+from strom.runtime.clock import Clock
+from strom.server.calls.dispatch import CallHandler
+from strom.server.catalog_view import CatalogView
+
+
+class DatabaseReads:
+    """Answers questions about databases, in every process."""
+
+    def __init__(self, view: CatalogView) -> None:
+        self._view = view
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {
+            LIST_DATABASES: self.list_databases,
+            DATABASE_EXISTS: self.database_exists,
+            GET_DATABASE_INFO: self.get_database_info,
+        }
+
+    def list_databases(self, call: Call) -> Message:
+        """Names, and more about each when asked."""
+        request: messages.ListDatabasesRequest = call.request
+        catalog = self._view.fresh()
+        names = catalog.databases()
+        if not request.include_summary:
+            return messages.ListDatabasesResponse(database_name=names)
+        summaries = [
+            messages.DatabaseSummary(
+                database_name=name,
+                created_time=catalog.database(name).created_ms,
+                table_count=len(catalog.tables_of(name)),
+            )
+            for name in names
+        ]
+        return messages.ListDatabasesResponse(database_name=names, database_summary=summaries)
+
+    def database_exists(self, call: Call) -> Message:
+        """Whether there is a database of this name."""
+        request: messages.DatabaseExistsRequest = call.request
+        return messages.DatabaseExistsResponse(exists=request.database_name in self._view.fresh().databases())
+
+    def get_database_info(self, call: Call) -> Message:
+        """What a database was created with."""
+        request: messages.GetDatabaseInfoRequest = call.request
+        database = self._view.fresh().database(request.database_name)
+        return messages.GetDatabaseInfoResponse(
+            database_json=_database_json(database),
+            created_time=database.created_ms,
+            modified_time=database.modified_ms,
+        )
+
+
+class DatabaseChanges:
+    """Creates and drops databases, in the coordinator's process."""
+
+    def __init__(self, view: CatalogView, clock: Clock) -> None:
+        self._view = view
+        self._clock = clock
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {CREATE_DATABASE: self.create_database, DROP_DATABASE: self.drop_database}
+
+    def create_database(self, call: Call) -> Awaitable[Message]:
+        """A database of this name, with a comment and properties of its owner's choosing."""
+        return self._create(call.request)
+
+    async def _create(self, request: messages.CreateDatabaseRequest) -> Message:
+        comment, properties = _described(request)
+        await self._view.perform(
+            commands.create_database,
+            request.database_name,
+            comment=comment,
+            custom_properties=properties,
+            ignore_if_exists=request.ignore_if_exists,
+            now_ms=self._clock.now_ms(),
+        )
+        return messages.CreateDatabaseResponse()
+
+    def drop_database(self, call: Call) -> Awaitable[Message]:
+        """Drop a database; with its tables only when told so."""
+        return self._drop(call.request)
+
+    async def _drop(self, request: messages.DropDatabaseRequest) -> Message:
+        await self._view.perform(
+            commands.drop_database,
+            request.database_name,
+            ignore_if_not_exists=request.ignore_if_not_exists,
+            cascade=request.cascade,
+        )
+        return messages.DropDatabaseResponse()
+
+
+def _database_json(database: Database) -> bytes:
+    facts: dict[str, Any] = {"version": 1, "custom_properties": dict(database.custom_properties)}
+    if database.comment is not None:
+        facts["comment"] = database.comment
+    return json.dumps(facts, separators=(",", ":")).encode()
+
+
+def _described(request: messages.CreateDatabaseRequest) -> tuple[str | None, dict[str, str]]:
+    if not request.database_json:
+        return None, {}
+    document = Document.parse(whole(request.database_json), "database", InvalidDatabase)
+    return document.text_or_none("comment"), document.mapping("custom_properties")

@@ -1,0 +1,165 @@
+"""FetchLog: the peer's fetch. Batches leave as they lie in the log, or with some of their columns.
+
+A filter here only skips batches whose statistics say that no row can match; what is sent is a superset, as the peer's
+clients expect. ``records`` is always set, because without it the peer's client never wakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from strom.errors import StromError
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import FETCH_LOG, Api
+from strom.protocol.error_codes import code_of, message_of
+from strom.protocol.message import Message
+from strom.protocol.messages.log import (
+    FetchLogBucketRequest,
+    FetchLogBucketResponse,
+    FetchLogRequest,
+    FetchLogResponse,
+    FetchLogTableRequest,
+    FetchLogTableResponse,
+)
+from strom.record.project import Projection
+from strom.rpc.call import Call
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.fetch import Fetches, Found, Read, Wanted
+from strom.server.calls.filtering import BatchFilter, FilterLimits
+from strom.server.table_facts import TableFacts, Tables, check_positions
+from strom.tablet.log_tablet import LogTablet, Skip
+
+DEFAULT_WAIT_MS = 0
+DEFAULT_MIN_BYTES = 1
+
+
+class FetchLogCalls:
+    """Answers FetchLog."""
+
+    def __init__(self, fetches: Fetches, tables: Tables, limits: FilterLimits) -> None:
+        self._fetches = fetches
+        self._tables = tables
+        self._limits = limits
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {FETCH_LOG: self.fetch_log}
+
+    def fetch_log(self, call: Call) -> Message | Awaitable[Message]:
+        """Read several buckets of several tables."""
+        request: FetchLogRequest = call.request
+        wanted = [one for table in request.tables_req for one in self._wanted(table)]
+        return self._fetches.fetch(
+            wanted,
+            max_bytes=request.max_bytes,
+            min_bytes=DEFAULT_MIN_BYTES if request.min_bytes is None else request.min_bytes,
+            max_wait_ms=DEFAULT_WAIT_MS if request.max_wait_ms is None else request.max_wait_ms,
+            answer=lambda found: self._answer(request, found),
+        )
+
+    # --- what is wanted --------------------------------------------------------------------------------
+
+    def _wanted(self, table: FetchLogTableRequest) -> list[Wanted]:
+        try:
+            read = self._reading(table)
+            error = None
+        except StromError as problem:
+            read, error = _never, problem
+        return [self._bucket(table, bucket, read, error) for bucket in table.buckets_req]
+
+    def _bucket(
+        self, table: FetchLogTableRequest, bucket: FetchLogBucketRequest, read: Read, error: StromError | None
+    ) -> Wanted:
+        return Wanted(
+            BucketId(table.table_id, bucket.partition_id, bucket.bucket_id),
+            offset=bucket.fetch_offset,
+            max_bytes=max(bucket.max_fetch_bytes, 1),
+            read=read,
+            error=error,
+        )
+
+    def _reading(self, table: FetchLogTableRequest) -> Read:
+        facts = self._tables.of(table.table_id)
+        projection = self._projection(facts, table) if table.projection_pushdown_enabled else None
+        skip = self._skip(facts, table)
+
+        def read(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
+            found = tablet.read(offset, max_bytes=max_bytes, projection=projection, skip=skip)
+            return Found(
+                buffers=list(found.buffers),
+                size=found.size,
+                rows=found.rows,
+                next_offset=found.next_offset,
+                bytes_skipped=found.bytes_skipped,
+            )
+
+        return read
+
+    def _projection(
+        self, facts: TableFacts, table: FetchLogTableRequest
+    ) -> Callable[[int], Projection | None] | None:
+        positions = tuple(table.projected_fields)
+        check_positions(positions, len(facts.table.schema.columns), columns_max=self._limits.columns_max)
+        if positions == tuple(range(len(facts.table.schema.columns))):
+            return None
+
+        def projection_of(schema_id: int) -> Projection | None:
+            # A batch of an older schema does not have the newest columns; the reader fills them in.
+            layout = facts.layout_of(schema_id)
+            count = 0 if layout is None else len(layout.columns)
+            return facts.projection(schema_id, tuple(one for one in positions if one < count))
+
+        return projection_of
+
+    def _skip(self, facts: TableFacts, table: FetchLogTableRequest) -> Skip | None:
+        if table.filter_predicate is None:
+            return None
+        schema_id = table.filter_schema_id
+        schema = facts.table.schema if schema_id is None else facts.table.schema_by_id(schema_id)
+        return BatchFilter.of(table.filter_predicate, facts.table, schema, self._limits).skips
+
+    # --- the answer ------------------------------------------------------------------------------------
+
+    def _answer(self, request: FetchLogRequest, found: Sequence[Wanted]) -> FetchLogResponse:
+        answers = iter(found)
+        tables = [
+            FetchLogTableResponse(
+                table_id=table.table_id,
+                buckets_resp=[
+                    self._bucket_answer(table, bucket, next(answers)) for bucket in table.buckets_req
+                ],
+            )
+            for table in request.tables_req
+        ]
+        return FetchLogResponse(tables_resp=tables)
+
+    def _bucket_answer(
+        self, table: FetchLogTableRequest, bucket: FetchLogBucketRequest, one: Wanted
+    ) -> FetchLogBucketResponse:
+        if one.error is not None:
+            return FetchLogBucketResponse(
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                error_code=code_of(one.error),
+                error_message=message_of(one.error),
+                records=b"",
+            )
+        assert one.tablet is not None
+        if one.found.size:
+            traffic = self._tables.of(table.table_id).traffic
+            traffic.rows_out.inc(one.found.rows)
+            traffic.bytes_out.inc(one.found.size)
+            traffic.bytes_skipped.inc(one.found.bytes_skipped)
+        pruned = table.filter_predicate is not None and one.found.bytes_skipped
+        return FetchLogBucketResponse(
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket_id,
+            high_watermark=one.tablet.high_watermark,
+            log_start_offset=one.tablet.start_offset,
+            records=one.found.buffers or b"",
+            filtered_end_offset=one.found.next_offset if pruned else None,
+        )
+
+
+def _never(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
+    raise AssertionError("a bucket with an error is not read")

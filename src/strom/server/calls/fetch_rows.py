@@ -1,0 +1,191 @@
+"""FetchRows: our own client's fetch. Columns by id, rows by a filter.
+
+Columns are named by id, so a batch of an older schema comes with those it has. With a filter, statistics skip whole
+batches, and of the others only the matching rows leave. ``next_offset`` says where to go on, which may lie behind
+batches that held nothing: a filter that matches rarely still gets ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from strom.errors import LimitExceeded, StromError
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import FETCH_ROWS, Api
+from strom.protocol.error_codes import code_of, message_of
+from strom.protocol.message import Message
+from strom.protocol.messages.own import (
+    FetchRowsBucketRequest,
+    FetchRowsBucketResponse,
+    FetchRowsRequest,
+    FetchRowsResponse,
+)
+from strom.record.project import Projection
+from strom.rpc.call import Call
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.fetch import Fetches, Found, Read, Wanted
+from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
+from strom.server.table_facts import TableFacts, Tables
+from strom.tablet.log_tablet import LogTablet
+
+
+class FetchRowsCalls:
+    """Answers FetchRows."""
+
+    def __init__(self, fetches: Fetches, tables: Tables, limits: FilterLimits) -> None:
+        self._fetches = fetches
+        self._tables = tables
+        self._limits = limits
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {FETCH_ROWS: self.fetch_rows}
+
+    def fetch_rows(self, call: Call) -> Message | Awaitable[Message]:
+        """Read several buckets of one table."""
+        request: FetchRowsRequest = call.request
+        try:
+            read: Read = self._reading(request)
+            error = None
+        except StromError as problem:
+            read, error = _never, problem
+        wanted = [
+            Wanted(
+                BucketId(request.table_id, one.partition_id, one.bucket_id),
+                offset=one.fetch_offset,
+                max_bytes=max(one.max_bytes, 1),
+                read=_up_to(read, one.end_offset),
+                until=one.end_offset,
+                costly=request.predicate is not None,
+                error=error,
+            )
+            for one in request.buckets_req
+        ]
+        return self._fetches.fetch(
+            wanted,
+            max_bytes=request.max_bytes,
+            min_bytes=request.min_bytes,
+            max_wait_ms=request.max_wait_ms,
+            answer=lambda found: self._answer(request, found),
+        )
+
+    def _reading(self, request: FetchRowsRequest) -> RowsRead:
+        facts = self._tables.of(request.table_id)
+        ids = frozenset(request.projected_ids)
+        if len(ids) > self._limits.columns_max:
+            raise LimitExceeded(
+                f"a projection has at most {self._limits.columns_max} columns, not {len(ids)}",
+                columns=len(ids),
+            )
+        batches = None
+        if request.predicate is not None:
+            batches = BatchFilter.of(request.predicate, facts.table, facts.table.schema, self._limits)
+        return RowsRead(facts, ids, batches, self._limits)
+
+    def _answer(self, request: FetchRowsRequest, found: Sequence[Wanted]) -> FetchRowsResponse:
+        pairs = zip(request.buckets_req, found, strict=True)
+        return FetchRowsResponse(
+            buckets_resp=[self._bucket_answer(request, bucket, one) for bucket, one in pairs]
+        )
+
+    def _bucket_answer(
+        self, request: FetchRowsRequest, bucket: FetchRowsBucketRequest, one: Wanted
+    ) -> FetchRowsBucketResponse:
+        if one.error is not None:
+            return FetchRowsBucketResponse(
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                error_code=code_of(one.error),
+                error_message=message_of(one.error),
+            )
+        assert one.tablet is not None
+        if one.moved:
+            traffic = self._tables.of(request.table_id).traffic
+            traffic.rows_out.inc(one.found.rows)
+            traffic.bytes_out.inc(one.found.size)
+            traffic.bytes_skipped.inc(one.found.bytes_skipped)
+        return FetchRowsBucketResponse(
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket_id,
+            high_watermark=one.tablet.high_watermark,
+            log_start_offset=one.tablet.start_offset,
+            records=one.found.buffers or b"",
+            next_offset=one.found.next_offset,
+            bytes_skipped=one.found.bytes_skipped,
+            rows_skipped=one.found.rows_skipped,
+        )
+
+
+class RowsRead:
+    """How one request reads: which columns, which rows."""
+
+    def __init__(
+        self, facts: TableFacts, ids: frozenset[int], batches: BatchFilter | None, limits: FilterLimits
+    ) -> None:
+        self._facts = facts
+        self._ids = ids
+        self._batches = batches
+        self._rows = (
+            None
+            if batches is None
+            else RowFilters(batches.predicate, self._schema_read, self._positions_wanted, limits)
+        )
+
+    def __call__(self, tablet: LogTablet, offset: int, max_bytes: int, until: int | None = None) -> Found:
+        """Read one slice; runs on the loop or in a thread."""
+        if self._batches is None or self._rows is None:
+            projection = self._projection if self._ids else None
+            found = tablet.read(offset, max_bytes=max_bytes, until=until, projection=projection)
+            return Found(list(found.buffers), found.size, found.rows, found.next_offset, found.bytes_skipped)
+        found = tablet.read(
+            offset, max_bytes=max_bytes, until=until, projection=self._projection, skip=self._batches.skips
+        )
+        kept, rows = self._rows.kept(found.buffers)
+        size = sum(len(buffer) for buffer in kept)
+        return Found(
+            buffers=kept,
+            size=size,
+            rows=rows,
+            next_offset=found.next_offset,
+            bytes_skipped=found.bytes_skipped + max(found.size - size, 0),
+            rows_skipped=found.rows_skipped + found.rows - rows,
+        )
+
+    def _columns_read(self, schema_id: int) -> tuple[int, ...]:
+        """What to read of a batch: the wanted columns, and those the filter looks at."""
+        looked_at = frozenset[str]() if self._batches is None else self._batches.columns
+        return tuple(
+            position
+            for position, column in enumerate(self._facts.table.schema_by_id(schema_id).columns)
+            if not self._ids or column.id in self._ids or column.name in looked_at
+        )
+
+    def _projection(self, schema_id: int) -> Projection | None:
+        return self._facts.projection(schema_id, self._columns_read(schema_id))
+
+    def _schema_read(self, schema_id: int) -> pa.Schema:
+        """The Arrow schema of what was read of a batch."""
+        projection = self._projection(schema_id)
+        return (
+            self._facts.table.schema_by_id(schema_id).to_arrow() if projection is None else projection.schema
+        )
+
+    def _positions_wanted(self, schema_id: int) -> list[int] | None:
+        """What leaves of it, as positions in what was read; None for all of it."""
+        if not self._ids:
+            return None
+        columns = self._facts.table.schema_by_id(schema_id).columns
+        read = self._columns_read(schema_id)
+        return [index for index, position in enumerate(read) if columns[position].id in self._ids]
+
+
+def _up_to(read: Read, end_offset: int | None) -> Read:
+    if end_offset is None or not isinstance(read, RowsRead):
+        return read
+    return lambda tablet, offset, max_bytes: read(tablet, offset, max_bytes, end_offset)
+
+
+def _never(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
+    raise AssertionError("a bucket with an error is not read")

@@ -1,0 +1,264 @@
+"""A whole server on this machine: one process with every role, or a coordinator and its tablet servers.
+
+The order of a start: take the folder, open the metadata, start the tablet servers, open the ports, say in the metadata
+who is where, then say that we are ready. A stop is the same backwards; it is clean when every log was closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from strom.coordinator import commands
+from strom.coordinator.catalog import Address, Server
+from strom.coordinator.coordinator import Coordinator
+from strom.metadata.embedded import EmbeddedStore
+from strom.runtime.metrics import Metrics
+from strom.runtime.settings import Settings
+from strom.runtime.tasks import Tasks
+from strom.runtime.world import World
+from strom.server.calls.dispatch import CallGroup, Dispatch
+from strom.server.calls.state import StateCalls
+from strom.server.catalog_view import CatalogView
+from strom.server.channel import Facts
+from strom.server.coordinator_node import CoordinatorNode, limits_of
+from strom.server.doors import COORDINATOR_TYPE, Doors
+from strom.server.folder import DataFolder, StillHeld, buckets_path, open_folder
+from strom.server.listeners import Endpoint, endpoints, tablet_endpoints
+from strom.server.status import RemoteStatus, TabletServerStatus
+from strom.server.supervisor import Supervisor
+from strom.server.tablet_node import TabletNode
+from strom.server.web.http import HttpServer
+from strom.server.web.site import Site
+
+COORDINATOR_ID = 0
+LOCK_WAIT_S = 10.0
+LOCK_PAUSE_S = 0.05
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a running server is reached."""
+
+    folder: str
+    listeners: Mapping[str, str]
+    """``host:port`` by listener name, the first one first."""
+    http: str | None
+    processes: Sequence[int]
+
+    @property
+    def address(self) -> str:
+        """The first listener's."""
+        return next(iter(self.listeners.values()))
+
+
+class RunningServer:
+    """A server from start to stop, in this process and its children."""
+
+    def __init__(
+        self, settings: Settings, world: World, *, host: str | None = None, port: int | None = None
+    ) -> None:
+        self._settings = settings
+        self._world = world
+        self._endpoints = endpoints(settings, host=host, port=port)
+        self._path = os.path.abspath(settings["data.dir"])
+        self._count: int = settings["tablet-server.count"]
+        self._metrics = Metrics()
+        self._tasks = Tasks()
+        self._tablet: TabletNode | None = None
+        self._supervisor: Supervisor | None = None
+        self._http: HttpServer | None = None
+        self._folder: DataFolder | None = None
+        self._store: EmbeddedStore | None = None
+        self._coordinator: CoordinatorNode | None = None
+        self._doors: Doors | None = None
+        self.addresses: Addresses
+
+    async def start(self) -> Addresses:
+        """Start everything; what was begun is undone when a part of it fails."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(cleanly=False)
+            raise
+        return self.addresses
+
+    async def _start(self) -> None:
+        folder = self._folder = await self._open_folder()
+        store = self._store = EmbeddedStore.open(
+            self._world.files, folder.path, owner=True, create=folder.empty
+        )
+        if store.notice:
+            logger.warning("%s", store.notice)
+        coordinator = Coordinator(store, limits_of(self._settings))
+        coordinator.perform(commands.bootstrap, now_ms=self._world.clock.now_ms())
+        view = CatalogView(coordinator, self._world.offload, alone=self._count == 1)
+        self._coordinator = CoordinatorNode(self._world, self._settings, view)
+        if self._count == 1:
+            await self._start_alone(coordinator, view)
+        else:
+            await self._start_several(coordinator, view)
+        self._coordinator.start()
+        self._tasks.spawn(self._sweep(view), "sweep dropped buckets")
+
+    async def _open_folder(self) -> DataFolder:
+        """Take the folder; wait a little for tablet servers that have just lost their supervisor."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LOCK_WAIT_S
+        while True:
+            try:
+                return open_folder(self._world.files, self._path, self._world.randomness)
+            except StillHeld:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(LOCK_PAUSE_S)
+
+    # --- one process -----------------------------------------------------------------------------------
+
+    async def _start_alone(self, coordinator: Coordinator, view: CatalogView) -> None:
+        assert self._folder is not None
+        assert self._coordinator is not None
+        tablet = self._tablet = TabletNode(
+            self._world, self._settings, self._folder.path, 0, view, self._metrics
+        )
+        site = await self._open_doors(view, [tablet.status], tablet.groups, server_type=None)
+        assert self._doors is not None
+        listeners = _listeners(self._doors.endpoints)
+        coordinator.perform(commands.register_coordinator, Server(COORDINATOR_ID, listeners))
+        coordinator.perform(commands.register_server, Server(0, listeners))
+        coordinator.perform(commands.reassign_leaders, [0])
+        tablet.start()
+        await self._open_http(site)
+        self._announce([os.getpid()])
+
+    # --- several processes -----------------------------------------------------------------------------
+
+    async def _start_several(self, coordinator: Coordinator, view: CatalogView) -> None:
+        assert self._folder is not None
+        ids = list(range(self._count))
+        coordinator.perform(commands.reassign_leaders, ids)
+        supervisor = self._supervisor = Supervisor(
+            {server_id: self._first_line(server_id) for server_id in ids},
+            lambda server_id, ready: self._came_up(view, server_id, ready),
+        )
+        servers = [RemoteStatus(process, view) for process in supervisor.processes]
+        site = await self._open_doors(view, servers, (), server_type=COORDINATOR_TYPE)
+        assert self._doors is not None
+        coordinator.perform(
+            commands.register_coordinator, Server(COORDINATOR_ID, _listeners(self._doors.endpoints))
+        )
+        await supervisor.start()
+        for process in supervisor.processes:
+            await self._register(view, process.server_id, process.ready)
+        self._tasks.spawn(view.follow(), "follow the metadata")
+        await self._open_http(site)
+        self._announce([os.getpid(), *(one.process_id for one in supervisor.processes if one.process_id)])
+
+    def _first_line(self, server_id: int) -> Facts:
+        assert self._folder is not None
+        beside = tablet_endpoints(self._endpoints, server_id)
+        return {
+            "server_id": server_id,
+            "folder": self._folder.path,
+            "settings": dict(self._settings),
+            "endpoints": [asdict(one) for one in beside],
+            "ports": [one.port for one in beside],
+        }
+
+    def _came_up(self, view: CatalogView, server_id: int, ready: Facts) -> None:
+        self._tasks.spawn(self._register(view, server_id, ready), f"register tablet server {server_id}")
+
+    async def _register(self, view: CatalogView, server_id: int, ready: Facts) -> None:
+        beside = tablet_endpoints(self._endpoints, server_id)
+        bound = [one.bound(port) for one, port in zip(beside, ready["ports"], strict=True)]
+        await view.perform(commands.register_server, Server(server_id, _listeners(bound)))
+
+    # --- both ------------------------------------------------------------------------------------------
+
+    async def _open_doors(
+        self,
+        view: CatalogView,
+        servers: Sequence[TabletServerStatus],
+        groups: Sequence[CallGroup],
+        *,
+        server_type: int | None,
+    ) -> Site:
+        assert self._folder is not None
+        assert self._coordinator is not None
+        doors = self._doors = Doors(self._world, self._settings, self._metrics, server_type=server_type)
+        site = Site(
+            view,
+            servers,
+            self._metrics,
+            self._world.clock,
+            folder=self._folder.path,
+            connections=lambda: doors.connections,
+            shared=self._count == 1,
+        )
+        state = StateCalls(view, servers, site.describe)
+        dispatch = Dispatch((*groups, *self._coordinator.groups, state))
+        await doors.open(self._endpoints, dispatch)
+        return site
+
+    async def _open_http(self, site: Site) -> None:
+        port = self._settings["http.port"]
+        if port < 0:
+            return
+        host = self._settings["http.host"]
+        http = HttpServer(
+            site.respond, hosts={"localhost", "127.0.0.1", "[::1]", host, *self._advertised_hosts()}
+        )
+        bound = await http.start(self._world.network, host, port)
+        self._http = http
+        self._http_address = f"{host}:{bound}"
+
+    _http_address: str | None = None
+
+    def _advertised_hosts(self) -> set[str]:
+        return {one.advertised_host for one in self._endpoints}
+
+    def _announce(self, processes: Sequence[int]) -> None:
+        assert self._doors is not None
+        assert self._folder is not None
+        listeners = {one.name: one.address for one in self._doors.endpoints}
+        self.addresses = Addresses(self._folder.path, listeners, self._http_address, tuple(processes))
+        self._folder.announce({"process": os.getpid(), "address": self.addresses.address})
+
+    async def _sweep(self, view: CatalogView) -> None:
+        """Remove what dropped tables left behind when the server stopped before their folders were gone."""
+        assert self._folder is not None
+        files, root = self._world.files, buckets_path(self._folder.path)
+        for name in await self._world.offload.run(files.list, root):
+            if name.isdecimal() and view.catalog.table_by_id(int(name)) is None:
+                await self._world.offload.run(files.remove_tree, f"{root}/{name}")
+
+    async def stop(self, *, cleanly: bool = True) -> bool:
+        """Stop everything, in order; returns whether every log was closed."""
+        timeout_s = self._settings["shutdown.timeout"] / 1000
+        if self._http is not None:
+            await self._http.close()
+        if self._tablet is not None:
+            self._tablet.finish_waiting()
+        if self._doors is not None:
+            await self._doors.close(timeout_s=timeout_s)
+        await self._tasks.close()
+        if self._coordinator is not None:
+            await self._coordinator.close()
+        if self._supervisor is not None:
+            cleanly = await self._supervisor.stop(timeout_s) and cleanly
+        if self._tablet is not None:
+            cleanly = await self._tablet.close() and cleanly
+        if self._store is not None:
+            self._store.close()
+        if self._folder is not None:
+            self._folder.close(cleanly=cleanly)
+        return cleanly
+
+
+def _listeners(bound: Sequence[Endpoint]) -> dict[str, Address]:
+    return {one.name: Address(one.advertised_host, one.advertised_port) for one in bound}

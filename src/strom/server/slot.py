@@ -1,0 +1,105 @@
+"""A bucket's place on this server: its tablet, once it is opened, and the lane its work goes through.
+
+A log is opened at the first touch, in the lane, so whatever comes first is done first. A slot whose log cannot be
+opened answers with the reason and tries again after a pause; a slot of a dropped bucket answers nothing any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from strom.errors import StorageOffline, StromError, UnknownBucket
+from strom.model.bucket import BucketId
+from strom.runtime.clock import Clock
+from strom.server.lane import Lane
+from strom.tablet.log_tablet import LogTablet
+
+T = TypeVar("T")
+
+REOPEN_PAUSE_S = 5.0
+
+
+class Slot:
+    """One bucket on this server."""
+
+    def __init__(
+        self, bucket: BucketId, lane: Lane, open_tablet: Callable[[], LogTablet], clock: Clock
+    ) -> None:
+        self.bucket = bucket
+        self.tablet: LogTablet | None = None
+        self.readers = 0
+        self.last_known: Any = None
+        """What the status page showed last; kept while the log is closed."""
+        self.touched_at = clock.monotonic()
+        self._lane = lane
+        self._open_tablet = open_tablet
+        self._clock = clock
+        self._failure: StromError | None = None
+        self._failed_at = 0.0
+        self._dropped = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nobody uses the tablet or waits for it."""
+        waits = 0 if self.tablet is None else len(self.tablet.pending)
+        return self._lane.idle and self.readers == 0 and waits == 0
+
+    def do(self, job: Callable[[LogTablet], T], *, small: bool) -> T | asyncio.Future[T]:
+        """Change the tablet: at once when the job is small and nothing is before it, else in its turn."""
+        self._check()
+        self.touched_at = self._clock.monotonic()
+        if small and self.tablet is not None and self._lane.idle:
+            return job(self.tablet)
+        return self._lane.submit(lambda: job(self._opened()))
+
+    def opened(self) -> LogTablet | Awaitable[LogTablet]:
+        """The tablet, opened if need be."""
+        self._check()
+        self.touched_at = self._clock.monotonic()
+        return self.tablet if self.tablet is not None else self._lane.submit(self._opened)
+
+    def close(self) -> asyncio.Future[None]:
+        """Close the log after everything before it; the next touch opens it again."""
+        return self._lane.submit(self._close)
+
+    def drop(self, remove: Callable[[], None]) -> asyncio.Future[None]:
+        """The bucket is gone: fail those who wait, close the log and remove what it stored."""
+        self._dropped = True
+        if self.tablet is not None:
+            self.tablet.retire(self._unknown())
+
+        def close_and_remove() -> None:
+            self._close()
+            remove()
+
+        return self._lane.submit(close_and_remove)
+
+    def _check(self) -> None:
+        if self._dropped:
+            raise self._unknown()
+        if self._failure is not None and self._clock.monotonic() - self._failed_at < REOPEN_PAUSE_S:
+            raise self._failure
+
+    def _unknown(self) -> UnknownBucket:
+        return UnknownBucket(f"bucket {self.bucket} was dropped", bucket=str(self.bucket))
+
+    def _opened(self) -> LogTablet:
+        """Runs in the lane."""
+        if self._dropped:
+            raise self._unknown()
+        if self.tablet is None:
+            try:
+                self.tablet = self._open_tablet()
+                self._failure = None
+            except (StromError, OSError) as error:
+                self._failed_at = self._clock.monotonic()
+                self._failure = StorageOffline(f"bucket {self.bucket} cannot be opened: {error}")
+                raise self._failure from error
+        return self.tablet
+
+    def _close(self) -> None:
+        tablet, self.tablet = self.tablet, None
+        if tablet is not None:
+            tablet.log.close()

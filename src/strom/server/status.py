@@ -1,0 +1,228 @@
+"""What a server says about itself: buckets, tables, rates. Plain data, so that it crosses the pipe of two processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol, TypedDict
+
+from strom.errors import Disconnected, StromError
+from strom.model.bucket import BucketId
+from strom.runtime.metrics import Metrics, Sample
+from strom.server.background.disk_space import DiskSpace
+from strom.server.catalog_view import CatalogView
+from strom.server.slot import Slot
+from strom.server.supervisor import TabletProcess
+from strom.server.table_facts import Tables
+from strom.server.tablets import Tablets, led_by, wait_for
+from strom.tablet.log_tablet import LogTablet
+
+RATE_EVERY_S = 5.0
+
+
+class BucketFacts(TypedDict):
+    """One bucket, as its leader sees it."""
+
+    table_id: int
+    partition_id: int | None
+    bucket: int
+    leader_id: int
+    start_offset: int
+    high_watermark: int
+    end_offset: int
+    size_bytes: int
+    segments: int
+    epoch: int
+    waiting: int
+    error: str | None
+
+
+class TabletServerStatus(Protocol):
+    """A tablet server that can be asked, in this process or another."""
+
+    server_id: int
+
+    async def table(self, table_id: int) -> list[BucketFacts]:
+        """Every bucket of a table that it leads, opened if need be."""
+
+    async def summary(self) -> dict[str, Any]:
+        """Its state in short, without opening anything."""
+
+    async def samples(self) -> list[Sample]:
+        """Its metrics."""
+
+
+class LocalStatus:
+    """The tablet server of this process."""
+
+    def __init__(
+        self, tablets: Tablets, tables: Tables, view: CatalogView, metrics: Metrics, space: DiskSpace
+    ) -> None:
+        self.server_id = tablets.server_id
+        self._tablets = tablets
+        self._tables = tables
+        self._view = view
+        self._metrics = metrics
+        self._space = space
+        self._counted: dict[int, dict[str, float]] = {}
+        self._rates: dict[int, dict[str, float]] = {}
+
+    async def table(self, table_id: int) -> list[BucketFacts]:
+        """Every bucket of a table that this server leads."""
+        catalog = self._view.fresh()
+        table = catalog.table_by_id(table_id)
+        return (
+            []
+            if table is None
+            else [await self._bucket(one) for one in led_by(self.server_id, table, catalog)]
+        )
+
+    async def _bucket(self, bucket: BucketId) -> BucketFacts:
+        try:
+            slot = self._tablets.slot(bucket)
+            await wait_for(slot.opened())
+        except StromError as error:
+            return unknown_bucket(bucket, self.server_id, error.message)
+        return facts_of(slot, self.server_id)
+
+    async def summary(self) -> dict[str, Any]:
+        """Tables by id with sums over the buckets that were touched, and rates."""
+        tables: dict[str, dict[str, Any]] = {}
+        slots = list(self._tablets)
+        for slot in slots:
+            facts = facts_of(slot, self.server_id)
+            table = tables.setdefault(str(facts["table_id"]), _no_rows())
+            table["rows"] += facts["high_watermark"] - facts["start_offset"]
+            table["lag"] += facts["end_offset"] - facts["high_watermark"]
+            for name in ("size_bytes", "segments", "waiting"):
+                table[name] += facts[name]
+            if facts["error"] is not None:
+                table["offline"] += 1
+        for table_id, counts in self._tables.counted().items():
+            table = tables.setdefault(str(table_id), _no_rows())
+            table["rates"] = self._rates.get(table_id, {})
+            table["bytes_skipped"] = counts["bytes_skipped"]
+        self._space.sample()
+        return {
+            "tables": tables,
+            "buckets": len(slots),
+            "buckets_open": sum(slot.tablet is not None for slot in slots),
+            "disk_free_bytes": self._space.free_bytes,
+            "disk_full": self._space.full,
+        }
+
+    async def samples(self) -> list[Sample]:
+        """The metrics of this process."""
+        return self._metrics.samples()
+
+    async def measure_rates(self) -> None:
+        """Compare the counters now and again, for ever."""
+        while True:
+            await asyncio.sleep(RATE_EVERY_S)
+            counted = self._tables.counted()
+            self._rates = {
+                table_id: {
+                    name: (value - self._counted.get(table_id, {}).get(name, 0.0)) / RATE_EVERY_S
+                    for name, value in counts.items()
+                }
+                for table_id, counts in counted.items()
+            }
+            self._counted = counted
+
+
+class RemoteStatus:
+    """A tablet server that is a process of its own."""
+
+    def __init__(self, process: TabletProcess, view: CatalogView) -> None:
+        self.server_id = process.server_id
+        self._process = process
+        self._view = view
+
+    async def table(self, table_id: int) -> list[BucketFacts]:
+        """What it answers; when it does not, its buckets with that as their error."""
+        try:
+            answer = await self._process.ask("table", {"table_id": table_id})
+        except StromError as error:
+            table = self._view.catalog.table_by_id(table_id)
+            led = [] if table is None else led_by(self.server_id, table, self._view.catalog)
+            return [unknown_bucket(one, self.server_id, error.message) for one in led]
+        found: list[BucketFacts] = answer["buckets"]
+        return found
+
+    async def summary(self) -> dict[str, Any]:
+        """Its own summary, or that it does not answer."""
+        try:
+            summary = await self._process.ask("summary", timeout_s=5.0)
+        except Disconnected as error:
+            return {"tables": {}, "error": error.message}
+        return {**summary, "process": self._process.process_id, "starts": self._process.starts}
+
+    async def samples(self) -> list[Sample]:
+        """Its metrics; none when it does not answer."""
+        try:
+            found: list[Sample] = (await self._process.ask("samples", timeout_s=5.0))["samples"]
+        except Disconnected:
+            return []
+        return found
+
+
+def answering(status: LocalStatus) -> Any:
+    """How a tablet server's process answers ``RemoteStatus``."""
+
+    async def answer(question: str, facts: dict[str, Any]) -> dict[str, Any]:
+        if question == "table":
+            return {"buckets": await status.table(facts["table_id"])}
+        if question == "summary":
+            return await status.summary()
+        assert question == "samples", question
+        return {"samples": await status.samples()}
+
+    return answer
+
+
+def facts_of(slot: Slot, leader_id: int) -> BucketFacts:
+    """What is known of a bucket without opening it."""
+    if slot.tablet is not None:
+        slot.last_known = _facts(slot.tablet, leader_id)
+    known: BucketFacts | None = slot.last_known
+    return known if known is not None else unknown_bucket(slot.bucket, leader_id, None)
+
+
+def _facts(tablet: LogTablet, leader_id: int) -> BucketFacts:
+    log = tablet.log
+    return BucketFacts(
+        table_id=tablet.bucket.table_id,
+        partition_id=tablet.bucket.partition_id,
+        bucket=tablet.bucket.bucket,
+        leader_id=leader_id,
+        start_offset=log.start_offset,
+        high_watermark=tablet.high_watermark,
+        end_offset=log.end_offset,
+        size_bytes=log.size_bytes,
+        segments=log.segment_count,
+        epoch=log.epoch,
+        waiting=len(tablet.pending),
+        error=None if tablet.error is None else str(tablet.error),
+    )
+
+
+def unknown_bucket(bucket: BucketId, leader_id: int, error: str | None) -> BucketFacts:
+    """A bucket whose numbers nobody knows."""
+    return BucketFacts(
+        table_id=bucket.table_id,
+        partition_id=bucket.partition_id,
+        bucket=bucket.bucket,
+        leader_id=leader_id,
+        start_offset=0,
+        high_watermark=0,
+        end_offset=0,
+        size_bytes=0,
+        segments=0,
+        epoch=0,
+        waiting=0,
+        error=error,
+    )
+
+
+def _no_rows() -> dict[str, Any]:
+    counts = ("rows", "lag", "size_bytes", "segments", "waiting", "offline", "bytes_skipped")
+    return {**dict.fromkeys(counts, 0), "rates": {}}

@@ -1,0 +1,127 @@
+"""What serving a table needs, worked out once per version of the table instead of once per call."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from strom.coordinator.catalog import Catalog
+from strom.errors import InvalidProjection, LimitExceeded, UnknownBucket
+from strom.model import properties
+from strom.model.table import Table
+from strom.record.columns import ColumnLayout
+from strom.record.project import Projection
+from strom.runtime.metrics import Metrics
+from strom.server.catalog_view import CatalogView
+from strom.tablet.log_tablet import Durability
+
+PROJECTIONS_KEPT_MAX = 256
+
+
+class Traffic:
+    """What went in and out of one table, as metrics."""
+
+    def __init__(self, metrics: Metrics, table: str) -> None:
+        self.rows_in = metrics.counter("strom_table_rows_in_total", "Rows appended", table=table)
+        self.bytes_in = metrics.counter("strom_table_bytes_in_total", "Bytes appended", table=table)
+        self.bytes_out = metrics.counter("strom_table_bytes_out_total", "Record bytes sent", table=table)
+        self.rows_out = metrics.counter("strom_table_rows_out_total", "Rows sent", table=table)
+        self.bytes_skipped = metrics.counter(
+            "strom_table_bytes_skipped_total",
+            "Record bytes that columns and filters kept from being sent",
+            table=table,
+        )
+
+    def counted(self) -> dict[str, float]:
+        """The counters by name."""
+        return {name: counter.value for name, counter in vars(self).items()}
+
+
+class TableFacts:
+    """One table, ready to serve."""
+
+    def __init__(self, table: Table, durability: Durability, traffic: Traffic) -> None:
+        self.table = table
+        self.traffic = traffic
+        self.durability: Durability = properties.durability(table.description.properties) or durability
+        self._layouts: dict[int, ColumnLayout] = {}
+        self._projections: dict[tuple[int, tuple[int, ...]], Projection | None] = {}
+
+    def layout_of(self, schema_id: int) -> ColumnLayout | None:
+        """The nodes and buffers of a batch written under one of the table's schemas."""
+        layout = self._layouts.get(schema_id)
+        if layout is None:
+            schema = next((one for one in self.table.schemas if one.schema_id == schema_id), None)
+            if schema is None:
+                return None
+            layout = self._layouts[schema_id] = ColumnLayout.of(schema.to_arrow())
+        return layout
+
+    def projection(self, schema_id: int, positions: tuple[int, ...]) -> Projection | None:
+        """Columns by ascending position; None when that is all of them."""
+        key = (schema_id, positions)
+        if key not in self._projections:
+            if len(self._projections) >= PROJECTIONS_KEPT_MAX:
+                self._projections.clear()
+            self._projections[key] = self._make_projection(schema_id, positions)
+        return self._projections[key]
+
+    def _make_projection(self, schema_id: int, positions: tuple[int, ...]) -> Projection | None:
+        layout = self.layout_of(schema_id)
+        if layout is None:
+            return None
+        if positions == tuple(range(len(layout.columns))):
+            return None
+        return Projection(layout, positions)
+
+
+def check_positions(positions: tuple[int, ...], column_count: int, *, columns_max: int) -> None:
+    """Refuse a projection that names no column, too many, or one that is not there."""
+    if not positions or len(positions) > columns_max:
+        raise LimitExceeded(
+            f"a projection has 1 to {columns_max} columns, not {len(positions)}", columns=len(positions)
+        )
+    ascending = all(left < right for left, right in pairwise(positions))
+    if not ascending or positions[0] < 0 or positions[-1] >= column_count:
+        raise InvalidProjection(
+            f"projected columns are ascending positions below {column_count}", columns=list(positions[:100])
+        )
+
+
+class Tables:
+    """The facts of every table that was used, renewed when the table changes."""
+
+    def __init__(self, view: CatalogView, metrics: Metrics, durability: Durability) -> None:
+        self._view = view
+        self._metrics = metrics
+        self._durability: Durability = durability
+        self._facts: dict[int, TableFacts] = {}
+        view.watch(self._forget_dropped)
+
+    def of(self, table_id: int) -> TableFacts:
+        """The facts of a table, or UnknownBucket."""
+        table = self._view.catalog.table_by_id(table_id) or self._view.fresh().table_by_id(table_id)
+        if table is None:
+            raise UnknownBucket(f"there is no table with id {table_id}", table_id=table_id)
+        facts = self._facts.get(table_id)
+        if facts is None or facts.table is not table:
+            traffic = facts.traffic if facts is not None else Traffic(self._metrics, str(table.path))
+            facts = self._facts[table_id] = TableFacts(table, self._durability, traffic)
+        return facts
+
+    def with_schema(self, table_id: int, schema_id: int) -> TableFacts:
+        """As ``of``, after a look for a newer version when this one does not have the schema yet."""
+        facts = self.of(table_id)
+        if facts.layout_of(schema_id) is None:
+            self._view.fresh()
+            facts = self.of(table_id)
+        return facts
+
+    def counted(self) -> dict[int, dict[str, float]]:
+        """What went in and out of every table so far."""
+        return {table_id: facts.traffic.counted() for table_id, facts in self._facts.items()}
+
+    def _forget_dropped(self, catalog: Catalog) -> None:
+        for table_id in [one for one in self._facts if catalog.table_by_id(one) is None]:
+            facts = self._facts.pop(table_id)
+            if catalog.find_table(facts.table.path) is None:
+                self._metrics.forget(table=str(facts.table.path))

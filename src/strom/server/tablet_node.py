@@ -1,0 +1,114 @@
+"""A tablet server: its tablets, the calls on them and what happens to them in the background.
+
+It is the same whether it shares a process with the coordinator or has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strom.runtime.metrics import Metrics
+from strom.runtime.settings import Settings
+from strom.runtime.tasks import InlineOffload, Offload, Tasks, ThreadOffload
+from strom.runtime.world import World
+from strom.server.background.checkpoints import Checkpoints
+from strom.server.background.disk_space import DiskSpace
+from strom.server.background.group_commit import GroupCommit
+from strom.server.background.retention import Retention
+from strom.server.calls.dispatch import CallGroup
+from strom.server.calls.fetch import Fetches
+from strom.server.calls.fetch_log import FetchLogCalls
+from strom.server.calls.fetch_rows import FetchRowsCalls
+from strom.server.calls.filtering import FilterLimits
+from strom.server.calls.offsets import OffsetCalls
+from strom.server.calls.produce import ProduceCalls
+from strom.server.catalog_view import CatalogView
+from strom.server.status import LocalStatus
+from strom.server.table_facts import Tables
+from strom.server.tablets import Tablets, TabletSettings
+
+LANE_THREADS = 2
+SYNC_THREADS = 4
+
+
+class TabletNode:
+    """One tablet server."""
+
+    def __init__(
+        self,
+        world: World,
+        settings: Settings,
+        folder: str,
+        server_id: int,
+        view: CatalogView,
+        metrics: Metrics,
+    ) -> None:
+        self._tasks = Tasks()
+        self._commit_tasks = Tasks()
+        self._lanes = _threads(world, LANE_THREADS)
+        self._syncs = _threads(world, SYNC_THREADS)
+        self._view = view
+        self.tables = Tables(view, metrics, settings["durability"])
+        self.tablets = Tablets(
+            world, folder, server_id, TabletSettings.of(settings), view, self.tables, self._lanes
+        )
+        self._space = DiskSpace(
+            world.files, folder, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock
+        )
+        commit = GroupCommit(self._syncs, self._commit_tasks, metrics, workers=SYNC_THREADS)
+        checkpoints = Checkpoints(
+            self._syncs, self._commit_tasks, every_bytes=settings["log.checkpoint.bytes"]
+        )
+        limits = FilterLimits.of(settings)
+        self._fetches = Fetches(self.tablets, world.offload, max_bytes=settings["server.fetch.max-bytes"])
+        self.groups: Sequence[CallGroup] = (
+            ProduceCalls(self.tablets, self.tables, commit, checkpoints, self._space, world.clock),
+            FetchLogCalls(self._fetches, self.tables, limits),
+            FetchRowsCalls(self._fetches, self.tables, limits),
+            OffsetCalls(self.tablets, self.tables, world.offload, world.clock),
+        )
+        self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
+        self._retention = Retention(
+            self.tablets, self.tables, view, world.clock, every_ms=settings["log.retention.check-interval"]
+        )
+        _follow(metrics, self.tablets, self._space)
+
+    def start(self) -> None:
+        """Begin the work in the background."""
+        self._tasks.spawn(self._view.follow(), "follow the metadata")
+        self._tasks.spawn(self.tablets.warm_up(), "open the logs")
+        self._tasks.spawn(self._retention.run(), "retention")
+        self._tasks.spawn(self._retention.close_idle(), "close idle logs")
+        self._tasks.spawn(self.status.measure_rates(), "measure rates")
+
+    def finish_waiting(self) -> None:
+        """Answer the fetches that wait: the listeners are about to close."""
+        self._fetches.stop()
+
+    async def close(self) -> bool:
+        """End the background work and close every log; returns whether all went well."""
+        await self._tasks.close()
+        cleanly = await self.tablets.close()
+        await self._commit_tasks.close()
+        self._lanes.close()
+        self._syncs.close()
+        return cleanly
+
+
+def _threads(world: World, count: int) -> Offload:
+    """Threads of our own, unless the world is a simulation: then work runs where the world says."""
+    return InlineOffload() if isinstance(world.offload, InlineOffload) else ThreadOffload(count)
+
+
+def _follow(metrics: Metrics, tablets: Tablets, space: DiskSpace) -> None:
+    metrics.gauge("strom_buckets", "Buckets that were touched").follow(lambda: len(list(tablets)))
+    metrics.gauge("strom_buckets_open", "Buckets whose log is open").follow(
+        lambda: sum(slot.tablet is not None for slot in tablets)
+    )
+    metrics.gauge("strom_buckets_offline", "Buckets whose storage failed").follow(
+        lambda: sum(slot.tablet is not None and slot.tablet.error is not None for slot in tablets)
+    )
+    metrics.gauge("strom_disk_free_bytes", "Room on the disk at the last write").follow(
+        lambda: space.free_bytes
+    )
+    metrics.gauge("strom_disk_full", "1 while writes are refused for want of room").follow(lambda: space.full)

@@ -1,0 +1,201 @@
+"""The buckets this server leads: found by id, opened when touched, closed when idle, removed when dropped.
+
+A restart with thousands of buckets is quick because nothing is opened for it; ``warm_up`` opens them one by one in the
+background, so that the first real touch is quick too and the status page knows their sizes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from strom.coordinator.catalog import Catalog
+from strom.errors import NotLeader, ServerStopping, StromError, UnknownBucket
+from strom.log.log import Log
+from strom.log.settings import LogSettings
+from strom.model.bucket import BucketId
+from strom.model.table import Table
+from strom.record.batch import BatchLimits
+from strom.runtime.settings import Settings
+from strom.runtime.tasks import Offload, Tasks
+from strom.runtime.world import World
+from strom.server.catalog_view import CatalogView
+from strom.server.folder import bucket_path
+from strom.server.lane import Lane
+from strom.server.slot import Slot
+from strom.server.table_facts import Tables
+from strom.tablet.log_tablet import LogTablet
+
+OPEN_MAX = 2000
+"""Logs kept open at once; beyond it the longest unused are closed. Each holds a few file descriptors."""
+IDLE_CLOSE_S = 600.0
+WARM_UP_PAUSE_S = 0.002
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TabletSettings:
+    """What every tablet of this server shares."""
+
+    log: LogSettings
+    limits: BatchLimits
+
+    @classmethod
+    def of(cls, settings: Settings) -> TabletSettings:
+        """From the server's settings."""
+        log = LogSettings(
+            segment_bytes=settings["log.segment.file-size"],
+            roll_ms=settings["log.segment.roll-age"],
+            index_interval_bytes=settings["log.index.interval-size"],
+            checkpoint_bytes=settings["log.checkpoint.bytes"],
+            writer_expiry_ms=settings["server.writer-id.expiration-time"],
+        )
+        limits = BatchLimits(
+            batch_bytes_max=settings["server.request.max-bytes"],
+            decompressed_bytes_max=settings["server.batch.decompressed-bytes-max"],
+        )
+        return cls(log, limits)
+
+
+class Tablets:
+    """All buckets of one tablet server."""
+
+    def __init__(
+        self,
+        world: World,
+        folder: str,
+        server_id: int,
+        settings: TabletSettings,
+        view: CatalogView,
+        tables: Tables,
+        lanes: Offload,
+    ) -> None:
+        self.server_id = server_id
+        self._world = world
+        self._folder = folder
+        self._settings = settings
+        self._view = view
+        self._tables = tables
+        self._lanes = lanes
+        self._tasks = Tasks()
+        self._slots: dict[BucketId, Slot] = {}
+        self._stopping = False
+        view.watch(self._reconcile)
+
+    def __iter__(self) -> Iterator[Slot]:
+        """Every bucket that was touched."""
+        return iter(list(self._slots.values()))
+
+    def slot(self, bucket: BucketId) -> Slot:
+        """The place of a bucket; UnknownBucket or NotLeader when it has none here."""
+        slot = self._slots.get(bucket)
+        return slot if slot is not None else self._new_slot(bucket)
+
+    def led(self, catalog: Catalog) -> list[BucketId]:
+        """Every bucket that the catalog gives to this server."""
+        return [one for table in catalog.all_tables() for one in led_by(self.server_id, table, catalog)]
+
+    def _new_slot(self, bucket: BucketId) -> Slot:
+        if self._stopping:
+            raise ServerStopping("the server is going down")
+        leader = self._view.catalog.leader_of(bucket)
+        if leader != self.server_id:
+            leader = self._view.fresh().leader_of(bucket)
+        if leader is None:
+            raise UnknownBucket(f"there is no bucket {bucket}", bucket=str(bucket))
+        if leader != self.server_id:
+            raise NotLeader(f"server {leader} leads bucket {bucket}", bucket=str(bucket), leader=leader)
+        lane = Lane(str(bucket), self._lanes, self._tasks)
+        slot = self._slots[bucket] = Slot(bucket, lane, lambda: self._open(bucket), self._world.clock)
+        return slot
+
+    def _open(self, bucket: BucketId) -> LogTablet:
+        """Runs in the bucket's lane."""
+        log = Log.open(
+            self._world.files,
+            bucket_path(self._folder, bucket),
+            self._settings.log,
+            now_ms=self._world.clock.now_ms(),
+        )
+        durability = self._tables.of(bucket.table_id).durability
+        return LogTablet(bucket, log, durability=durability, limits=self._settings.limits)
+
+    # --- dropped buckets -------------------------------------------------------------------------------
+
+    def _reconcile(self, catalog: Catalog) -> None:
+        for bucket, slot in list(self._slots.items()):
+            leader = catalog.leader_of(bucket)
+            if leader is None:
+                del self._slots[bucket]
+                slot.drop(lambda bucket=bucket: self._remove(bucket))  # type: ignore[misc]
+            elif leader != self.server_id:
+                del self._slots[bucket]
+                slot.drop(lambda: None)
+
+    def _remove(self, bucket: BucketId) -> None:
+        """Remove a bucket's folder, and those above it once they are empty."""
+        files = self._world.files
+        path = bucket_path(self._folder, bucket)
+        files.remove_tree(path)
+        for _ in range(2):
+            path = path.rpartition("/")[0]
+            if files.list(path):
+                return
+            files.remove_tree(path)
+
+    # --- background ------------------------------------------------------------------------------------
+
+    async def warm_up(self) -> None:
+        """Open every bucket once, gently, one after the other."""
+        for bucket in self.led(self._view.catalog)[:OPEN_MAX]:
+            try:
+                await wait_for(self.slot(bucket).opened())
+            except StromError as error:
+                logger.warning("bucket %s: %s", bucket, error)
+            await asyncio.sleep(WARM_UP_PAUSE_S)
+
+    async def close_idle(self) -> None:
+        """Close logs that nobody used for long, or that are too many."""
+        now = self._world.clock.monotonic()
+        opened = sorted((slot for slot in self if slot.tablet is not None), key=lambda slot: slot.touched_at)
+        surplus = len(opened) - OPEN_MAX
+        for index, slot in enumerate(opened):
+            if slot.quiet and (index < surplus or now - slot.touched_at > IDLE_CLOSE_S):
+                await slot.close()
+
+    async def close(self) -> bool:
+        """Close every log with a checkpoint; returns whether all went well."""
+        self._stopping = True
+        results = await asyncio.gather(*(slot.close() for slot in self), return_exceptions=True)
+        for slot, result in zip(self._slots, results, strict=True):
+            if isinstance(result, BaseException):
+                logger.error("closing bucket %s failed: %s", slot, result)
+        await self._tasks.close()
+        return not any(isinstance(result, BaseException) for result in results)
+
+
+def led_by(server_id: int, table: Table, catalog: Catalog) -> list[BucketId]:
+    """The buckets of one table that a server leads."""
+    places = (
+        [(one.partition_id, one.leaders) for one in catalog.partitions_of(table.table_id)]
+        if table.partitioned
+        else [(None, table.leaders)]
+    )
+    return [
+        BucketId(table.table_id, partition_id, bucket)
+        for partition_id, leaders in places
+        for bucket, leader in enumerate(leaders)
+        if leader == server_id
+    ]
+
+
+async def wait_for(ready: LogTablet | asyncio.Future[LogTablet] | object) -> LogTablet:
+    """A tablet that may have to be opened first."""
+    if isinstance(ready, LogTablet):
+        return ready
+    tablet = await ready  # type: ignore[misc]
+    assert isinstance(tablet, LogTablet)
+    return tablet

@@ -1,0 +1,131 @@
+"""What is where on the HTTP port, and the facts behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from strom._version import __version__
+from strom.coordinator.catalog import Catalog
+from strom.runtime.clock import Clock
+from strom.runtime.metrics import Metrics, labelled, render
+from strom.server.catalog_view import CatalogView
+from strom.server.status import TabletServerStatus
+from strom.server.web.http import Answer
+from strom.server.web.page import render_page
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Site:
+    """The pages of one server, whatever processes it has."""
+
+    def __init__(
+        self,
+        view: CatalogView,
+        servers: Sequence[TabletServerStatus],
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        folder: str,
+        connections: Callable[[], int],
+        shared: bool,
+    ) -> None:
+        self._view = view
+        self._servers = servers
+        self._metrics = metrics
+        self._clock = clock
+        self._folder = folder
+        self._connections = connections
+        self._shared = shared
+        self._started = clock.monotonic()
+
+    async def respond(self, path: str) -> Answer:
+        """The answer for a path."""
+        pages: dict[str, Callable[[], Awaitable[Answer]]] = {
+            "/": self._page,
+            "/health": self._health,
+            "/metrics": self._metrics_page,
+            "/status.json": self._status_page,
+        }
+        page = pages.get(path)
+        if page is None:
+            known = ", ".join(pages)
+            return Answer(f"There is no {path} here, only {known}\n", status=HTTPStatus.NOT_FOUND)
+        return await page()
+
+    async def _page(self) -> Answer:
+        return Answer(render_page(await self.describe()), "text/html; charset=utf-8")
+
+    async def _status_page(self) -> Answer:
+        return Answer(json.dumps(await self.describe()) + "\n", "application/json")
+
+    async def _health(self) -> Answer:
+        """Healthy: every tablet server answers and none has an offline bucket."""
+        summaries = await asyncio.gather(*(server.summary() for server in self._servers))
+        problems = [
+            f"tablet server {server.server_id}: {summary['error']}"
+            for server, summary in zip(self._servers, summaries, strict=True)
+            if summary.get("error")
+        ]
+        for server, summary in zip(self._servers, summaries, strict=True):
+            offline = sum(table["offline"] for table in summary["tables"].values())
+            if offline:
+                problems.append(f"tablet server {server.server_id}: {offline} buckets are offline")
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        body = {"status": "unhealthy" if problems else "healthy", "problems": problems}
+        return Answer(json.dumps(body) + "\n", "application/json", status)
+
+    async def _metrics_page(self) -> Answer:
+        if self._shared:
+            return Answer(render(self._metrics.samples()), METRICS_TYPE)
+        samples = labelled(self._metrics.samples(), server="coordinator")
+        found = await asyncio.gather(*(server.samples() for server in self._servers))
+        for server, more in zip(self._servers, found, strict=True):
+            samples += labelled(more, server=str(server.server_id))
+        return Answer(render(samples), METRICS_TYPE)
+
+    async def describe(self) -> dict[str, Any]:
+        """Everything the status page shows, as plain data."""
+        catalog = self._view.fresh()
+        summaries = await asyncio.gather(*(server.summary() for server in self._servers))
+        by_id = {server.server_id: summary for server, summary in zip(self._servers, summaries, strict=True)}
+        return {
+            "version": __version__,
+            "folder": self._folder,
+            "uptime_s": self._clock.monotonic() - self._started,
+            "connections": self._connections(),
+            "servers": [_server(catalog, server_id, summary) for server_id, summary in by_id.items()],
+            "tables": _tables(catalog, list(by_id.values())),
+        }
+
+
+def _server(catalog: Catalog, server_id: int, summary: dict[str, Any]) -> dict[str, Any]:
+    known = catalog.servers.get(server_id)
+    addresses = [] if known is None else [f"{one.host}:{one.port}" for one in known.listeners.values()]
+    facts = {name: value for name, value in summary.items() if name != "tables"}
+    return {"name": f"tablet server {server_id}", "address": ", ".join(addresses), **facts}
+
+
+def _tables(catalog: Catalog, summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for table in sorted(catalog.all_tables(), key=lambda one: one.path):
+        parts = [summary["tables"].get(str(table.table_id), {}) for summary in summaries]
+        partitions = len(catalog.partitions_of(table.table_id)) if table.partitioned else 0
+        facts: dict[str, Any] = {
+            "name": str(table.path),
+            "table_id": table.table_id,
+            "partitions": partitions,
+            "buckets": table.bucket_count * (partitions if table.partitioned else 1),
+        }
+        for name in ("rows", "lag", "size_bytes", "segments", "waiting", "offline", "bytes_skipped"):
+            facts[name] = sum(part.get(name, 0) for part in parts)
+        rates = [part.get("rates", {}) for part in parts]
+        facts["rates"] = {
+            name: sum(one.get(name, 0.0) for one in rates) for name in {key for one in rates for key in one}
+        }
+        found.append(facts)
+    return found

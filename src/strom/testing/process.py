@@ -1,0 +1,187 @@
+"""A real server in processes of its own, for tests and benchmarks.
+
+    with ServerProcess(folder, tablets=3, settings={"durability": "os"}) as server:
+        strom.connect(server.address)
+
+Ports are free ones and stay the same over ``restart``, so that clients find the server again. ``kill`` is kill -9 of
+the coordinator's process; its tablet servers follow by themselves. What the server printed is in ``output()``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+POLL_S = 0.005
+
+
+class ServerFailed(RuntimeError):
+    """The server did not start, or ended on its own."""
+
+
+class ServerProcess:
+    """One server, through starts and stops on the same folder."""
+
+    def __init__(
+        self, folder: Path | str, tablets: int = 1, settings: Mapping[str, object] | None = None
+    ) -> None:
+        self.folder = Path(folder)
+        self.tablets = tablets
+        self.settings = dict(settings or {})
+        self.started_in_s = 0.0
+        """How long the last start took, from the command to being ready."""
+        self._ready: dict[str, Any] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> ServerProcess:
+        """Start and wait until it is ready; ServerFailed with its output when it is not."""
+        assert self._process is None
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="strom-server-")
+        ready_path = Path(self._scratch.name) / "ready.json"
+        ready_path.unlink(missing_ok=True)
+        began = time.monotonic()
+        with self._output_path.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command(ready_path),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        while not ready_path.exists():
+            code = self._process.poll()
+            if code is not None:
+                self._process = None
+                raise ServerFailed(f"the server ended with code {code}:\n{self.output()}")
+            if time.monotonic() - began > START_TIMEOUT_S:
+                self.kill()
+                raise ServerFailed(f"the server was not ready in {START_TIMEOUT_S} s:\n{self.output()}")
+            time.sleep(POLL_S)
+        self.started_in_s = time.monotonic() - began
+        self._ready = json.loads(ready_path.read_text())
+        return self
+
+    def command(self, ready_path: Path) -> list[str]:
+        """How the server is started."""
+        settings = {"http.port": 0, "bind.listeners": "CLIENT://127.0.0.1:0", **self.settings}
+        if self._ready:
+            settings["bind.listeners"] = ",".join(
+                f"{name}://{where}" for name, where in self.addresses.items()
+            )
+        pairs = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        return [
+            *(sys.executable, "-X", "faulthandler", "-m", "strom.server.up"),
+            *("--data", str(self.folder), "--tablets", str(self.tablets), "--ready-file", str(ready_path)),
+            *pairs,
+        ]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Stop it in order; returns the exit code."""
+        process = self._process
+        if process is None:
+            return 0
+        process.send_signal(number)
+        try:
+            code = process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            self._process = None
+            raise ServerFailed(f"the server did not stop in {STOP_TIMEOUT_S} s:\n{self.output()}") from None
+        self._process = None
+        return code
+
+    def kill(self) -> None:
+        """As the system kills: without a chance to say anything."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> ServerProcess:
+        """Stop if it runs, and start again on the same folder and ports."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop it and forget what it printed."""
+        self.stop()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    def __enter__(self) -> ServerProcess:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- facts -----------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether the coordinator's process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the first listener."""
+        return str(self._ready["address"])
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """``host:port`` of every listener, by its name."""
+        return dict(self._ready["addresses"])
+
+    @property
+    def http_address(self) -> str:
+        """``host:port`` of metrics and status page."""
+        return str(self._ready["http_address"])
+
+    @property
+    def pid(self) -> int:
+        """The coordinator's process."""
+        return int(self._ready["pid"])
+
+    @property
+    def pids(self) -> list[int]:
+        """All its processes, as they were when it became ready."""
+        return list(self._ready["pids"])
+
+    def output(self) -> str:
+        """What the server printed and logged so far."""
+        return self._output_path.read_text(errors="replace") if self._output_path.exists() else ""
+
+    @property
+    def _output_path(self) -> Path:
+        assert self._scratch is not None
+        return Path(self._scratch.name) / "output.txt"
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # no /proc here: the signal went through, so it is there
+    return state != "Z"

@@ -1,0 +1,57 @@
+"""The status page shows what there is, and nothing of it can become markup."""
+
+from __future__ import annotations
+
+from strom.server.web.page import render_page
+
+STATUS = {
+    "version": "0.1.0",
+    "folder": "/data/<b>here</b>",
+    "uptime_s": 7300.0,
+    "connections": 3,
+    "servers": [
+        {
+            "name": "tablet server 0",
+            "address": "127.0.0.1:9123",
+            "buckets": 4,
+            "buckets_open": 4,
+            "disk_free_bytes": 5 << 30,
+            "disk_full": False,
+        },
+        {"name": "tablet server 1", "address": "", "error": "<script>alert(1)</script>"},
+    ],
+    "tables": [
+        {
+            "name": "fluss.events",
+            "rows": 1234567,
+            "lag": 0,
+            "size_bytes": 1 << 20,
+            "partitions": 0,
+            "buckets": 4,
+            "waiting": 2,
+            "offline": 1,
+            "bytes_skipped": 0,
+            "rates": {"rows_in": 1500.4},
+        }
+    ],
+}
+
+
+def test_tables_and_servers_are_shown() -> None:
+    page = render_page(STATUS)
+    assert "fluss.events" in page
+    assert "1,234,567" in page
+    assert "1,500" in page
+    assert "up for 2 h" in page
+    assert "1 buckets offline" in page
+
+
+def test_everything_from_outside_is_escaped() -> None:
+    page = render_page(STATUS)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "<b>here" not in page
+
+
+def test_a_server_without_tables_says_so() -> None:
+    assert "No table yet" in render_page({**STATUS, "tables": []})
