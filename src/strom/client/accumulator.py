@@ -254,6 +254,10 @@ class Accumulator:
         """Rows that are not acknowledged."""
         return sum(batch.rows for batch in self._outstanding.values())
 
+    def holds(self, batch: Outgoing) -> bool:
+        """Whether this batch is still on its way (and was not dropped by ``clear``)."""
+        return self._outstanding.get(batch.number) is batch
+
     def outstanding(self) -> list[Outgoing]:
         """Every batch that is not acknowledged, open ones too, in the order they were opened."""
         return list(self._outstanding.values())

@@ -11,8 +11,8 @@ are joined, because every batch costs a round trip and a header.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -31,8 +31,19 @@ ACCEPTED = (
 )
 
 
+class Columns(NamedTuple):
+    """Rows of Python values, by column."""
+
+    values: Mapping[str, Any]
+    rows: int
+
+
 class ArrowInput:
-    """Reads rows for one schema of one table."""
+    """Reads rows for one schema of one table.
+
+    Reading has two steps, so that a caller can learn a newer schema between them without losing rows that
+    came from a stream: ``portions`` takes the input apart, ``conform`` makes one portion fit.
+    """
 
     def __init__(self, schema: Schema, *, table: str, batch_bytes_max: int) -> None:
         self.schema = schema
@@ -41,34 +52,41 @@ class ArrowInput:
         self._batch_bytes_max = batch_bytes_max
 
     def batches(self, data: object) -> Iterator[pa.RecordBatch]:
-        """The rows as batches of exactly the table's schema; batches without rows are left out."""
-        for batch in self._read(data):
-            if batch.num_rows:
-                yield batch
+        """The rows as batches of exactly the table's schema."""
+        for portion in self.portions(data):
+            yield self.conform(portion)
 
-    def _read(self, data: object) -> Iterator[pa.RecordBatch]:
+    def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
+        """The rows in portions that each become one batch; none of them is empty."""
+        for portion in self._portions(data):
+            if (portion.rows if isinstance(portion, Columns) else portion.num_rows) > 0:
+                yield portion
+
+    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
+        """A portion as a batch of exactly the table's schema."""
+        if isinstance(portion, Columns):
+            return self._from_values(portion)
+        return self._conformer.conform(portion)
+
+    def _portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
         if isinstance(data, pa.RecordBatch):
-            yield self._conformer.conform(data)
+            yield data
         elif isinstance(data, Mapping):
-            yield self._from_mapping(data)
+            yield _from_mapping(data)
         elif isinstance(data, (list, tuple)):
             yield from self._from_list(data)
+        elif isinstance(data, pa.Table):
+            yield from self._joined(data)
+        elif isinstance(data, pa.RecordBatchReader):
+            yield from data
+        elif _is_pandas(data):
+            yield from self._joined(pa.Table.from_pandas(data, preserve_index=False))
+        elif hasattr(data, "__arrow_c_stream__"):
+            yield from _from_stream(data)
+        elif hasattr(data, "__arrow_c_array__"):
+            yield pa.record_batch(data)
         else:
-            for batch in self._arrow_batches(data):
-                yield self._conformer.conform(batch)
-
-    def _arrow_batches(self, data: object) -> Iterable[pa.RecordBatch]:
-        if isinstance(data, pa.Table):
-            return self._joined(data)
-        if isinstance(data, pa.RecordBatchReader):
-            return data
-        if _is_pandas(data):
-            return self._joined(pa.Table.from_pandas(data, preserve_index=False))
-        if hasattr(data, "__arrow_c_stream__"):
-            return _from_stream(data)
-        if hasattr(data, "__arrow_c_array__"):
-            return [pa.record_batch(data)]
-        raise TypeError(f"append() takes {ACCEPTED}, not {type(data).__name__}")
+            raise TypeError(f"append() takes {ACCEPTED}, not {type(data).__name__}")
 
     def _joined(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The table's batches, small neighbours made one."""
@@ -86,51 +104,53 @@ class ArrowInput:
         if group:
             yield concatenate(group)
 
-    def _from_list(self, items: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    def _from_list(self, items: Sequence[Any]) -> Iterator[pa.RecordBatch | Columns]:
         if not items:
             return
         if isinstance(items[0], Mapping):
             for start in range(0, len(items), ROWS_AT_ONCE):
-                yield self._from_rows(items[start : start + ROWS_AT_ONCE])
+                yield _from_rows(items[start : start + ROWS_AT_ONCE])
         elif isinstance(items[0], (pa.RecordBatch, pa.Table)):
             for item in items:
-                yield from self._read(item)
+                yield from self._portions(item)
         else:
             raise TypeError(f"append() takes {ACCEPTED}, not a list of {type(items[0]).__name__}")
 
-    def _from_rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        given: dict[str, None] = {}
-        for row in rows:
-            given.update(dict.fromkeys(row))
-        columns = {name: [row.get(name) for row in rows] for name in given}
-        return self._from_values(columns, len(rows))
-
-    def _from_mapping(self, data: Mapping[str, Any]) -> pa.RecordBatch:
-        sizes = {name: len(values) for name, values in data.items() if _is_column(values)}
-        if len(sizes) < len(data) or not data:
-            return self._from_rows([data])
-        if len(set(sizes.values())) > 1:
-            listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-            raise SchemaMismatch(f"The columns have different lengths ({listed})", lengths=sizes)
-        return self._from_values(data, next(iter(sizes.values())))
-
-    def _from_values(self, given: Mapping[str, Any], rows: int) -> pa.RecordBatch:
+    def _from_values(self, given: Columns) -> pa.RecordBatch:
         """Columns of Python values (or arrays) by the table's own types."""
-        self._conformer.check_names(list(given))
+        self._conformer.check_names(list(given.values))
         arrays = []
         for column in self.schema.columns:
             arrow = self._target.field(column.name).type
-            if column.name not in given:
+            if column.name not in given.values:
                 self._conformer.check_may_be_missing(column)
-                arrays.append(pa.nulls(rows, arrow))
+                arrays.append(pa.nulls(given.rows, arrow))
                 continue
             try:
-                array = _array_of(given[column.name], arrow)
+                array = _array_of(given.values[column.name], arrow)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 self._conformer.refuse_values(column, "Python values", error)
             check_nulls(array, column.type, column.name)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+
+def _from_rows(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    given: dict[str, None] = {}
+    for row in rows:
+        given.update(dict.fromkeys(row))
+    return Columns({name: [row.get(name) for row in rows] for name in given}, len(rows))
+
+
+def _from_mapping(data: Mapping[str, Any]) -> Columns:
+    """A dict of columns; or of values, which is one row."""
+    sizes = {name: len(values) for name, values in data.items() if _is_column(values)}
+    if len(sizes) < len(data) or not data:
+        return _from_rows([data])
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+        raise SchemaMismatch(f"The columns have different lengths ({listed})", lengths=sizes)
+    return Columns(data, next(iter(sizes.values())))
 
 
 def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

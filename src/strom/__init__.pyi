@@ -1,0 +1,14 @@
+from strom import aio as aio
+from strom import errors as errors
+from strom._version import __version__ as __version__
+from strom.api import Database as Database
+from strom.api import Scan as Scan
+from strom.api import Table as Table
+from strom.api import Tail as Tail
+from strom.api import Writer as Writer
+from strom.api import connect as connect
+from strom.api import open as open
+from strom.client.tail import TailBatch as TailBatch
+from strom.errors import StromError as StromError
+from strom.model import types as types
+from strom.model.predicate import col as col

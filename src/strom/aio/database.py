@@ -1,0 +1,197 @@
+"""The async face of a cluster: databases and tables."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from strom.aio.session import Session
+from strom.aio.table import Table
+from strom.client.cluster import Cluster
+from strom.client.connections import Traffic
+from strom.client.describing import SchemaLike, describe
+from strom.client.options import ClientOptions
+from strom.model.table import DEFAULT_DATABASE, TablePath
+from strom.runtime.world import World
+
+if TYPE_CHECKING:
+    from strom.server.local import LocalServer
+
+OFFLOAD_THREADS = 2
+
+
+async def connect(
+    address: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    database: str = DEFAULT_DATABASE,
+    options: ClientOptions | None = None,
+) -> Database:
+    """Connect to a server; see ``strom.connect``."""
+    world = World.system(offload_threads=OFFLOAD_THREADS)
+    try:
+        cluster = await Cluster.connect(world, address, user=user, password=password, options=options)
+    except BaseException:
+        world.offload.close()
+        raise
+    return Database(Session(cluster), database)
+
+
+async def open(
+    folder: str | os.PathLike[str], *, database: str = DEFAULT_DATABASE, **settings: object
+) -> Database:
+    """A server inside this process; see ``strom.open``."""
+    server = await asyncio.to_thread(start_server, folder, settings)
+    try:
+        found = await connect(server.address, database=database)
+    except BaseException:
+        await asyncio.to_thread(server.close)
+        raise
+    found.server = server
+    return found
+
+
+def start_server(folder: str | os.PathLike[str], settings: Mapping[str, object]) -> LocalServer:
+    """Start a server on ``folder``. Settings are named with ``_`` for ``.`` and ``-``."""
+    from strom.server.local import LocalServer
+
+    return LocalServer(os.fspath(folder), settings).start()
+
+
+class Database:
+    """A connection to a cluster, with a database whose name may be left out.
+
+    >>> async with await strom.aio.connect("localhost:9123") as db:
+    ...     print(await db.tables())
+    """
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self.name = name
+        """The database whose name may be left out."""
+        self.server: LocalServer | None = None
+        """The server inside this process, after ``open``."""
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._session.closed else ""
+        return f"Database({self.name!r} at {self._session.addresses}{closed})"
+
+    @property
+    def session(self) -> Session:
+        """What its tables share."""
+        return self._session
+
+    @property
+    def address(self) -> str:
+        """Where it is connected to."""
+        return self._session.addresses
+
+    # --- databases --------------------------------------------------------------------------------------------
+
+    async def databases(self) -> list[str]:
+        """The names of all databases."""
+        return await self._session.admin.databases()
+
+    async def create_database(
+        self, name: str, *, if_exists: Literal["error", "ignore"] = "error", comment: str | None = None
+    ) -> None:
+        """Create a database."""
+        await self._session.admin.create_database(
+            name, ignore_if_exists=if_exists == "ignore", comment=comment
+        )
+
+    async def drop_database(
+        self, name: str, *, cascade: bool = False, if_missing: Literal["error", "ignore"] = "error"
+    ) -> None:
+        """Drop a database; with ``cascade`` its tables too."""
+        await self._session.admin.drop_database(
+            name, ignore_if_missing=if_missing == "ignore", cascade=cascade
+        )
+
+    # --- tables -----------------------------------------------------------------------------------------------
+
+    def path(self, name: str) -> TablePath:
+        """``"db.t"``, or ``"t"`` in this database."""
+        return TablePath.parse(name, self.name)
+
+    async def tables(self, database: str | None = None) -> list[str]:
+        """The names of a database's tables."""
+        return await self._session.admin.tables(database or self.name)
+
+    async def table(self, name: str) -> Table:
+        """A table that exists."""
+        return Table(self._session, await self._session.admin.table(self.path(name)))
+
+    async def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        buckets: int | None = None,
+        bucket_key: str | Sequence[str] | None = None,
+        properties: Mapping[str, object] | None = None,
+        comment: str | None = None,
+        if_exists: Literal["error", "ignore"] = "error",
+    ) -> Table:
+        """Create a log table."""
+        description = describe(
+            schema,
+            partition_by=partition_by,
+            buckets=buckets,
+            bucket_key=bucket_key,
+            properties=properties,
+            comment=comment,
+        )
+        ignore = if_exists == "ignore"
+        admin = self._session.admin
+        info = await admin.create_table(self.path(name), description, ignore_if_exists=ignore)
+        return Table(self._session, info)
+
+    async def drop_table(self, name: str, *, if_missing: Literal["error", "ignore"] = "error") -> None:
+        """Drop a table and its rows; rows of it that are on their way are given up."""
+        path = self.path(name)
+        known = self._session.cluster.metadata.tables.get(path)
+        await self._session.admin.drop_table(path, ignore_if_missing=if_missing == "ignore")
+        writer = None if known is None else self._session.forget_writer(known.table_id)
+        if writer is not None:
+            await writer.abandon()
+
+    # --- the rest ---------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Wait until all rows given to ``append`` are acknowledged; raise what went wrong first."""
+        await self._session.flush()
+
+    def statistics(self) -> Traffic:
+        """Bytes and requests over this connection so far."""
+        return self._session.cluster.traffic()
+
+    async def status(self) -> dict[str, Any]:
+        """What the servers say about themselves."""
+        return await self._session.admin.server_status()
+
+    async def close(self) -> None:
+        """Flush and close; raise what went wrong. The second time does nothing."""
+        try:
+            await self._session.close()
+        finally:
+            if self.server is not None:
+                await asyncio.to_thread(self.server.close)
+
+    async def __aenter__(self) -> Database:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and the connection could not be closed in order: {failure}")

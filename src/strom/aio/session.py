@@ -1,0 +1,81 @@
+"""What the faces of one connection share: the cluster, the catalog's calls, and the writers behind ``append``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from strom.aio.writer import Writer
+from strom.client.admin import Admin
+from strom.client.cluster import Cluster
+from strom.client.metadata import TableInfo
+from strom.client.options import WriterOptions
+from strom.errors import ConnectionClosed
+
+
+class Session:
+    """One connection to a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._admin = Admin(cluster)
+        self._writers: dict[int, Writer] = {}
+        self.closed = False
+
+    @property
+    def cluster(self) -> Cluster:
+        """The core; ConnectionClosed after ``close``."""
+        if self.closed:
+            raise ConnectionClosed("this connection was closed; connect again")
+        return self._cluster
+
+    @property
+    def admin(self) -> Admin:
+        """The catalog's calls; ConnectionClosed after ``close``."""
+        _ = self.cluster
+        return self._admin
+
+    @property
+    def addresses(self) -> str:
+        """Where it is connected to."""
+        return ",".join(map(str, self._cluster.addresses))
+
+    def writer_of(self, table: TableInfo) -> Writer:
+        """The writer behind ``append``, shared by all handles of a table."""
+        writer = self._writers.get(table.table_id)
+        if writer is None:
+            writer = self._writers[table.table_id] = Writer(self.cluster, table, WriterOptions())
+        return writer
+
+    def forget_writer(self, table_id: int) -> Writer | None:
+        """Take a table's writer away, as when the table is dropped."""
+        return self._writers.pop(table_id, None)
+
+    async def flush_table(self, table_id: int) -> None:
+        """Wait until the rows of one table are acknowledged."""
+        writer = self._writers.get(table_id)
+        if writer is not None:
+            await writer.flush()
+
+    async def flush(self) -> None:
+        """Wait until all rows given to ``append`` are acknowledged; raise what went wrong first."""
+        await _all([writer.flush() for writer in self._writers.values()])
+
+    async def close(self) -> None:
+        """Flush and close; raise what went wrong. The second time does nothing."""
+        if self.closed:
+            return
+        try:
+            await _all([writer.close() for writer in self._writers.values()])
+        finally:
+            self.closed = True
+            await self._cluster.close()
+            self._cluster.world.offload.close()
+
+
+async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all; then raise the first error."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

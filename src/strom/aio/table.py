@@ -1,0 +1,242 @@
+"""The async face of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from strom.aio.scan import Scan
+from strom.aio.session import Session
+from strom.aio.tail import Tail
+from strom.aio.writer import Writer
+from strom.client import display
+from strom.client.admin import TableStatus
+from strom.client.describing import TypeLike, property_text, type_of
+from strom.client.fetching import Source
+from strom.client.filters import WhereLike, filter_of
+from strom.client.metadata import PartitionInfo, TableInfo
+from strom.client.options import (
+    ACKS_ALL,
+    ReadOptions,
+    WriterOptions,
+    compression_of,
+)
+from strom.client.places import EARLIEST, LATEST, PlaceLike, place_of
+from strom.client.planning import PartitionChoice, partition_texts
+from strom.client.rows import RowReader
+from strom.client.scan import Scan as CoreScan
+from strom.client.tail import Tail as CoreTail
+from strom.model.schema import Column
+
+Acks = Literal["all", 0, 1]
+
+
+class Table:
+    """A table that exists. Made by ``Database.table`` and ``Database.create_table``."""
+
+    def __init__(self, session: Session, info: TableInfo) -> None:
+        self._session = session
+        self._info = info
+
+    # --- what it is -------------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """The connection it was opened with."""
+        return self._session
+
+    @property
+    def info(self) -> TableInfo:
+        """The table as it was when this client last heard of it."""
+        known = self._session.cluster.metadata.tables.get(self._info.path)
+        if known is not None and known.table_id == self._info.table_id:
+            self._info = known
+        return self._info
+
+    @property
+    def name(self) -> str:
+        """``database.table``."""
+        return str(self._info.path)
+
+    @property
+    def table_id(self) -> int:
+        """A number that no other table ever has, not even one of the same name."""
+        return self._info.table_id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as Arrow sees them."""
+        return self.info.schema.to_arrow()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns with their ids, types and comments."""
+        return self.info.schema.columns
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns whose values make the partitions."""
+        return self._info.description.partition_keys
+
+    @property
+    def bucket_key(self) -> tuple[str, ...]:
+        """The columns whose values choose the bucket; empty when chance does."""
+        return self._info.description.bucket_key
+
+    @property
+    def buckets(self) -> int:
+        """Buckets of the table, or of each partition."""
+        return self._info.bucket_count
+
+    @property
+    def comment(self) -> str | None:
+        """What the table is for."""
+        return self._info.description.comment
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Settings of the table, and custom properties."""
+        description = self.info.description
+        return {**description.properties, **description.custom_properties}
+
+    def __repr__(self) -> str:
+        return display.table_text(self.info)
+
+    async def refresh(self) -> Table:
+        """Learn what others changed (columns, properties)."""
+        self._info = await self._session.admin.table(self._info.path)
+        return self
+
+    async def describe(self) -> TableStatus:
+        """Rows, bytes and the state of every bucket."""
+        return await self._session.admin.status(self.info)
+
+    async def count(self) -> int:
+        """How many rows there are; none is read for it."""
+        return await self.scan().count()
+
+    # --- changing it ------------------------------------------------------------------------------------------
+
+    async def add_column(self, name: str, type: TypeLike, *, comment: str | None = None) -> Table:
+        """Add a last column; it is NULL in the rows that are there."""
+        column = (name, type_of(type), comment)
+        self._info = await self._session.admin.alter_table(self._info.path, add=[column])
+        return self
+
+    async def alter(self, *, set: Mapping[str, object] | None = None, unset: Sequence[str] = ()) -> Table:
+        """Set and unset properties."""
+        texts = {key: property_text(value) for key, value in (set or {}).items()}
+        admin = self._session.admin
+        self._info = await admin.alter_table(self._info.path, set_properties=texts, unset=unset)
+        return self
+
+    async def partitions(self) -> list[PartitionInfo]:
+        """The partitions, in the order of their names."""
+        return await self._session.cluster.partitions(self._info)
+
+    async def create_partition(
+        self, values: Mapping[str, Any], *, if_exists: Literal["error", "ignore"] = "error"
+    ) -> None:
+        """Create a partition from its values."""
+        texts = partition_texts(self._info.description, values)
+        admin = self._session.admin
+        await admin.create_partition(self._info, texts, ignore_if_exists=if_exists == "ignore")
+
+    async def drop_partition(
+        self, values: Mapping[str, Any], *, if_missing: Literal["error", "ignore"] = "error"
+    ) -> None:
+        """Drop a partition and its rows."""
+        texts = partition_texts(self._info.description, values)
+        admin = self._session.admin
+        await admin.drop_partition(self._info, texts, ignore_if_missing=if_missing == "ignore")
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    async def append(self, data: object) -> None:
+        """Append rows in the background; ``flush`` waits for them."""
+        await self._session.writer_of(self.info).append(data)
+
+    async def flush(self) -> None:
+        """Wait until every row appended so far is acknowledged; raise what went wrong."""
+        await self._session.flush_table(self.table_id)
+
+    def writer(
+        self,
+        *,
+        compression: str | None = None,
+        acks: Acks = "all",
+        batch_bytes: int = WriterOptions.batch_bytes_max,
+        linger_ms: int = WriterOptions.linger_ms,
+        memory_bytes: int = WriterOptions.memory_bytes_max,
+        delivery_timeout_ms: int = WriterOptions.delivery_timeout_ms,
+        create_partitions: bool = True,
+    ) -> Writer:
+        """A writer of its own, with options."""
+        options = WriterOptions(
+            compression=compression_of(compression),
+            acks=ACKS_ALL if acks == "all" else acks,
+            batch_bytes_max=batch_bytes,
+            linger_ms=linger_ms,
+            memory_bytes_max=memory_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+            create_partitions=create_partitions,
+        )
+        return Writer(self._session.cluster, self.info, options)
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        start: PlaceLike = None,
+        end: PlaceLike = None,
+        limit: int | None = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+    ) -> Scan:
+        """The rows that are there, or those that are asked for."""
+        info = self.info
+        core = CoreScan(
+            self._session.cluster,
+            info,
+            columns=columns,
+            where=filter_of(where, info.schema),
+            start=place_of(start, default=EARLIEST),
+            end=place_of(end, default=LATEST),
+            limit=limit,
+            partitions=partitions,
+            before=self.flush,
+        )
+        return Scan(core)
+
+    def tail(
+        self,
+        start: PlaceLike = "latest",
+        *,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        timeout: float | None = None,
+        idle: float | None = None,
+        discovery_s: float = ReadOptions.discovery_ms / 1000,
+    ) -> Tail:
+        """Batches as they come."""
+        info = self.info
+        found = filter_of(where, info.schema)
+        cluster = self._session.cluster
+        source = Source(
+            cluster=cluster,
+            table=info,
+            reader=RowReader(info.schema, columns),
+            predicate=None if found is None else found.wire,
+            options=ReadOptions(discovery_ms=int(discovery_s * 1000)),
+        )
+        core = CoreTail(
+            source,
+            start=place_of(start, default=LATEST),
+            partitions=partitions,
+            predicate=None if found is None else found.predicate,
+        )
+        return Tail(core, cluster.world.clock, timeout=timeout, idle=idle)

@@ -1,0 +1,18 @@
+"""The blocking face: what ``strom.connect`` and ``strom.open`` give.
+
+Every method hands its work to one background event loop and waits (``strom.client.blocking``); the work on rows is
+done by the thread that calls. Objects may be shared between threads. A process made by fork connects anew by itself;
+writers, scans and tails of its parent are the parent's.
+
+Read first: ``database.py``, then ``table.py``. The same for asyncio: ``strom.aio``.
+"""
+
+from __future__ import annotations
+
+from strom.api.database import Database, connect, open
+from strom.api.scan import Scan
+from strom.api.table import Table
+from strom.api.tail import Tail
+from strom.api.writer import Writer
+
+__all__ = ["Database", "Scan", "Table", "Tail", "Writer", "connect", "open"]

@@ -1,0 +1,208 @@
+"""The blocking face of a cluster: connect, databases, tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from types import TracebackType
+from typing import Any, Literal
+
+from strom.aio.database import start_server
+from strom.api.session import Session, Target
+from strom.api.table import Table
+from strom.client.connections import Traffic
+from strom.client.describing import SchemaLike
+from strom.client.options import ClientOptions
+from strom.model.table import DEFAULT_DATABASE
+
+
+def connect(
+    address: str = "localhost:9123",
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    database: str = DEFAULT_DATABASE,
+    options: ClientOptions | None = None,
+) -> Database:
+    """Connect to a server: ``host:port``, or several with commas.
+
+    Raises :class:`strom.errors.Disconnected` at once when nobody answers there. Tables are looked up in ``database``
+    unless their name says otherwise.
+
+    >>> db = strom.connect("localhost:9123")
+    """
+    return Database(Session(Target(address, user, password, database, options)))
+
+
+def open(folder: str | os.PathLike[str], *, database: str = DEFAULT_DATABASE, **settings: object) -> Database:
+    """A server inside this process, on a folder: no other program is needed, and one at a time may have it open.
+
+    Settings are those of the server, with ``_`` for ``.`` and ``-``. ``close`` stops the server.
+
+    >>> db = strom.open("my-data", durability="os")
+    """
+    server = start_server(folder, settings)
+    try:
+        return Database(Session(Target(server.address, None, None, database, None), server))
+    except BaseException:
+        server.close()
+        raise
+
+
+class Database:
+    """A connection to a cluster, with a database whose name may be left out. Made by ``connect`` and ``open``.
+
+    >>> with strom.connect("localhost:9123") as db:
+    ...     db.tables()
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __repr__(self) -> str:
+        return repr(self._session)
+
+    def _repr_html_(self) -> str:
+        return f"<b>{escape(repr(self))}</b>"
+
+    @property
+    def name(self) -> str:
+        """The database whose name may be left out."""
+        return self._session.target.database
+
+    @property
+    def address(self) -> str:
+        """Where it is connected to."""
+        return self._session.target.address
+
+    # --- databases --------------------------------------------------------------------------------------------
+
+    def databases(self) -> list[str]:
+        """The names of all databases.
+
+        >>> db.databases()
+        ['fluss']
+        """
+        return self._session.run(self._session.face.databases())
+
+    def create_database(
+        self, name: str, *, if_exists: Literal["error", "ignore"] = "error", comment: str | None = None
+    ) -> None:
+        """Create a database.
+
+        >>> db.create_database("shop")
+        """
+        self._session.run(self._session.face.create_database(name, if_exists=if_exists, comment=comment))
+
+    def drop_database(
+        self, name: str, *, cascade: bool = False, if_missing: Literal["error", "ignore"] = "error"
+    ) -> None:
+        """Drop a database; with ``cascade`` its tables too.
+
+        >>> db.drop_database("shop", cascade=True)
+        """
+        self._session.run(self._session.face.drop_database(name, cascade=cascade, if_missing=if_missing))
+
+    # --- tables -----------------------------------------------------------------------------------------------
+
+    def tables(self, database: str | None = None) -> list[str]:
+        """The names of a database's tables.
+
+        >>> db.tables()
+        ['events']
+        """
+        return self._session.run(self._session.face.tables(database))
+
+    def table(self, name: str) -> Table:
+        """A table that exists: ``"events"``, or ``"shop.events"``.
+
+        >>> events = db.table("events")
+        """
+        return Table(self._session, self._session.run(self._session.face.table(name)))
+
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        buckets: int | None = None,
+        bucket_key: str | Sequence[str] | None = None,
+        properties: Mapping[str, object] | None = None,
+        comment: str | None = None,
+        if_exists: Literal["error", "ignore"] = "error",
+    ) -> Table:
+        """Create a log table.
+
+        ``schema`` is an Arrow schema, or ``{"id": "BIGINT NOT NULL", "name": "STRING"}``. Rows are split by the values
+        of ``partition_by``, then over ``buckets`` by the hash of ``bucket_key`` (by chance without one).
+
+        >>> db.create_table("events", pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_by="day")
+        """
+        made = self._session.face.create_table(
+            name,
+            schema,
+            partition_by=partition_by,
+            buckets=buckets,
+            bucket_key=bucket_key,
+            properties=properties,
+            comment=comment,
+            if_exists=if_exists,
+        )
+        return Table(self._session, self._session.run(made))
+
+    def drop_table(self, name: str, *, if_missing: Literal["error", "ignore"] = "error") -> None:
+        """Drop a table and its rows.
+
+        >>> db.drop_table("events", if_missing="ignore")
+        """
+        face = self._session.face
+        known = face.session.cluster.metadata.tables.get(face.path(name))
+        self._session.run(face.drop_table(name, if_missing=if_missing))
+        if known is not None:
+            self._session.forget_writer(known.table_id)
+
+    # --- the rest ---------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Wait until all rows given to ``append`` are acknowledged; raise what went wrong first.
+
+        >>> db.flush()
+        """
+        self._session.run(self._session.face.flush())
+
+    def statistics(self) -> Traffic:
+        """Bytes and requests over this connection so far.
+
+        >>> db.statistics().bytes_received
+        1520
+        """
+        return self._session.face.statistics()
+
+    def status(self) -> dict[str, Any]:
+        """What the servers say about themselves.
+
+        >>> db.status()
+        """
+        return self._session.run(self._session.face.status())
+
+    def close(self) -> None:
+        """Flush and close; raise what went wrong. A server that ``open`` started stops. The second time does nothing.
+
+        >>> db.close()
+        """
+        self._session.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and the connection could not be closed in order: {failure}")

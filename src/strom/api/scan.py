@@ -1,0 +1,138 @@
+"""The blocking face of a scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strom import aio
+from strom.aio.scan import duckdb_of, polars_of
+from strom.client.blocking import Background
+from strom.client.fetching import ReadStatistics
+from strom.client.planning import ScanPlan
+from strom.client.scan import Collected, Rest
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+
+class Scan:
+    """The rows of a table at one moment: the moment when they are first asked for.
+
+    Nothing is read before that. Read it as often as you like, the rows are the same, in the same order (partition,
+    bucket, offset). It speaks Arrow's stream interface: give it to polars, DuckDB or pyarrow as it is.
+
+    >>> scan = table.scan(columns=["id", "price"], where="price > 10")
+    >>> scan.to_arrow()
+    >>> pl.DataFrame(scan)
+    """
+
+    def __init__(self, background: Background, face: aio.Scan) -> None:
+        self._background = background
+        self._face = face
+        self._core = face.core
+
+    def __repr__(self) -> str:
+        return repr(self._face)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result.
+
+        >>> table.scan(columns=["id"]).schema.names
+        ['id']
+        """
+        return self._core.schema
+
+    @property
+    def statistics(self) -> ReadStatistics:
+        """What was moved so far, and what the server spared us.
+
+        >>> scan.statistics.bytes_skipped
+        1048576
+        """
+        return self._core.statistics
+
+    def plan(self) -> ScanPlan:
+        """The offsets this scan reads, fixed from now on.
+
+        >>> scan.plan()
+        ScanPlan(4 buckets, 1,000,000 rows before filters)
+        """
+        return self._background.run(self._core.plan())
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as a pyarrow Table.
+
+        >>> table.scan(limit=10).to_arrow()
+        """
+        collected = Collected(self._core)
+        run = self._background.run
+        stream = run(self._core.stream(ordered=collected.ordered))
+        try:
+            while not collected.complete and (chunk := run(stream.next())) is not None:
+                collected.add(chunk)
+        finally:
+            run(stream.close())
+        return collected.table()
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows batch by batch, in order; what comes next is fetched meanwhile.
+
+        >>> for batch in table.scan().to_batches():
+        ...     print(batch.num_rows)
+        """
+        rest = Rest(self._core.streaming_limit)
+        run = self._background.run
+        stream = run(self._core.stream(ordered=True))
+        try:
+            while not rest.empty and (chunk := run(stream.next())) is not None:
+                yield from rest.take(self._core.read(chunk))
+        finally:
+            run(stream.close())
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream that other libraries read.
+
+        >>> pyarrow.parquet.write_table(scan.to_reader().read_all(), "rows.parquet")
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas DataFrame; options as of ``pyarrow.Table.to_pandas``.
+
+        >>> table.scan().to_pandas()
+        """
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a polars DataFrame.
+
+        >>> table.scan().to_polars()
+        """
+        return polars_of(self.to_arrow())
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """All rows as a DuckDB relation, to go on with SQL.
+
+        >>> table.scan().to_duckdb().aggregate("max(price)")
+        """
+        return duckdb_of(self.to_arrow(), connection)
+
+    def count(self) -> int:
+        """How many rows there are. Without a filter no row is read; with one, only the cheapest column.
+
+        >>> table.scan(where="price > 10").count()
+        42
+        """
+        return self._background.run(self._core.count())

@@ -1,0 +1,172 @@
+"""What the faces of one blocking connection share: the loop, the async connection, and the writers to flush.
+
+A process made by fork has neither the loop's thread nor a right to its parent's sockets: there the session connects
+anew when it is first used. A program that ends sends what it did not flush, and says loudly what it could not send.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from strom import aio
+from strom.api.writer import Writer
+from strom.client.blocking import Background
+from strom.client.options import ClientOptions
+from strom.errors import ConnectionClosed
+
+if TYPE_CHECKING:
+    from strom.server.local import LocalServer
+
+Result = TypeVar("Result")
+
+EXIT_TIMEOUT_S = 15.0
+"""How long a program that ends waits for rows it did not flush."""
+
+
+class Target(NamedTuple):
+    """How to connect; kept to connect again after a fork."""
+
+    address: str
+    user: str | None
+    password: str | None
+    database: str
+    options: ClientOptions | None
+
+    def __repr__(self) -> str:
+        return f"Target({self.address!r}, user={self.user!r})"
+
+    async def connect(self) -> aio.Database:
+        """A new connection."""
+        return await aio.connect(
+            self.address,
+            user=self.user,
+            password=self.password,
+            database=self.database,
+            options=self.options,
+        )
+
+
+class Session:
+    """One blocking connection."""
+
+    def __init__(self, target: Target, server: LocalServer | None = None) -> None:
+        self.target = target
+        self._server = server
+        self.closed = False
+        self._begin()
+        _open_sessions.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._writers: dict[int, Writer] = {}
+        """Behind ``append``, by table id."""
+        self._kept: weakref.WeakSet[Writer] = weakref.WeakSet()
+        """Made by ``Table.writer``."""
+        self._background = Background.of_this_process()
+        self._face = self._background.run(self.target.connect())
+        # Left behind without close(), the connection still sends its rows and closes.
+        self._finish = weakref.finalize(self, self._background.start, self._face.close)
+        self._finish.atexit = False
+
+    @property
+    def face(self) -> aio.Database:
+        """The async connection; ConnectionClosed after ``close``."""
+        if self.closed:
+            raise ConnectionClosed("this connection was closed; connect again")
+        if self._background.pid != os.getpid():
+            self._server = None  # it runs in the parent
+            self._begin()
+        return self._face
+
+    @property
+    def background(self) -> Background:
+        """The loop that works for this connection."""
+        _ = self.face
+        return self._background
+
+    def run(self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+        """Run work on the loop and wait for it."""
+        return self._background.run(work, timeout_s)
+
+    def __repr__(self) -> str:
+        return repr(self._face)
+
+    # --- writers ----------------------------------------------------------------------------------------------
+
+    def writer_of(self, table: aio.Table) -> Writer:
+        """The writer behind ``append``, shared by all handles of a table."""
+        with self._lock:
+            writer = self._writers.get(table.table_id)
+            if writer is None:
+                face = table.session.writer_of(table.info)
+                writer = self._writers[table.table_id] = Writer(self._background, face)
+            return writer
+
+    def keep(self, writer: Writer) -> Writer:
+        """Remember a writer, to flush it when the program ends."""
+        self._kept.add(writer)
+        return writer
+
+    def forget_writer(self, table_id: int) -> None:
+        """Its table is dropped."""
+        self._writers.pop(table_id, None)
+
+    def flush_table(self, table_id: int) -> None:
+        """Wait until the rows of one table are acknowledged."""
+        writer = self._writers.get(table_id)
+        if writer is not None:
+            writer.flush()
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush and close; raise what went wrong. The second time does nothing."""
+        if self.closed:
+            return
+        _open_sessions.discard(self)
+        self._finish.detach()
+        if self._background.pid != os.getpid():
+            self.closed = True  # the parent's connection: nothing here is ours
+            return
+        try:
+            for writer in list(self._writers.values()):
+                writer.seal()
+            self._background.run(self._face.close(), timeout_s)
+        finally:
+            self.closed = True
+            if self._server is not None:
+                self._server.close()
+
+    def close_at_exit(self) -> None:
+        """The program ends: close everything, writers that nobody closed too."""
+        if self._background.pid != os.getpid():
+            return
+        for writer in list(self._kept):
+            _loudly(writer.close_within, f"{writer!r}")
+        _loudly(self.close, f"{self!r}")
+
+
+_open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _loudly(close: Callable[[float], None], what: str) -> None:
+    try:
+        close(EXIT_TIMEOUT_S)
+    except Exception as error:
+        reason = str(error) or f"no answer within {EXIT_TIMEOUT_S:g} s"
+        warnings.warn(f"{what} could not be closed in order: {reason}", RuntimeWarning, stacklevel=2)
+
+
+def _at_exit() -> None:
+    for session in list(_open_sessions):
+        session.close_at_exit()
+    Background.settle_at_exit(EXIT_TIMEOUT_S)
+
+
+atexit.register(_at_exit)

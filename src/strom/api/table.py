@@ -1,0 +1,283 @@
+"""The blocking face of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from strom import aio
+from strom.api.scan import Scan
+from strom.api.session import Session
+from strom.api.tail import Tail
+from strom.api.writer import Writer
+from strom.client import display
+from strom.client.admin import TableStatus
+from strom.client.describing import TypeLike
+from strom.client.filters import WhereLike
+from strom.client.metadata import PartitionInfo
+from strom.client.options import ReadOptions, WriterOptions
+from strom.client.places import PlaceLike
+from strom.client.planning import PartitionChoice
+from strom.errors import InvalidPredicate, InvalidProjection, StromError
+from strom.model.schema import Column
+
+STATUS_TIMEOUT_S = 1.0
+"""A picture of a table must not make a notebook wait."""
+
+
+class Table:
+    """A table: append rows to it, scan what is there, tail what comes.
+
+    >>> table = db.table("events")
+    >>> table.append([{"id": 1, "name": "ann"}])
+    >>> table.scan(where="id = 1").to_arrow()
+    """
+
+    def __init__(self, session: Session, face: aio.Table) -> None:
+        self._session = session
+        self._known = face
+
+    @property
+    def _face(self) -> aio.Table:
+        """The async table; found again where the connection is another one, as after a fork."""
+        current = self._session.face
+        if self._known.session is not current.session:
+            self._known = self._session.run(current.table(self._known.name))
+        return self._known
+
+    # --- what it is -------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """``database.table``."""
+        return self._known.name
+
+    @property
+    def table_id(self) -> int:
+        """A number that no other table ever has, not even one of the same name."""
+        return self._known.table_id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as Arrow sees them."""
+        return self._known.schema
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns with their ids, types and comments."""
+        return self._known.columns
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns whose values make the partitions."""
+        return self._known.partition_by
+
+    @property
+    def bucket_key(self) -> tuple[str, ...]:
+        """The columns whose values choose the bucket; empty when chance does."""
+        return self._known.bucket_key
+
+    @property
+    def buckets(self) -> int:
+        """Buckets of the table, or of each partition."""
+        return self._known.buckets
+
+    @property
+    def comment(self) -> str | None:
+        """What the table is for."""
+        return self._known.comment
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Settings of the table, and custom properties."""
+        return self._known.properties
+
+    def __repr__(self) -> str:
+        return repr(self._known)
+
+    def _repr_html_(self) -> str:
+        try:
+            status = self._session.run(self._face.describe(), STATUS_TIMEOUT_S)
+        except (StromError, TimeoutError):
+            status = None
+        return display.table_html(self._known.info, status)
+
+    def refresh(self) -> Table:
+        """Learn what others changed (columns, properties).
+
+        >>> table.refresh().schema
+        """
+        self._session.run(self._face.refresh())
+        return self
+
+    def describe(self) -> TableStatus:
+        """Rows, bytes and the state of every bucket.
+
+        >>> table.describe().rows
+        1000000
+        """
+        return self._session.run(self._face.describe())
+
+    def count(self) -> int:
+        """How many rows there are; none is read for it.
+
+        >>> table.count()
+        1000000
+        """
+        return self.scan().count()
+
+    # --- changing it ------------------------------------------------------------------------------------------
+
+    def add_column(self, name: str, type: TypeLike, *, comment: str | None = None) -> Table:
+        """Add a last column; it is NULL in the rows that are there.
+
+        >>> table.add_column("country", "STRING")
+        """
+        self._session.run(self._face.add_column(name, type, comment=comment))
+        return self
+
+    def alter(self, *, set: Mapping[str, object] | None = None, unset: Sequence[str] = ()) -> Table:
+        """Set and unset properties.
+
+        >>> table.alter(set={"table.log.ttl": "30 d"})
+        """
+        self._session.run(self._face.alter(set=set, unset=unset))
+        return self
+
+    def partitions(self) -> list[PartitionInfo]:
+        """The partitions, in the order of their names.
+
+        >>> [partition.name for partition in table.partitions()]
+        ['2026-11-14', '2026-11-15']
+        """
+        return self._session.run(self._face.partitions())
+
+    def create_partition(
+        self, values: Mapping[str, Any], *, if_exists: Literal["error", "ignore"] = "error"
+    ) -> None:
+        """Create a partition from its values (``append`` creates those it needs by itself).
+
+        >>> table.create_partition({"day": "2026-11-16"})
+        """
+        self._session.run(self._face.create_partition(values, if_exists=if_exists))
+
+    def drop_partition(
+        self, values: Mapping[str, Any], *, if_missing: Literal["error", "ignore"] = "error"
+    ) -> None:
+        """Drop a partition and its rows.
+
+        >>> table.drop_partition({"day": "2026-11-14"})
+        """
+        self._session.run(self._face.drop_partition(values, if_missing=if_missing))
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def append(self, data: object) -> None:
+        """Append rows; they are sent in the background, and safe after ``flush``.
+
+        Takes a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a list of dicts,
+        a dict of lists, one dict (a row), or anything with ``__arrow_c_stream__``. Columns are matched by name, in
+        any order; a missing one is NULL where it may be; values that would change are refused.
+        A scan of this connection sees the rows. What fails in the background is raised by the next ``append``,
+        ``flush``, ``scan`` or ``close``.
+
+        >>> table.append({"id": [1, 2], "name": ["ann", "bob"]})
+        """
+        self._session.writer_of(self._face).append(data)
+
+    def flush(self) -> None:
+        """Wait until every row appended so far is acknowledged; raise what went wrong.
+
+        >>> table.flush()
+        """
+        self._session.flush_table(self.table_id)
+
+    def writer(
+        self,
+        *,
+        compression: Literal["none", "lz4", "zstd"] | None = None,
+        acks: Literal["all", 0, 1] = "all",
+        batch_bytes: int = WriterOptions.batch_bytes_max,
+        linger_ms: int = WriterOptions.linger_ms,
+        memory_bytes: int = WriterOptions.memory_bytes_max,
+        delivery_timeout_ms: int = WriterOptions.delivery_timeout_ms,
+        create_partitions: bool = True,
+    ) -> Writer:
+        """A writer of its own, with options; ``append`` uses one with these defaults.
+
+        ``compression`` None is what the table says. Rows leave at once when nothing is on its way to their bucket;
+        otherwise they are gathered up to ``batch_bytes`` or for ``linger_ms``.
+
+        >>> with table.writer(compression="none") as writer:
+        ...     writer.append(batch)
+        """
+        face = self._face.writer(
+            compression=compression,
+            acks=acks,
+            batch_bytes=batch_bytes,
+            linger_ms=linger_ms,
+            memory_bytes=memory_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+            create_partitions=create_partitions,
+        )
+        return self._session.keep(Writer(self._session.background, face))
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        start: PlaceLike = None,
+        end: PlaceLike = None,
+        limit: int | None = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+    ) -> Scan:
+        """The rows that are there, or those that are asked for; read when ``to_arrow`` or another one is called.
+
+        ``where`` is text or ``strom.col("price") > 10``: the server filters rows and skips batches and partitions.
+        ``start`` and ``end`` are "earliest", "latest", a datetime, an offset of every bucket, or offsets by bucket
+        (``{0: 100}``, ``{("2026-11-15", 0): 100}``). ``partitions`` is a name, values of some partition keys, or a
+        list of those. ``limit`` takes the first rows in the order of the scan.
+
+        >>> table.scan(["id"], where="price > 10", partitions={"day": "2026-11-15"}, limit=100).to_pandas()
+        """
+        wanted = {"start": start, "end": end, "limit": limit, "partitions": partitions}
+        try:
+            face = self._face.scan(columns, where, **wanted)  # type: ignore[arg-type]
+        except (InvalidProjection, InvalidPredicate):
+            self.refresh()  # the column may have been added since we looked
+            face = self._face.scan(columns, where, **wanted)  # type: ignore[arg-type]
+        return Scan(self._session.background, face)
+
+    def tail(
+        self,
+        start: PlaceLike = "latest",
+        *,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        timeout: float | None = None,
+        idle: float | None = None,
+        discovery_s: float = ReadOptions.discovery_ms / 1000,
+    ) -> Tail:
+        """Batches as they come, with their offsets and timestamps.
+
+        Ends after ``timeout`` seconds in all, or when nothing came for ``idle`` seconds; else never. New partitions
+        are looked for every ``discovery_s`` seconds.
+
+        >>> for batch in table.tail(start="earliest"):
+        ...     print(batch.offsets[0], batch.timestamp, batch.data.num_rows)
+        """
+        face = self._face.tail(
+            start,
+            columns=columns,
+            where=where,
+            partitions=partitions,
+            timeout=timeout,
+            idle=idle,
+            discovery_s=discovery_s,
+        )
+        return Tail(self._session.background, face)

@@ -1,0 +1,112 @@
+"""One event loop in the background, for callers that block.
+
+One daemon thread per process runs the loop of every blocking client. A child made by fork gets a thread of its own
+when it first needs one (the parent's does not exist there). Ctrl-C while waiting cancels what was waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from strom.errors import ConnectionClosed
+from strom.runtime.loops import new_event_loop
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
+
+
+class Background:
+    """A loop on a thread. ``of_this_process`` gives the one that everybody shares."""
+
+    _lock = threading.Lock()
+    _shared: Background | None = None
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = new_event_loop()
+        self._left_behind: set[asyncio.Task[object]] = set()
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="strom-client", daemon=True)
+        self._thread.start()
+        started.wait()
+
+    @classmethod
+    def of_this_process(cls) -> Background:
+        """The loop that all blocking clients of this process share."""
+        shared = cls._shared
+        if shared is not None and shared.pid == os.getpid():
+            return shared
+        with cls._lock:
+            if cls._shared is None or cls._shared.pid != os.getpid():
+                cls._shared = cls()
+            return cls._shared
+
+    def _run(self, started: threading.Event) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(started.set)
+        self.loop.run_forever()
+
+    def run(self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+        """Run ``work`` on the loop and wait for its result."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ConnectionClosed("a blocking call was made on Strom's own thread; use strom.aio there")
+        if self.pid != os.getpid():
+            work.close()
+            raise ConnectionClosed("this was made before a fork; connect again in the child process")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result(timeout_s)
+        except CancelledError:
+            raise ConnectionClosed("the call was cancelled") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Begin ``work()`` and do not wait: for what is left behind. What goes wrong is logged."""
+        if self.pid == os.getpid() and self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._begin, work)
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        task = self.loop.create_task(work())
+        self._left_behind.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._left_behind.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("something left behind could not be closed in order", exc_info=error)
+
+    @classmethod
+    def settle_at_exit(cls, timeout_s: float) -> None:
+        """Wait for what was left behind, while there is time."""
+        shared = cls._shared
+        if shared is not None and shared.pid == os.getpid() and shared._left_behind:
+            shared.run(shared._settle(timeout_s))
+
+    async def _settle(self, timeout_s: float) -> None:
+        await asyncio.wait(set(self._left_behind), timeout=timeout_s)
+
+    def run_awaitable(self, work: Awaitable[Result]) -> Result:
+        """The same for anything that can be awaited."""
+
+        async def awaited() -> Result:
+            return await work
+
+        return self.run(awaited())
+
+
+def after_fork() -> None:
+    """In a child: the lock may have been held by a thread that is not here."""
+    Background._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=after_fork)

@@ -1,0 +1,106 @@
+"""Open connections: one per server and lane, made when first needed and made again after they broke.
+
+A lane keeps one kind of work from waiting behind another on the same socket: a tail's small answers never queue
+behind a scan's large ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from strom.client.address import Address
+from strom.client.options import ClientOptions
+from strom.client.shared_tasks import SharedTasks
+from strom.errors import ConnectionClosed
+from strom.rpc.caller import Caller
+from strom.runtime.world import World
+
+Lane = Literal["main", "write", "scan", "tail"]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What went over this client's connections so far."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    requests: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.bytes_sent + other.bytes_sent,
+            self.bytes_received + other.bytes_received,
+            self.requests + other.requests,
+        )
+
+
+class Connections:
+    """The connections of one client. The password stays in here and is never shown."""
+
+    def __init__(
+        self, world: World, options: ClientOptions, *, user: str | None, password: str | None
+    ) -> None:
+        self._world = world
+        self._options = options
+        self.user = user
+        self._password = password
+        self._open: dict[tuple[Address, Lane], Caller] = {}
+        self._making: SharedTasks[tuple[Address, Lane], Caller] = SharedTasks()
+        self._ended = Traffic()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Connections({len(self._open)} open, user={self.user!r})"
+
+    async def get(self, address: Address, lane: Lane = "main") -> Caller:
+        """The connection to a server; who asks while it is being made waits for the same one."""
+        key = (address, lane)
+        caller = self._open.get(key)
+        if caller is not None:
+            if not caller.closed:
+                return caller
+            self._forget(key, caller)
+        if self._closed:
+            raise ConnectionClosed("this connection was closed; connect again")
+        return await self._making.run(key, lambda: self._make(key))
+
+    async def _make(self, key: tuple[Address, Lane]) -> Caller:
+        address, _ = key
+        caller = await Caller.connect(
+            self._world,
+            address.host,
+            address.port,
+            user=self.user,
+            password=self._password,
+            timeout_s=self._options.connect_timeout_ms / 1000,
+        )
+        if self._closed:
+            caller.close()
+            raise ConnectionClosed("this connection was closed while it was being made")
+        self._open[key] = caller
+        return caller
+
+    def _forget(self, key: tuple[Address, Lane], caller: Caller) -> None:
+        del self._open[key]
+        self._ended += _traffic(caller)
+
+    def traffic(self) -> Traffic:
+        """The sum over all connections, broken ones included."""
+        return sum((_traffic(caller) for caller in self._open.values()), self._ended)
+
+    async def close(self) -> None:
+        """Close all; calls that wait get ConnectionClosed."""
+        self._closed = True
+        callers = list(self._open.items())
+        for key, caller in callers:
+            caller.close()
+            self._forget(key, caller)
+        await self._making.close()
+        for _, caller in callers:
+            await caller.wait_closed()
+
+
+def _traffic(caller: Caller) -> Traffic:
+    counted = caller.statistics()
+    return Traffic(counted.bytes_sent, counted.bytes_received, counted.requests)

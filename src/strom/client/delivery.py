@@ -1,0 +1,392 @@
+"""Sends what the accumulator holds, and settles every answer. The part of a writer that lives on the event loop.
+
+An answer is settled in one of four ways:
+    acknowledged   forget the batch, make room, look what may leave now
+    delayed        send it again after a pause; where the error says so, learn first who leads the bucket
+    fenced         the server does not know our sequence: begin again with a new writer id (see ``_settle``)
+    failed         nothing more is sent; the failure waits until somebody is told (``raise_failure``)
+
+After a failure everything that was not acknowledged is dropped, so that what was written of each bucket is a prefix
+of what was appended: no hole that nobody knows of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from strom.client.accumulator import Accumulator, BucketQueue, Outgoing
+from strom.client.address import Address
+from strom.client.cluster import Cluster, wire_path
+from strom.client.encoding import Encoder
+from strom.client.metadata import TableInfo
+from strom.client.options import WriterOptions
+from strom.client.retry import MISPLACED, PASSING
+from strom.client.room import Room
+from strom.errors import (
+    InvalidRequest,
+    LeaderNotAvailable,
+    OutOfOrderSequence,
+    PartitionNotFound,
+    StromError,
+    TableNotFound,
+    UnknownWriter,
+)
+from strom.model.bucket import BucketId
+from strom.model.schema import Schema
+from strom.protocol.api_keys import INIT_WRITER, PRODUCE_LOG
+from strom.protocol.error_codes import error_of
+from strom.protocol.messages.log import (
+    InitWriterRequest,
+    ProduceLogBucketRequest,
+    ProduceLogRequest,
+    ProduceLogResponse,
+)
+from strom.record.batch import seal
+from strom.runtime.tasks import Tasks
+
+ENCODE_INLINE_BYTES_MAX = 256 * 1024
+"""A larger batch is not encoded on the event loop."""
+ANSWER_GRACE_MS = 2_000
+"""How much longer we wait for an answer than the server was told to wait for its disk and replicas."""
+
+
+class Delivery:
+    """The way of one writer's batches to their servers."""
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
+        self._cluster = cluster
+        self._table = table
+        self._options = options
+        self._clock = cluster.world.clock
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks()
+        self._encoder = Encoder(table, options)
+        self._schemas: dict[int, Schema] = {}
+        self.room = Room(options.memory_bytes_max)
+        self._lock = threading.Lock()
+        """Guards the accumulator and ``_failure``: appending threads and the loop share them. Never held long."""
+        self._accumulator = Accumulator(options, writer_id=writer_id)
+        self._failure: StromError | None = None
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_scheduled = False
+        self._renewing: set[BucketId] = set()
+
+    # --- from any thread --------------------------------------------------------------------------------------
+
+    @property
+    def outstanding_rows(self) -> int:
+        """Rows that are not acknowledged yet."""
+        with self._lock:
+            return self._accumulator.outstanding_rows
+
+    @property
+    def failure(self) -> StromError | None:
+        """What ended the delivery, until ``raise_failure``."""
+        return self._failure
+
+    def add(self, bucket: BucketId, piece: object, *, size_bytes: int, schema: Schema) -> list[Outgoing]:
+        """Take rows for a bucket (room was taken before). The batches returned must be given to ``encode``."""
+        with self._lock:
+            if self._failure is not None:
+                raise copy_of(self._failure)
+            self._schemas[schema.schema_id] = schema
+            return self._accumulator.add(
+                bucket,
+                piece,
+                size_bytes=size_bytes,
+                schema_id=schema.schema_id,
+                now=self._clock.monotonic(),
+            )
+
+    def seal_all(self) -> tuple[int, list[Outgoing]]:
+        """Close every open batch, for a flush: its mark, and the batches to be given to ``encode``."""
+        with self._lock:
+            return self._accumulator.last_number, self._accumulator.seal_all()
+
+    def encode(self, batch: Outgoing) -> None:
+        """Make a batch's bytes; it may leave then. Any thread, one per batch."""
+        identity = (batch.writer_id, batch.sequence)
+        encoded = self._encoder.encode(
+            batch.pieces, self._schemas[batch.schema_id], writer_id=identity[0], sequence=identity[1]
+        )
+        with self._lock:
+            if (batch.writer_id, batch.sequence) != identity:  # numbered anew meanwhile
+                seal(encoded, writer_id=batch.writer_id, batch_sequence=batch.sequence)
+            batch.encoded = encoded
+            batch.pieces = []
+
+    def return_room(self, amount: int) -> None:
+        """Give back room that was taken for rows that did not go anywhere; from any thread."""
+        self._loop.call_soon_threadsafe(self.room.give, amount)
+
+    def wake(self) -> None:
+        """Look soon what may be sent; from any thread."""
+        with self._lock:
+            if self._pump_scheduled:
+                return
+            self._pump_scheduled = True
+        self._loop.call_soon_threadsafe(self._pump)
+
+    # --- on the loop ------------------------------------------------------------------------------------------
+
+    async def flush(self, mark: int) -> None:
+        """Wait until every batch up to ``mark`` is acknowledged; raise the failure if there is one."""
+        self._pump()
+        with self._lock:
+            oldest = self._accumulator.oldest_number()
+        if oldest is not None and oldest <= mark and self._failure is None:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._flushes.append((mark, future))
+            await future
+
+    def raise_failure(self, *, writer_id: int) -> None:
+        """Tell the failure once; after that new rows are taken again, under a new writer id."""
+        with self._lock:
+            failure, self._failure = self._failure, None
+            assert failure is not None
+            self._accumulator = Accumulator(self._options, writer_id=writer_id)
+        raise failure
+
+    async def new_writer_id(self) -> int:
+        """An id that no other writer has."""
+        return await new_writer_id(self._cluster, self._table)
+
+    async def close(self) -> None:
+        """Stop. What is not acknowledged stays unknown: flush before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.close()
+
+    def _pump(self) -> None:
+        """Seal what is due, send what may be sent, set the timer for the rest."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._pump_scheduled = False
+            if self._failure is not None:
+                return
+            due = self._accumulator.seal_due(now)
+            fenced = [queue for queue in self._accumulator.fenced() if queue.bucket not in self._renewing]
+        for batch in due:
+            self._encode_here(batch)
+        for queue in fenced:
+            self._renewing.add(queue.bucket)
+            self._tasks.spawn(self._renew(queue), f"new writer id for {queue.bucket}")
+        while True:
+            with self._lock:
+                ready = self._accumulator.take(now)
+            if not ready:
+                break
+            self._dispatch(ready)
+        self._set_timer(now)
+
+    def _encode_here(self, batch: Outgoing) -> None:
+        if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
+            self._try_encode(batch)
+        else:
+            self._tasks.spawn(self._encode_aside(batch), f"encode for {batch.bucket}")
+
+    async def _encode_aside(self, batch: Outgoing) -> None:
+        try:
+            await self._cluster.world.offload.run(self._try_encode, batch)
+        except RuntimeError:
+            self._try_encode(batch)  # the program ends, and takes no new work for its threads
+        self._pump()
+
+    def _try_encode(self, batch: Outgoing) -> None:
+        try:
+            self.encode(batch)
+        except StromError as error:
+            self._loop.call_soon_threadsafe(self._fail, error, batch)
+
+    def _set_timer(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with self._lock:
+            due = self._accumulator.next_due(now)
+        if due is not None:
+            self._timer = self._loop.call_later(max(due - now, 0.0), self._pump)
+
+    def _dispatch(self, batches: Sequence[Outgoing]) -> None:
+        """Send batches of different buckets: one request per server."""
+        by_server: dict[Address, list[Outgoing]] = {}
+        homeless = []
+        for batch in batches:
+            address = self._cluster.metadata.leader(batch.bucket)
+            if address is None:
+                homeless.append(batch)
+            else:
+                by_server.setdefault(address, []).append(batch)
+        for address, group in by_server.items():
+            self._tasks.spawn(self._send(address, group), f"produce to {address}")
+        for batch in homeless:
+            self._settle(batch, LeaderNotAvailable(f"nobody leads bucket {batch.bucket} right now"))
+
+    async def _send(self, address: Address, batches: Sequence[Outgoing]) -> None:
+        request = ProduceLogRequest(
+            acks=self._options.acks,
+            table_id=self._table.table_id,
+            timeout_ms=self._cluster.options.request_timeout_ms,
+            buckets_req=[_bucket_request(batch) for batch in batches],
+        )
+        try:
+            response = await self._cluster.call(
+                address,
+                PRODUCE_LOG,
+                request,
+                lane="write",
+                timeout_ms=self._cluster.options.request_timeout_ms + ANSWER_GRACE_MS,
+            )
+        except StromError as error:
+            for batch in batches:
+                self._settle(batch, error)
+        else:
+            errors = _errors_of(response)
+            for batch in batches:
+                missing = InvalidRequest("the server's answer leaves this bucket out")
+                self._settle(batch, errors.get(batch.bucket[1:], missing))
+        self._pump()
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def _settle(self, batch: Outgoing, error: StromError | None) -> None:
+        with self._lock:
+            if not self._accumulator.holds(batch):
+                return  # dropped by a failure
+            queue = self._accumulator.bucket(batch.bucket)
+            if error is None:
+                self._accumulator.acknowledged(batch)
+        if error is None:
+            self.room.give(batch.size_bytes)
+            self._tell_flushes()
+        elif isinstance(error, OutOfOrderSequence | UnknownWriter):
+            self._settle_sequence(queue, batch, error)
+        elif isinstance(error, PASSING) and not self._too_old(batch):
+            self._delay(queue, batch, error)
+        else:
+            self._fail(error, batch)
+
+    def _settle_sequence(self, queue: BucketQueue, batch: Outgoing, error: StromError) -> None:
+        """The server expects another sequence.
+
+        Behind an unacknowledged batch that is only an echo of that one's trouble. For the oldest one it means that
+        the server forgot us or what it had acknowledged. It cannot hold this batch: it would know it, since it
+        remembers as many batches as may be in flight. So a new writer id is safe; only when it knows nothing of us
+        at all, and the batch was sent before, nobody can tell.
+        """
+        with self._lock:
+            if queue.is_oldest(batch):
+                if isinstance(error, UnknownWriter) and batch.attempts > 1:
+                    lost = True
+                else:
+                    queue.fenced, lost = True, False
+            else:
+                lost = False
+            if not lost:
+                queue.delayed(batch, retry_at=0.0)
+        if lost:
+            self._fail(error, batch)
+
+    def _delay(self, queue: BucketQueue, batch: Outgoing, error: StromError) -> None:
+        pause = self._cluster.retrying.backoff.seconds(queue.delays + 1)
+        with self._lock:
+            queue.delayed(batch, retry_at=self._clock.monotonic() + pause)
+        if isinstance(error, MISPLACED):
+            self._tasks.spawn(self._refresh(batch), f"who leads {batch.bucket}?")
+
+    def _too_old(self, batch: Outgoing) -> bool:
+        age = self._clock.monotonic() - batch.opened_at
+        return age > self._options.delivery_timeout_ms / 1000
+
+    async def _refresh(self, batch: Outgoing) -> None:
+        try:
+            await self._cluster.refresh(self._table, [batch.bucket])
+        except (TableNotFound, PartitionNotFound) as error:
+            self._fail(error, batch)
+
+    async def _renew(self, queue: BucketQueue) -> None:
+        """A fenced bucket goes on under a new writer id."""
+        try:
+            writer_id = await self.new_writer_id()
+        except StromError as error:
+            self._fail(error, None)
+            return
+        finally:
+            self._renewing.discard(queue.bucket)
+        with self._lock:
+            if not queue.needs_writer_id:
+                return
+            for batch in queue.begin_again(writer_id):
+                if batch.encoded is not None:
+                    # A copy: the old bytes may still lie in a socket's queue.
+                    batch.encoded = bytearray(batch.encoded)
+                    seal(batch.encoded, writer_id=batch.writer_id, batch_sequence=batch.sequence)
+        self._pump()
+
+    def _fail(self, error: StromError, batch: Outgoing | None) -> None:
+        with self._lock:
+            if self._failure is not None or (batch is not None and not self._accumulator.holds(batch)):
+                return
+            dropped = self._accumulator.clear()
+            self._failure = _explained(error, self._table, batch, dropped)
+        self.room.give(sum(one.size_bytes for one in dropped))
+        self._tell_flushes()
+
+    def _tell_flushes(self) -> None:
+        if not self._flushes:
+            return
+        with self._lock:
+            oldest = self._accumulator.oldest_number()
+        waiting = []
+        for mark, future in self._flushes:
+            if oldest is not None and oldest <= mark:
+                waiting.append((mark, future))
+            elif not future.done():
+                future.set_result(None)
+        self._flushes = waiting
+
+
+async def new_writer_id(cluster: Cluster, table: TableInfo) -> int:
+    """An id that no other writer has."""
+    response = await cluster.ask(INIT_WRITER, InitWriterRequest(table_path=[wire_path(table.path)]))
+    return response.writer_id
+
+
+def copy_of(error: StromError) -> StromError:
+    """The same error, to be raised in another place: a traceback belongs to one raise."""
+    return type(error)(error.message, **error.facts)
+
+
+def _bucket_request(batch: Outgoing) -> ProduceLogBucketRequest:
+    assert batch.encoded is not None
+    return ProduceLogBucketRequest(
+        partition_id=batch.bucket.partition_id, bucket_id=batch.bucket.bucket, records=batch.encoded
+    )
+
+
+def _errors_of(response: ProduceLogResponse) -> dict[tuple[int | None, int], StromError | None]:
+    """(partition id, bucket) -> what went wrong, or None."""
+    return {
+        (one.partition_id, one.bucket_id): error_of(one.error_code, one.error_message)
+        if one.error_code
+        else None
+        for one in response.buckets_resp
+    }
+
+
+def _explained(
+    error: StromError, table: TableInfo, batch: Outgoing | None, dropped: Sequence[Outgoing]
+) -> StromError:
+    """The error with what it means for the writer's rows."""
+    rows = sum(one.rows for one in dropped)
+    where = "" if batch is None else f", first in bucket {batch.bucket}"
+    facts = error.facts | {"table": str(table.path), "rows_not_acknowledged": rows}
+    if batch is not None:
+        facts |= {"bucket": batch.bucket, "sequence": batch.sequence, "attempts": batch.attempts}
+    text = f"{error.message} ({rows:,} rows of table {table.path} were not acknowledged{where})"
+    explained = type(error)(text, **facts)
+    explained.__cause__ = error
+    return explained

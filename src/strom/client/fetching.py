@@ -1,0 +1,232 @@
+"""Fetches the ranges of a plan: several buckets at once, each one answer ahead of its reader.
+
+Within a range the next request leaves before the last answer is looked at. Memory is bounded by the number of ranges
+under way times two answers. Answers are handed out as they came from the wire (``Chunk``), so that whoever
+reads the rows decodes them, not the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strom.client.cluster import Cluster
+from strom.client.connections import Lane
+from strom.client.metadata import TableInfo
+from strom.client.options import ReadOptions
+from strom.client.planning import BucketRange
+from strom.client.retry import MISPLACED
+from strom.client.rows import Encoded, RowReader
+from strom.errors import InvalidRequest, LeaderNotAvailable, StromError
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import FETCH_ROWS
+from strom.protocol.error_codes import error_of
+from strom.protocol.message import whole
+from strom.protocol.messages.own import (
+    FetchRowsBucketRequest,
+    FetchRowsBucketResponse,
+    FetchRowsRequest,
+)
+from strom.protocol.messages.predicate import Predicate as WirePredicate
+from strom.record.batch import split
+
+
+class Chunk(NamedTuple):
+    """What one request brought of one range."""
+
+    range_number: int
+    """Which range of the plan."""
+    start: int
+    end: int
+    batches: list[Encoded]
+
+
+@dataclass
+class ReadStatistics:
+    """What a scan or tail moved, and what the server spared it."""
+
+    bytes_fetched: int = 0
+    bytes_skipped: int = 0
+    rows_skipped: int = 0
+    requests: int = 0
+
+    def count(self, answer: FetchRowsBucketResponse, size: int) -> None:
+        """Add one bucket's answer."""
+        self.bytes_fetched += size
+        self.bytes_skipped += answer.bytes_skipped or 0
+        self.rows_skipped += answer.rows_skipped or 0
+
+
+@dataclass
+class Source:
+    """What is read: a table, the columns and rows of it that are wanted."""
+
+    cluster: Cluster
+    table: TableInfo
+    reader: RowReader
+    predicate: WirePredicate | None = None
+    options: ReadOptions = field(default_factory=ReadOptions)
+    statistics: ReadStatistics = field(default_factory=ReadStatistics)
+
+    def request(self, buckets: Sequence[FetchRowsBucketRequest], *, wait_ms: int) -> FetchRowsRequest:
+        """A fetch of these buckets, which one server leads."""
+        return FetchRowsRequest(
+            table_id=self.table.table_id,
+            max_bytes=self.options.fetch_bytes_max,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            projected_ids=self.reader.projected_ids,
+            predicate=self.predicate,
+            buckets_req=buckets,
+        )
+
+    async def batches_of(self, answer: FetchRowsBucketResponse) -> list[Encoded]:
+        """The batches of one bucket's answer, with every schema they need learned."""
+        records = whole(answer.records or b"")
+        self.statistics.count(answer, len(records))
+        batches = split(records)
+        for schema_id in {header.schema_id for header, _ in batches}:
+            if not self.reader.knows(schema_id):
+                self.reader.learn(await self.cluster.schema(self.table, schema_id))
+        return batches
+
+
+class RangeFetch:
+    """Fetches one range from its start to its end."""
+
+    def __init__(self, source: Source, index: int, wanted: BucketRange) -> None:
+        self._source = source
+        self._index = index
+        self._range = wanted
+        self._offset = wanted.start
+        self._ahead: asyncio.Task[FetchRowsBucketResponse] | None = None
+
+    def begin(self) -> None:
+        """Ask for what comes next, if anything does and it was not asked for."""
+        if self._ahead is None and self._offset < self._range.end:
+            task = asyncio.get_running_loop().create_task(self._fetch(self._offset))
+            task.add_done_callback(_looked_at)
+            self._ahead = task
+
+    @property
+    def waiting(self) -> asyncio.Task[FetchRowsBucketResponse] | None:
+        """The request under way; None when the range is read."""
+        return self._ahead
+
+    async def next(self) -> Chunk | None:
+        """The next answer; None at the end."""
+        self.begin()
+        if self._ahead is None:
+            return None
+        answer = await self._ahead
+        self._ahead = None
+        start = self._offset
+        assert answer.next_offset is not None
+        self._offset = answer.next_offset
+        self.begin()
+        batches = await self._source.batches_of(answer)
+        return Chunk(self._index, start, self._range.end, batches)
+
+    async def cancel(self) -> None:
+        """Stop."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.gather(self._ahead, return_exceptions=True)
+
+    async def _fetch(self, offset: int) -> FetchRowsBucketResponse:
+        cluster, bucket = self._source.cluster, self._range.bucket
+
+        async def between(error: StromError) -> None:
+            if isinstance(error, MISPLACED):
+                await cluster.refresh(self._source.table, [bucket])
+
+        return await cluster.retrying.run(lambda: self._attempt(offset), between=between)
+
+    async def _attempt(self, offset: int) -> FetchRowsBucketResponse:
+        source, bucket = self._source, self._range.bucket
+        wanted = FetchRowsBucketRequest(
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket,
+            fetch_offset=offset,
+            max_bytes=source.options.fetch_bytes_max,
+            end_offset=self._range.end,
+        )
+        answer = await fetch_one(source, bucket, wanted, wait_ms=source.options.wait_ms, lane="scan")
+        if answer.next_offset is None or answer.next_offset <= offset:
+            # The plan's end was readable once. A server that just came back may need a moment to know it again.
+            raise LeaderNotAvailable(
+                f"bucket {bucket} cannot be read up to offset {self._range.end} right now", bucket=bucket
+            )
+        return answer
+
+
+async def fetch_one(
+    source: Source, bucket: BucketId, wanted: FetchRowsBucketRequest, *, wait_ms: int, lane: Lane
+) -> FetchRowsBucketResponse:
+    """Ask the leader of one bucket once."""
+    cluster = source.cluster
+    source.statistics.requests += 1
+    response = await cluster.call(
+        cluster.leader(bucket),
+        FETCH_ROWS,
+        source.request([wanted], wait_ms=wait_ms),
+        lane=lane,
+        timeout_ms=cluster.options.request_timeout_ms + wait_ms,
+    )
+    if len(response.buckets_resp) != 1:
+        raise InvalidRequest("the server's answer leaves this bucket out", bucket=bucket)
+    answer = response.buckets_resp[0]
+    if answer.error_code:
+        raise error_of(answer.error_code, answer.error_message)
+    return answer
+
+
+class ChunkStream:
+    """The chunks of many ranges: in the order of the plan, or as they come."""
+
+    def __init__(self, source: Source, ranges: Sequence[BucketRange], *, ordered: bool) -> None:
+        self._waiting = [RangeFetch(source, index, one) for index, one in enumerate(ranges)]
+        self._waiting.reverse()
+        self._active: list[RangeFetch] = []
+        self._parallel = source.options.parallel_buckets
+        self._ordered = ordered
+
+    async def next(self) -> Chunk | None:
+        """The next chunk; None when all ranges are read."""
+        while True:
+            self._fill()
+            if not self._active:
+                return None
+            fetch = self._active[0] if self._ordered else await self._first_ready()
+            chunk = await fetch.next()
+            if fetch.waiting is None:
+                self._active.remove(fetch)
+            if chunk is not None:
+                return chunk
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._active) < self._parallel:
+            fetch = self._waiting.pop()
+            fetch.begin()
+            self._active.append(fetch)
+
+    async def _first_ready(self) -> RangeFetch:
+        if len(self._active) == 1:
+            return self._active[0]
+        tasks = {fetch.waiting: fetch for fetch in self._active if fetch.waiting is not None}
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(fetch for task, fetch in tasks.items() if task in done)
+
+    async def close(self) -> None:
+        """Stop all requests."""
+        active, self._active, self._waiting = self._active, [], []
+        for fetch in active:
+            await fetch.cancel()
+
+
+def _looked_at(task: asyncio.Task[FetchRowsBucketResponse]) -> None:
+    """An answer nobody waited for (the scan was left early) is no reason for a complaint."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,115 @@
+"""Where rows go: which partition, which bucket, in which portions. Pure; the same rows always go the same way,
+except that rows without a bucket key go to a bucket of chance.
+
+With a bucket key the bucket follows the peer's hash. Without one, rows stick to a bucket until it got about one
+full batch, then go on to the next: batches stay large and buckets fill evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from strom.model.bucketing import bucket_of
+from strom.model.partitions import split_by_partition
+from strom.model.table import TableDescription
+from strom.runtime.random import Randomness
+
+PIECE_OVERHEAD_BYTES = 128
+"""What a column of a piece costs beyond its values: buffers are padded, objects have heads."""
+
+
+class Part(NamedTuple):
+    """Rows for one bucket of one partition."""
+
+    partition: str | None
+    values: tuple[str, ...]
+    """The partition's values, in key order."""
+    bucket: int
+    batch: pa.RecordBatch
+
+
+class Router:
+    """Splits batches of one table."""
+
+    def __init__(
+        self, description: TableDescription, randomness: Randomness, *, batch_bytes_max: int
+    ) -> None:
+        assert description.bucket_count is not None
+        self._partition_keys = description.partition_keys
+        self._bucket_key = description.bucket_key
+        self._buckets = description.bucket_count
+        self._randomness = randomness
+        self._batch_bytes_max = batch_bytes_max
+        self._sticky: dict[str | None, tuple[int, int]] = {}
+        """Partition -> (bucket, bytes it got in a row)."""
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Part]:
+        """The batch by partition and bucket; rows keep their order within each."""
+        if not self._partition_keys:
+            yield from self._by_bucket(None, (), batch)
+            return
+        for name, values, rows in split_by_partition(batch, self._partition_keys):
+            yield from self._by_bucket(name, tuple(values), rows)
+
+    def _by_bucket(
+        self, partition: str | None, values: tuple[str, ...], batch: pa.RecordBatch
+    ) -> Iterator[Part]:
+        if self._buckets == 1:
+            yield Part(partition, values, 0, batch)
+        elif self._bucket_key:
+            ids = bucket_of(batch, self._bucket_key, self._buckets)
+            for bucket, rows in split_by_number(batch, ids, self._buckets):
+                yield Part(partition, values, bucket, rows)
+        else:
+            for piece in cut(batch, self._batch_bytes_max):
+                yield Part(partition, values, self._stick(partition, piece.nbytes), piece)
+
+    def _stick(self, partition: str | None, size: int) -> int:
+        bucket, got = self._sticky.get(partition) or (self._randomness.below(self._buckets), 0)
+        if got > 0 and got + size > self._batch_bytes_max:
+            bucket, got = (bucket + 1) % self._buckets, 0
+        self._sticky[partition] = (bucket, got + size)
+        return bucket
+
+
+def split_by_number(
+    batch: pa.RecordBatch, ids: np.ndarray, count: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each number in [0, count), in their order; numbers without rows are left out."""
+    order = np.argsort(ids, kind="stable")
+    ends = np.cumsum(np.bincount(ids, minlength=count))
+    start = 0
+    for number, end in enumerate(ends.tolist()):
+        if end - start == batch.num_rows:
+            yield number, batch
+        elif end > start:
+            yield number, batch.take(pa.array(order[start:end]))
+        start = end
+
+
+def cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """The batch in slices of at most ``bytes_max``, or of one row where a single row is larger."""
+    size = batch.nbytes
+    if size <= bytes_max or batch.num_rows <= 1:
+        yield batch
+        return
+    rows = max(1, batch.num_rows * bytes_max // size)
+    if rows == batch.num_rows:
+        rows = (rows + 1) // 2
+    for start in range(0, batch.num_rows, rows):
+        piece = batch.slice(start, rows)
+        # Rows differ in size: a slice of the longer ones may still be too large.
+        if piece.num_rows < batch.num_rows and piece.nbytes > bytes_max:
+            yield from cut(piece, bytes_max)
+        else:
+            yield piece
+
+
+def memory_bytes(piece: pa.RecordBatch) -> int:
+    """What a piece holds on to, for the memory bound."""
+    size: int = piece.nbytes + PIECE_OVERHEAD_BYTES * piece.num_columns
+    return size

@@ -1,0 +1,131 @@
+"""Fetched records as Arrow batches of one wanted shape.
+
+A batch was written under one version of the table's schema; the reader wants columns of another. Columns map by
+their ids, and what did not exist yet is NULL. How one version maps is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.model.schema import Column, Schema
+from strom.record import decode as decoding
+from strom.record.batch import BatchHeader
+
+Encoded = tuple[BatchHeader, memoryview]
+"""A batch as it came, its header read."""
+
+
+class Fetched(NamedTuple):
+    """Rows of one batch."""
+
+    data: pa.RecordBatch
+    base_offset: int
+    """Of the first row. The rows are dense from here unless ``sparse`` says otherwise."""
+    timestamp_ms: int
+    sparse: npt.NDArray[np.int64] | None
+    """The offset of every row, where a filter left some out."""
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offset of every row."""
+        if self.sparse is not None:
+            return self.sparse
+        return np.arange(self.base_offset, self.base_offset + self.data.num_rows, dtype=np.int64)
+
+
+class _Shape(NamedTuple):
+    """How batches of one schema version become what is wanted."""
+
+    arrow: pa.Schema
+    """What is in the batch."""
+    positions: tuple[int | None, ...] | None
+    """For each wanted column its place in the batch, None for NULLs; None when the batch is right as it is."""
+
+
+class RowReader:
+    """Reads batches as ``columns`` (all, when None) of ``schema``."""
+
+    def __init__(self, schema: Schema, columns: Sequence[str] | None = None) -> None:
+        self._wanted = _columns(schema, columns)
+        self.arrow: pa.Schema = pa.schema([column.to_arrow() for column in self._wanted])
+        self.projected_ids: tuple[int, ...] = ()
+        """Column ids to ask the server for; empty for all."""
+        if columns is not None and {column.id for column in self._wanted} != {
+            one.id for one in schema.columns
+        }:
+            self.projected_ids = tuple(sorted(column.id for column in self._wanted))
+        self._shapes: dict[int, _Shape] = {}
+        self.learn(schema)
+
+    def knows(self, schema_id: int) -> bool:
+        """Whether batches of this schema can be read."""
+        return schema_id in self._shapes
+
+    def learn(self, schema: Schema) -> None:
+        """Take over one version of the table's schema."""
+        have = schema.columns
+        if self.projected_ids:
+            have = tuple(column for column in have if column.id in self.projected_ids)
+        arrow = pa.schema([column.to_arrow() for column in have])
+        places = {column.id: position for position, column in enumerate(have)}
+        positions = tuple(places.get(column.id) for column in self._wanted)
+        same = positions == tuple(range(len(have))) and arrow.equals(self.arrow)
+        self._shapes[schema.schema_id] = _Shape(arrow, None if same else positions)
+
+    def read(self, encoded: Encoded, *, start: int, end: int | None) -> Fetched | None:
+        """The rows of a batch with offsets in [start, end); None when there are none."""
+        header, view = encoded
+        sparse = decoding.offsets(view, header) if header.sparse else None
+        low, high = _rows_between(header, sparse, start, end)
+        if low >= high:
+            return None
+        shape = self._shapes[header.schema_id]
+        data = decoding.decode(view, shape.arrow, header=header, aligned=True)
+        if shape.positions is not None:
+            data = self._reshaped(data, shape.positions)
+        if high - low < header.record_count:
+            data = data.slice(low, high - low)
+            sparse = None if sparse is None else sparse[low:high]
+        first = header.base_offset + low if sparse is None else int(sparse[0])
+        return Fetched(data, first, header.timestamp_ms, sparse)
+
+    def _reshaped(self, data: pa.RecordBatch, positions: Sequence[int | None]) -> pa.RecordBatch:
+        arrays = []
+        for field, position in zip(self.arrow, positions, strict=True):
+            if position is None:
+                arrays.append(pa.nulls(data.num_rows, field.type))
+            else:
+                found = data.column(position)
+                arrays.append(found if found.type.equals(field.type) else found.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+
+def count(encoded: Encoded, *, start: int, end: int | None) -> int:
+    """How many rows of a batch have offsets in [start, end), without decoding it."""
+    header, view = encoded
+    sparse = decoding.offsets(view, header) if header.sparse else None
+    low, high = _rows_between(header, sparse, start, end)
+    return max(high - low, 0)
+
+
+def _rows_between(
+    header: BatchHeader, sparse: npt.NDArray[np.int64] | None, start: int, end: int | None
+) -> tuple[int, int]:
+    if sparse is not None:
+        low = int(np.searchsorted(sparse, start))
+        return low, len(sparse) if end is None else int(np.searchsorted(sparse, end))
+    low = max(start - header.base_offset, 0)
+    high = header.record_count if end is None else min(end - header.base_offset, header.record_count)
+    return low, high
+
+
+def _columns(schema: Schema, names: Sequence[str] | None) -> tuple[Column, ...]:
+    if names is None:
+        return schema.columns
+    return tuple(schema.columns[position] for position in schema.projected(names))

@@ -1,0 +1,343 @@
+"""Follows a table: every batch as it becomes readable, for ever.
+
+One long-polling request per server asks for all of its buckets at once, and the next one leaves before the last answer
+is looked at, so that a row's way to the reader is one hop. Each bucket's rows come in order, each once. New
+partitions are found now and then and read from their beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.client.address import Address
+from strom.client.fetching import Source
+from strom.client.filters import prune
+from strom.client.metadata import PartitionInfo
+from strom.client.offsets import Offsets
+from strom.client.options import ReadOptions
+from strom.client.places import EARLIEST, Place
+from strom.client.planning import PartitionChoice, buckets_of, check_place, choose_partitions
+from strom.client.retry import MISPLACED, PASSING
+from strom.client.rows import Encoded, Fetched
+from strom.errors import LeaderNotAvailable, PartitionNotFound, StromError
+from strom.model.bucket import BucketId
+from strom.model.predicate import Predicate
+from strom.protocol.api_keys import FETCH_ROWS
+from strom.protocol.error_codes import error_of
+from strom.protocol.messages.own import FetchRowsBucketRequest, FetchRowsBucketResponse
+from strom.runtime.tasks import Tasks
+
+
+class TailBatch:
+    """Rows of one batch as they came from one bucket."""
+
+    __slots__ = ("_fetched", "bucket", "partition")
+
+    def __init__(self, fetched: Fetched, bucket: BucketId, partition: str | None) -> None:
+        self._fetched = fetched
+        self.bucket = bucket
+        self.partition = partition
+        """The partition's name; None where the table has no partitions."""
+
+    @property
+    def data(self) -> pa.RecordBatch:
+        """The rows."""
+        return self._fetched.data
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows."""
+        rows: int = self._fetched.data.num_rows
+        return rows
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first row."""
+        return self._fetched.base_offset
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offset of every row."""
+        return self._fetched.offsets
+
+    @property
+    def next_offset(self) -> int:
+        """Where to go on after these rows."""
+        return int(self._fetched.offsets[-1]) + 1
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When the server took the batch, in milliseconds since 1970."""
+        return self._fetched.timestamp_ms
+
+    @property
+    def timestamp(self) -> dt.datetime:
+        """When the server took the batch (UTC)."""
+        return dt.datetime.fromtimestamp(self._fetched.timestamp_ms / 1000, dt.UTC)
+
+    def __repr__(self) -> str:
+        where = f"bucket {self.bucket.bucket}" + (f" of {self.partition}" if self.partition else "")
+        return f"TailBatch({self.num_rows} rows from offset {self.base_offset} of {where}, {self.timestamp:%H:%M:%S})"
+
+
+@dataclass
+class Cursor:
+    """Where the tail is in one bucket."""
+
+    bucket: BucketId
+    partition: str | None
+    offset: int
+    """The next one to ask for."""
+    delivered: int
+    """The next one the reader has not seen."""
+
+
+class Arrived(NamedTuple):
+    """A batch that came, not decoded yet."""
+
+    cursor: Cursor
+    start: int
+    """Rows before this offset were seen already."""
+    encoded: Encoded
+
+
+class Tail:
+    """Made with the place to begin at; ``open`` finds the offsets, then ``next`` waits for rows."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        start: Place,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        predicate: Predicate | None = None,
+    ) -> None:
+        self._source = source
+        self._cluster = source.cluster
+        self._table = source.table
+        self._start = start
+        self._choice = partitions
+        self._predicate = predicate
+        self._cursors: dict[BucketId, Cursor] = {}
+        self._tasks = Tasks()
+        self._followed: set[Address | None] = set()
+        self._turn = 0
+        self._arrived: deque[Arrived] = deque()
+        self._buffered_bytes = 0
+        self._failure: Exception | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._opened = False
+        self._closed = False
+
+    @property
+    def positions(self) -> dict[tuple[str | None, int], int]:
+        """Where the reader is in every bucket: give it to ``start=`` to go on from here."""
+        return {(one.partition, one.bucket.bucket): one.delivered for one in list(self._cursors.values())}
+
+    async def open(self) -> None:
+        """Fix where the tail begins: rows that are appended after this are seen."""
+        if self._opened:
+            return
+        self._opened = True
+        partitions = await self._partitions()
+        buckets = list(buckets_of(self._table, partitions))
+        check_place(self._start, buckets)
+        await self._begin(buckets, self._start)
+        if self._table.partitioned:
+            self._tasks.spawn(self._discover(), f"look for new partitions of {self._table.path}")
+
+    async def _begin(self, buckets: Sequence[tuple[BucketId, str | None]], place: Place) -> None:
+        """Follow these buckets too."""
+        starts = await Offsets(self._cluster, self._table).at(place, buckets)
+        for bucket, partition in buckets:
+            self._cursors[bucket] = Cursor(bucket, partition, starts[bucket], starts[bucket])
+        self._follow()
+
+    # --- the reader's side ------------------------------------------------------------------------------------
+
+    async def arrival(self, timeout_s: float | None = None) -> Arrived | None:
+        """The next batch, for ``read``; None when none came in time, or after ``close``."""
+        await self.open()
+        if not self._arrived and self._failure is None and not self._closed:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return None
+        if self._arrived:
+            arrived = self._arrived.popleft()
+            self._buffered_bytes -= arrived.encoded[0].size
+            if self._buffered_bytes < self._source.options.buffered_bytes_max:
+                self._room.set()
+            return arrived
+        if self._failure is not None:
+            await self.close()
+            raise self._failure
+        return None
+
+    def read(self, arrived: Arrived) -> TailBatch | None:
+        """The rows of a batch, any thread; None when all were seen already."""
+        cursor, start, encoded = arrived
+        fetched = self._source.reader.read(encoded, start=start, end=None)
+        cursor.delivered = max(cursor.delivered, encoded[0].next_offset)
+        return None if fetched is None else TailBatch(fetched, cursor.bucket, cursor.partition)
+
+    async def next(self, timeout_s: float | None = None) -> TailBatch | None:
+        """The next rows; None when none came in time, or after ``close``."""
+        while (arrived := await self.arrival(timeout_s)) is not None:
+            batch = self.read(arrived)
+            if batch is not None:
+                return batch
+        return None
+
+    async def close(self) -> None:
+        """Stop following."""
+        self._closed = True
+        self._news.set()
+        await self._tasks.close()
+
+    # --- following --------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """See to it that every server that leads one of our buckets is being asked."""
+        for address in self._by_server():
+            if address not in self._followed:
+                self._followed.add(address)
+                self._tasks.spawn(self._follow_server(address), f"tail {self._table.path} at {address}")
+
+    def _by_server(self) -> dict[Address | None, list[Cursor]]:
+        found: dict[Address | None, list[Cursor]] = {}
+        for cursor in self._cursors.values():
+            found.setdefault(self._cluster.metadata.leader(cursor.bucket), []).append(cursor)
+        return found
+
+    async def _follow_server(self, address: Address | None) -> None:
+        """Ask one server again and again, while it leads anything. None: buckets that nobody is known to lead."""
+        failures = 0
+        try:
+            while cursors := self._by_server().get(address):
+                try:
+                    await self._round(address, cursors)
+                    failures = 0
+                except PASSING as error:
+                    failures += 1
+                    await self._recover(error, cursors, failures)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._followed.discard(address)
+
+    async def _round(self, address: Address | None, cursors: list[Cursor]) -> None:
+        """One long-polling request for all buckets of a server."""
+        while self._buffered_bytes >= self._source.options.buffered_bytes_max:
+            self._room.clear()
+            await self._room.wait()
+        if address is None:
+            raise LeaderNotAvailable(f"nobody leads bucket {cursors[0].bucket} right now")
+        options = self._source.options
+        self._turn += 1
+        first = self._turn % len(cursors)  # an answer has a bound: nobody is always the last in it
+        wanted = [_bucket_request(one, options) for one in (*cursors[first:], *cursors[:first])]
+        self._source.statistics.requests += 1
+        response = await self._cluster.call(
+            address,
+            FETCH_ROWS,
+            self._source.request(wanted, wait_ms=options.wait_ms),
+            lane="tail",
+            timeout_ms=self._cluster.options.request_timeout_ms + options.wait_ms,
+        )
+        problem = None
+        for answer in response.buckets_resp:
+            cursor = self._cursors.get(BucketId(self._table.table_id, answer.partition_id, answer.bucket_id))
+            if cursor is None:
+                continue  # its partition was dropped meanwhile
+            if answer.error_code:
+                problem = error_of(answer.error_code, answer.error_message)
+            else:
+                await self._take(cursor, answer)
+        if problem is not None:
+            raise problem
+
+    async def _take(self, cursor: Cursor, answer: FetchRowsBucketResponse) -> None:
+        batches = await self._source.batches_of(answer)
+        start = cursor.offset
+        assert answer.next_offset is not None
+        cursor.offset = answer.next_offset
+        for encoded in batches:
+            self._arrived.append(Arrived(cursor, start, encoded))
+            self._buffered_bytes += encoded[0].size
+        if batches:
+            self._news.set()
+
+    async def _recover(self, error: StromError, cursors: Sequence[Cursor], failures: int) -> None:
+        """After an error that passes: wait, then learn who leads now."""
+        await asyncio.sleep(self._cluster.retrying.backoff.seconds(failures))
+        if not isinstance(error, MISPLACED):
+            return
+        try:
+            await self._cluster.refresh(self._table, [cursor.bucket for cursor in cursors])
+        except PartitionNotFound:
+            await self._look_for_partitions()
+        self._follow()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._news.set()
+
+    # --- partitions -------------------------------------------------------------------------------------------
+
+    async def _partitions(self) -> list[PartitionInfo] | None:
+        if not self._table.partitioned:
+            choose_partitions(self._table.description, [], self._choice)
+            return None
+        existing = await self._cluster.partitions(self._table)
+        chosen = choose_partitions(self._table.description, existing, self._choice)
+        if self._predicate is not None:
+            chosen = prune(chosen, self._table.description, self._predicate)
+        await self._cluster.find_leaders(self._table, [partition.partition_id for partition in chosen])
+        return chosen
+
+    async def _discover(self) -> None:
+        while True:
+            await asyncio.sleep(self._source.options.discovery_ms / 1000)
+            try:
+                await self._look_for_partitions()
+            except PASSING:
+                continue  # the next time will do
+            except Exception as error:
+                self._fail(error)
+                return
+
+    async def _look_for_partitions(self) -> None:
+        """Follow partitions that are new, from their beginning; leave those that are gone."""
+        try:
+            partitions = await self._partitions()
+        except PartitionNotFound:
+            partitions = []  # the one that was asked for is gone
+        buckets = list(buckets_of(self._table, partitions))
+        there = {bucket for bucket, _ in buckets}
+        for bucket in self._cursors.keys() - there:
+            del self._cursors[bucket]
+        new = [(bucket, partition) for bucket, partition in buckets if bucket not in self._cursors]
+        if new:
+            await self._begin(new, EARLIEST)
+
+
+def _bucket_request(cursor: Cursor, options: ReadOptions) -> FetchRowsBucketRequest:
+    return FetchRowsBucketRequest(
+        partition_id=cursor.bucket.partition_id,
+        bucket_id=cursor.bucket.bucket,
+        fetch_offset=cursor.offset,
+        max_bytes=options.fetch_bytes_max,
+    )

@@ -1,0 +1,191 @@
+"""Appends rows to one table: batched, compressed, in order, once, within a bound of memory.
+
+The work on rows (making them fit, choosing buckets, encoding) is done by whoever appends; the event loop only sends.
+``steps`` is that work as a generator: it yields what must be awaited (room, a new partition, a schema), so that a
+coroutine and a blocking thread drive the same code.
+
+A failed write is raised by the next ``append``, by ``flush`` and by ``close``. ``flush`` tells it once and lets the
+writer go on; rows that were appended before and not acknowledged are gone then, and the error says how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+
+import pyarrow as pa
+
+from strom.client.accumulator import Outgoing
+from strom.client.admin import Admin
+from strom.client.arrow_input import ArrowInput
+from strom.client.cluster import Cluster
+from strom.client.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of, new_writer_id
+from strom.client.metadata import TableInfo
+from strom.client.options import WriterOptions
+from strom.client.routing import Part, Router, cut, memory_bytes
+from strom.errors import ConnectionClosed, NotPrimaryKeyTable, PartitionNotFound, SchemaMismatch
+from strom.model.bucket import BucketId
+
+
+class Writer:
+    """Made by ``open``; belongs to the cluster's event loop, but any thread may drive ``steps``, one at a time."""
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
+        self._cluster = cluster
+        self._table = table
+        self._options = options
+        self._admin = Admin(cluster)
+        self._input = self._input_for(table)
+        self._router = Router(
+            table.description, cluster.world.randomness, batch_bytes_max=options.batch_bytes_max
+        )
+        self._partitions: dict[str | None, int | None] = {None: None}
+        self._delivery = Delivery(cluster, table, options, writer_id=writer_id)
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None) -> Writer:
+        """A writer for a log table."""
+        if table.description.has_primary_key:
+            raise NotPrimaryKeyTable(f"{table.path} is a primary-key table: rows are upserted, not appended")
+        writer_id = await new_writer_id(cluster, table)
+        return cls(cluster, table, options or WriterOptions(), writer_id=writer_id)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.outstanding_rows:,} rows on their way"
+        return f"Writer({self._table.path}, {state})"
+
+    @property
+    def outstanding_rows(self) -> int:
+        """Rows that are not acknowledged yet."""
+        return self._delivery.outstanding_rows
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    async def append(self, data: object) -> None:
+        """Take rows; they are on their way when this returns, and safe after ``flush``."""
+        async with self._turn:
+            for need in self.steps(data, inline_bytes_max=ENCODE_INLINE_BYTES_MAX):
+                await need
+
+    async def flush(self) -> None:
+        """Wait until every row appended so far is acknowledged; raise what went wrong since the last flush."""
+        mark, sealed = self._delivery.seal_all()
+        for batch in sealed:
+            if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
+                self._delivery.encode(batch)
+            else:
+                await self._cluster.world.offload.run(self._delivery.encode, batch)
+        await self.flushed(mark)
+
+    def seal_from_thread(self) -> int:
+        """The part of a flush that a blocking caller does in its own thread; then it waits for ``flushed``."""
+        mark, sealed = self._delivery.seal_all()
+        for batch in sealed:
+            self._delivery.encode(batch)
+        return mark
+
+    async def flushed(self, mark: int) -> None:
+        """Wait for every batch up to ``mark``; raise the failure, if there is one, and begin anew."""
+        await self._delivery.flush(mark)
+        if self._delivery.failure is not None:
+            for name in self._partitions.keys() - {None}:
+                self._cluster.metadata.forget_partition(self._table.table_id, str(name))
+            self._partitions = {None: None}
+            self._delivery.raise_failure(writer_id=await self._next_writer_id())
+
+    async def _next_writer_id(self) -> int:
+        """For going on after a failure. Sequences have a gap then, so the old id is spent."""
+        try:
+            return await self._delivery.new_writer_id()
+        except Exception as error:
+            # The table is gone or no server answers: the writer ends with what went wrong first.
+            self._closed = True
+            failure = self._delivery.failure
+            assert failure is not None
+            raise copy_of(failure) from error
+
+    async def close(self) -> None:
+        """Flush, then finish. The second time does nothing."""
+        if self._closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._closed = True
+            await self._delivery.close()
+
+    async def abandon(self) -> None:
+        """Finish without a flush; rows on their way may or may not arrive."""
+        self._closed = True
+        await self._delivery.close()
+
+    # --- the work on rows -------------------------------------------------------------------------------------
+
+    def steps(self, data: object, *, inline_bytes_max: int | None = None) -> Iterator[Awaitable[object]]:
+        """Append ``data``. What is yielded must be awaited (on the loop) before the next step.
+
+        Batches above ``inline_bytes_max`` are encoded on another thread; None: always in this one.
+        """
+        if self._closed:
+            raise ConnectionClosed(f"this writer of {self._table.path} is closed; open a new one")
+        if self._delivery.failure is not None:
+            raise copy_of(self._delivery.failure)
+        for portion in self._input.portions(data):
+            try:
+                batch = self._input.conform(portion)
+            except SchemaMismatch as error:
+                if not error.facts.get("unknown"):
+                    raise
+                # The column may have been added since we looked.
+                yield self._learn_schema()
+                batch = self._input.conform(portion)
+            for part in self._router.parts(batch):
+                yield from self._append_part(part, inline_bytes_max)
+
+    def _append_part(self, part: Part, inline_bytes_max: int | None) -> Iterator[Awaitable[object]]:
+        if part.partition not in self._partitions:
+            yield self._find_partition(part)
+        bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
+        for piece in cut(part.batch, self._options.batch_bytes_max):
+            size = memory_bytes(piece)
+            if not self._delivery.room.try_take(size):
+                yield self._delivery.room.take(size)
+            for batch in self._add(bucket, piece, size):
+                if inline_bytes_max is not None and batch.size_bytes > inline_bytes_max:
+                    yield self._cluster.world.offload.run(self._delivery.encode, batch)
+                else:
+                    self._delivery.encode(batch)
+            self._delivery.wake()
+
+    def _add(self, bucket: BucketId, piece: pa.RecordBatch, size: int) -> list[Outgoing]:
+        try:
+            return self._delivery.add(bucket, piece, size_bytes=size, schema=self._input.schema)
+        except BaseException:
+            self._delivery.return_room(size)
+            raise
+
+    async def _find_partition(self, part: Part) -> None:
+        assert part.partition is not None
+        try:
+            partition_id = await self._cluster.find_partition(self._table, part.partition)
+        except PartitionNotFound:
+            if not self._options.create_partitions:
+                raise
+            keys = self._table.description.partition_keys
+            values = dict(zip(keys, part.values, strict=True))
+            await self._admin.create_partition(self._table, values, ignore_if_exists=True)
+            partition_id = await self._cluster.find_partition(self._table, part.partition)
+        self._partitions[part.partition] = partition_id
+
+    async def _learn_schema(self) -> None:
+        found = await self._cluster.table(self._table.path)
+        if found.table_id == self._table.table_id:
+            self._input = self._input_for(found)
+
+    def _input_for(self, table: TableInfo) -> ArrowInput:
+        return ArrowInput(table.schema, table=str(table.path), batch_bytes_max=self._options.batch_bytes_max)
