@@ -19,7 +19,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from strom.errors import InvalidConfig
-from strom.model.names import name_complaint
+from strom.model.partitions import value_complaint
 
 UNITS = ("HOUR", "DAY", "MONTH", "QUARTER", "YEAR")
 FORMATS = {"HOUR": "yyyyMMddHH", "DAY": "yyyyMMdd", "MONTH": "yyyyMM", "QUARTER": "yyyyQ", "YEAR": "yyyy"}
@@ -112,7 +112,7 @@ def check_format(unit: str, text: str) -> None:
             f"The time format {text!r} must name {wanted}, once and in this order", format=text
         )
     example = _format(text, datetime(2024, 11, 23, 7))
-    complaint = name_complaint(example)
+    complaint = value_complaint(example)
     if complaint is not None:
         raise InvalidConfig(
             f"The time format {text!r} gives {example!r}, no partition name: {complaint}", format=text

@@ -37,7 +37,7 @@ def check_name(kind: Literal["database", "table"], text: str) -> None:
 
 
 def name_complaint(text: str) -> str | None:
-    """What is wrong with a name, or None. The same rule holds for partition values."""
+    """What is wrong with a name, or None."""
     if not text:
         return "it is empty"
     if len(text) > NAME_LENGTH_MAX:
