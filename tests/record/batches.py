@@ -9,6 +9,7 @@ from unittest import mock
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from strategies import record_batches, scalar_types
 from strom.record import encode as encoding
 from strom.record import layout as at
 from strom.record.batch import read_header, write_crc
@@ -52,3 +53,10 @@ def change_types(count: int) -> st.SearchStrategy[bytes | None]:
     """None for append-only, else one change type per record."""
     some = st.lists(st.integers(0, at.CHANGE_MAX), min_size=count, max_size=count).map(bytes)
     return st.one_of(st.none(), some)
+
+
+def scalar_batches() -> st.SearchStrategy[pa.RecordBatch]:
+    """Batches whose columns are not nested."""
+    kinds = st.lists(scalar_types(), min_size=1, max_size=6)
+    schemas = kinds.map(lambda found: pa.schema([(f"c{i}", kind.to_arrow()) for i, kind in enumerate(found)]))
+    return schemas.flatmap(lambda schema: record_batches(schema, min_rows=1))

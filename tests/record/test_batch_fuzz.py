@@ -18,12 +18,16 @@ import pytest
 from record.batches import resealed
 from record.malformed import LAYOUT, LIMITS, ROWS, SCHEMA, good
 from strom.errors import StromError
+from strom.model.predicate import col
+from strom.model.schema import Schema
 from strom.record import layout as at
 from strom.record import statistics
 from strom.record.batch import check, read_columns, read_header, split
 from strom.record.decode import changes, decode, offsets
 from strom.record.encode import encode
+from strom.record.filter import RowFilter
 from strom.record.project import Projection, project_batch
+from strom.record.prune import Pruner
 
 INTERESTING = [0, 1, 2, 3, 4, 7, 8, 16, 23, 24, 25, 63, 64, 127, 128, 255, 256, 4096, 65535, 65536, 2**24]
 INTERESTING += [2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 8, 2**64 - 2, 2**64 - 1]
@@ -35,6 +39,9 @@ SEEDS = [
     bytes(encode(ROWS, schema_id=1)),
     bytes(encode(ROWS.slice(0, 0), schema_id=1)),
 ]
+PREDICATE = ((col("id") > 5) & col("name").starts_with("name 1")).check(Schema.from_arrow(SCHEMA))
+FILTER = RowFilter(PREDICATE, SCHEMA, [0, 3], decompressed_bytes_max=1 << 20)
+PRUNER = Pruner(PREDICATE, SCHEMA)
 PROJECTION = Projection(LAYOUT, [1, 3, 5])
 BATCH_COUNT = 3_000
 
@@ -92,6 +99,8 @@ def exercise(view: bytes) -> bool:
     _survives(lambda: statistics.read(view, SCHEMA, range(len(SCHEMA))))
     _survives(lambda: changes(view, read_header(view)))
     _survives(lambda: offsets(view, read_header(view)) if read_header(view).record_count < 1 << 20 else None)
+    _survives(lambda: FILTER.apply(view, verify=False))
+    _survives(lambda: PRUNER.skips(read_header(view), view))
     _survives(lambda: _touch(view))
     return stored
 

@@ -27,7 +27,7 @@ WIDE = pa.record_batch(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_decode_returns_what_encode_was_given(data: st.DataObject) -> None:
     batch = data.draw(record_batches(min_rows=1))
@@ -49,7 +49,7 @@ def test_decode_returns_what_encode_was_given(data: st.DataObject) -> None:
     assert types is None or bytes(types) == kinds
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(record_batches(min_rows=1), st.integers(0, 15))
 def test_a_batch_that_lies_at_any_address_is_decoded(batch: pa.RecordBatch, shift: int) -> None:
     view = memoryview(b"\0" * shift + encoded(batch))[shift:]

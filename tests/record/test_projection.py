@@ -28,7 +28,7 @@ def projected(view: bytearray, projection: Projection) -> bytearray:
     return bytearray().join(project_batch(view, projection))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_projected_batch_is_the_batch_decoded_selected_and_encoded(data: st.DataObject) -> None:
     batch = data.draw(record_batches(min_rows=1))
@@ -58,7 +58,7 @@ def test_a_projected_batch_is_the_batch_decoded_selected_and_encoded(data: st.Da
     assert types is None if kinds is None else bytes(types) == kinds
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_a_projection_of_a_projection_is_a_projection(data: st.DataObject) -> None:
     batch = data.draw(record_batches(min_rows=1))
