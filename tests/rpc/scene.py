@@ -90,9 +90,11 @@ async def calling(world: World, listener: Listener, **options: Any) -> AsyncIter
 
 async def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
     """Wait for something that will happen."""
+    pause_s = 0.001
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.001)
+        while not condition():
+            await asyncio.sleep(pause_s)
+            pause_s = min(0.1, pause_s * 1.2)
 
 
 def exists(name: str = "fluss") -> DatabaseExistsRequest:
@@ -129,6 +131,9 @@ class Stranger(asyncio.BufferedProtocol):
         self.reader = FrameReader(frame_bytes_max=1 << 30, head_bytes=RESPONSE_HEAD.size)
         self.answers: dict[int, tuple[bool, Bytes]] = {}
         self.lost = False
+        self.appetite_bytes, self.rest_s = 1 << 60, 0.0
+        """Reads this much, then rests this long."""
+        self._eaten = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -141,6 +146,11 @@ class Stranger(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reader.filled(nbytes)
+        self._eaten += nbytes
+        if self._eaten > self.appetite_bytes:
+            self._eaten = 0
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(self.rest_s, self.transport.resume_reading)
         while True:
             frame = self.reader.next()
             if frame is not None:

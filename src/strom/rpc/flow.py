@@ -65,8 +65,11 @@ class Flow:
                 self._resume()
 
     def may_serve(self) -> bool:
-        """Whether the next frame may be served; if not, ``resume`` is called when it may."""
-        if self._budget.used > self._budget.limit and self._place is None:
+        """Whether the next frame may be served; if not, ``resume`` is called when it may.
+
+        A frame that has its memory goes on arriving whatever the budget says: only its end gives the memory back.
+        """
+        if self._budget.used > self._budget.limit and self._place is None and not self._arriving:
             self._stand_in_line(0)
         return self.holds == 0
 
