@@ -234,6 +234,11 @@ class Log:
         )
         return self._count(header, base_offset, timestamp_ms)
 
+    def appends_quickly(self, size: int, now_ms: int) -> bool:
+        """Whether the next append of ``size`` bytes is only a write: no new epoch, no new segment."""
+        segment = self._chain.active
+        return self._epoch_durable and (segment.empty or not self._is_due(segment, size, now_ms))
+
     def _count(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> Appended:
         """The batch is in its files: now it is in the log."""
         next_offset = base_offset + header.last_offset_delta + 1
@@ -511,6 +516,18 @@ class Log:
             offset=offset,
             end_offset=self._end_offset,
         )
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of batches lie between ``offset`` and the end; no file is touched."""
+        total = 0
+        for segment in reversed(self._chain.segments):
+            if segment.base_offset > offset:
+                total += segment.log_size
+                continue
+            files = segment.files
+            begun = files.index.before(offset).position if files is not None else 0
+            return total + max(0, segment.log_size - begun)
+        return total
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The first offset of the first batch whose timestamp is at least this, else the end."""
