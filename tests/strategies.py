@@ -2,11 +2,14 @@
 
 Values lean towards the edges: extremes, empty and long text, NaN and minus zero, NULL on every level. Batches are
 sometimes slices of a larger batch, because that is what users pass in and what buffer arithmetic gets wrong.
+
+Strategies are cached: making one costs far more than drawing from it.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal as Digits
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +32,7 @@ _BINARY = st.one_of(st.binary(max_size=9), st.sampled_from([b"", b"\xff" * 20, b
 # --- types ---------------------------------------------------------------------------------------------------
 
 
+@lru_cache
 def scalar_types(nullable: st.SearchStrategy[bool] | None = None) -> st.SearchStrategy[t.DataType]:
     """Every type that is not nested, with every precision band."""
     plain = [t.Boolean, t.TinyInt, t.SmallInt, t.Int, t.BigInt, t.Float, t.Double, t.String, t.Bytes, t.Date]
@@ -45,6 +49,7 @@ def scalar_types(nullable: st.SearchStrategy[bool] | None = None) -> st.SearchSt
     return st.tuples(kinds, nullable or st.booleans()).map(lambda pair: pair[0].as_nullable(pair[1]))
 
 
+@lru_cache
 def data_types(max_leaves: int = 4) -> st.SearchStrategy[t.DataType]:
     """Every type, nested ones too."""
     return st.recursive(scalar_types(), _nested, max_leaves=max_leaves)
@@ -83,6 +88,7 @@ def arrow_schemas(
 # --- values --------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def values(kind: pa.DataType, nullable: bool = True) -> st.SearchStrategy[Any]:
     """Python values that ``pa.array(…, kind)`` takes, NULL among them if ``nullable``."""
     found = _scalar_values(kind) if not pa.types.is_nested(kind) else _nested_values(kind)
@@ -170,6 +176,7 @@ def _arrays(draw: st.DrawFn, item: pa.Field, size: int) -> pa.Array:
 # --- predicates ----------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def literals(data_type: t.DataType) -> st.SearchStrategy[Any]:
     """What people may compare a column of this type with: values of it, and near misses that still make sense."""
     from strom.model.predicate_literals import Nanoseconds
@@ -211,6 +218,7 @@ def _joined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
+@lru_cache(maxsize=4096)
 def _leaves(name: str, data_type: t.DataType) -> st.SearchStrategy[Any]:
     from strom.model.predicate import Compare, In, IsNull, Like
 
