@@ -53,7 +53,7 @@ class FilesContract:
 
     def test_an_append_takes_more_buffers_than_one_system_call(self, files: Files, folder: str) -> None:
         file = files.open(f"{folder}/a", create=True)
-        pieces = [f"{number}," .encode() for number in range(3000)]
+        pieces = [f"{number},".encode() for number in range(3000)]
         file.append([b"head"])
         assert file.append(pieces) == 4
         assert file.read_at(4, 1 << 20) == b"".join(pieces)
@@ -71,7 +71,17 @@ class FilesContract:
         file = files.open(f"{folder}/a", create=True)
         content = bytes(range(256)) * 256
         file.append([content])
-        ranges = [(0, 10), (10, 5), (20, 0), (21, 9), (40_000, 100), (5, 5), (5, 20), (65_530, 100), (70_000, 5)]
+        ranges = [
+            (0, 10),
+            (10, 5),
+            (20, 0),
+            (21, 9),
+            (40_000, 100),
+            (5, 5),
+            (5, 20),
+            (65_530, 100),
+            (70_000, 5),
+        ]
         expected = [content[position : position + length] for position, length in ranges]
         assert [bytes(found) for found in file.read_ranges(ranges)] == expected
         assert file.read_ranges([]) == []

@@ -8,6 +8,8 @@ import pytest
 
 from strom.runtime.objects import KEY_LENGTH_MAX, Objects
 
+TOO_LONG = "x" * (KEY_LENGTH_MAX + 1)
+
 
 class ObjectsContract:
     """Inherit, and give the fixture ``objects``."""
@@ -88,8 +90,23 @@ class ObjectsContract:
 
     @pytest.mark.parametrize(
         "key",
-        ["", "/a", "a/", "a//b", "..", "a/../b", ".hidden", "a/.b", "a\\b", "a b", "ä", "a\n", "a.tmp", "a.tmp/b"]
-        + ["x" * (KEY_LENGTH_MAX + 1)],
+        [
+            "",
+            "/a",
+            "a/",
+            "a//b",
+            "..",
+            "a/../b",
+            ".hidden",
+            "a/.b",
+            "a\\b",
+            "a b",
+            "ä",
+            "a\n",
+            "a.tmp",
+            "a.tmp/b",
+            TOO_LONG,
+        ],
     )
     def test_what_could_leave_the_store_is_not_a_key(self, objects: Objects, key: str) -> None:
         for use in (

@@ -15,9 +15,12 @@ from strom.testing.random import SeededRandomness
 
 @pytest.fixture(params=["system", "manual", "loop"])
 def clock(request: pytest.FixtureRequest) -> Clock:
-    kinds = {"system": SystemClock, "manual": ManualClock, "loop": lambda: LoopClock(lambda: 12.5)}
-    made: Clock = kinds[request.param]()
-    return made
+    clocks: dict[str, Clock] = {
+        "system": SystemClock(),
+        "manual": ManualClock(),
+        "loop": LoopClock(lambda: 12.5),
+    }
+    return clocks[request.param]
 
 
 def test_the_time_is_in_whole_milliseconds_of_this_century(clock: Clock) -> None:

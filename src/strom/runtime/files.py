@@ -322,7 +322,7 @@ class LocalFiles:
     def remove(self, path: str) -> None:
         try:
             os.unlink(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass  # gone is what was asked for
 
     def remove_tree(self, path: str) -> None:

@@ -159,16 +159,16 @@ class Metrics:
         self._lock = threading.Lock()
         self._families: dict[str, tuple[MetricKind, str, dict[Labels, Metric]]] = {}
 
-    def counter(self, name: str, doc: str, **labels: str) -> Counter:
+    def counter(self, name: str, doc: str, /, **labels: str) -> Counter:
         """The counter of this name and labels; by custom the name ends in ``_total``."""
         return self._metric(name, doc, labels, Counter, Counter)
 
-    def gauge(self, name: str, doc: str, **labels: str) -> Gauge:
+    def gauge(self, name: str, doc: str, /, **labels: str) -> Gauge:
         """The gauge of this name and labels."""
         return self._metric(name, doc, labels, Gauge, Gauge)
 
     def histogram(
-        self, name: str, doc: str, *, bounds: Sequence[float] = SECONDS_BUCKETS, **labels: str
+        self, name: str, doc: str, /, *, bounds: Sequence[float] = SECONDS_BUCKETS, **labels: str
     ) -> Histogram:
         """The histogram of this name and labels; by custom the name ends in its unit."""
         return self._metric(name, doc, labels, Histogram, lambda: Histogram(bounds))

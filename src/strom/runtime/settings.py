@@ -25,6 +25,7 @@ __all__ = ["SETTINGS", "Kind", "Setting", "Settings", "load", "reference_markdow
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 BY_ENV = {setting.env: setting for setting in SETTINGS}
+_BY_ARGUMENT = {variable.removeprefix("STROM_").lower(): setting for variable, setting in BY_ENV.items()}
 
 
 class Settings(Mapping[str, Any]):
@@ -124,7 +125,7 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[Found]:
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[Found]:
     for name, raw in flags.items():
-        setting = BY_NAME.get(name) or BY_ENV.get("STROM_" + name.upper())
+        setting = BY_NAME.get(name) or _BY_ARGUMENT.get(name)
         if setting is None:
             raise _unknown(name, "a flag")
         yield setting, raw, "a flag"

@@ -60,10 +60,15 @@ class TcpNetwork:
         loop = asyncio.get_running_loop()
         try:
             sockets = await _bound_sockets(host, port)
-            servers = [await loop.create_server(factory, sock=one, backlog=BACKLOG) for one in sockets]
         except OSError as error:
             raise _cannot_listen(host, port, error) from error
-        return TcpListening(servers)
+        try:
+            return TcpListening(
+                [await loop.create_server(factory, sock=one, backlog=BACKLOG) for one in sockets]
+            )
+        except BaseException:
+            _close(sockets)
+            raise
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], Spoken]
@@ -117,12 +122,16 @@ async def _bound_sockets(host: str, port: int) -> list[socket.socket]:
             else:
                 port = sockets[0].getsockname()[1]
     except BaseException:
-        for one in sockets:
-            one.close()
+        _close(sockets)
         raise
     if not sockets:
         raise missing or OSError(errno.EADDRNOTAVAIL, "the host has no address")
     return sockets
+
+
+def _close(sockets: Sequence[socket.socket]) -> None:
+    for one in sockets:
+        one.close()
 
 
 def _bound(family: int, kind: int, number: int, address: tuple[object, ...]) -> socket.socket:

@@ -223,7 +223,9 @@ class ForgettingDisk:
 
     def remove_tree(self, path: str) -> None:
         with self._mutex:
-            if self._state.find(path) is None:
+            try:
+                self._state.folder(path)
+            except FileNotFoundError:
                 return
             # One by one, from the leaves, as the system does it: a crash in between leaves a part.
             for name in self.list(path):
@@ -237,9 +239,7 @@ class ForgettingDisk:
     def rename(self, source: str, target: str) -> None:
         assert posixpath.dirname(source) == posixpath.dirname(target)
         with self._mutex:
-            moved, replaced = self._state.find(source), self._state.find(target)
-            if moved is None:
-                raise problem(errno.ENOENT, source)
+            moved, replaced = self._state.node(source), self._state.find(target)
             if isinstance(replaced, FolderNode):
                 raise problem(errno.EISDIR if isinstance(moved, FileNode) else errno.ENOTEMPTY, target)
             if isinstance(replaced, FileNode) and isinstance(moved, FolderNode):
@@ -320,4 +320,7 @@ class ForgettingDisk:
     def list(self, folder: str) -> list[str]:
         """Last, because the name hides the type from here on."""
         with self._mutex:
-            return sorted(self._state.folder(folder).entries) if self.exists(folder) else []
+            try:
+                return sorted(self._state.folder(folder).entries)
+            except FileNotFoundError:
+                return []

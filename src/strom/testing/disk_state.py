@@ -293,7 +293,7 @@ class _Draw:
         for change in unsynced[:kept]:
             _change(content, change)
             old_bytes = min(old_bytes, len(content))
-        if kept < len(unsynced):
+        if kept < len(unsynced) and self._random.random() < 0.5:
             torn = unsynced[kept]
             if not isinstance(torn, int):
                 _change(content, torn[: self._random.randint(0, len(torn))])
@@ -335,31 +335,35 @@ class DiskState:
         self.files: WeakValueDictionary[int, FileNode] = WeakValueDictionary()
         self.files_created = 0
 
-    def find(self, path: str) -> Node | None:
+    def node(self, path: str) -> Node:
+        """What is there; ``FileNotFoundError`` or ``NotADirectoryError`` otherwise."""
         node: Node = self.root
         for part in split(path):
             if isinstance(node, FileNode):
-                return None
+                raise problem(errno.ENOTDIR, path)
             found = node.entries.get(part)
             if found is None:
-                return None
+                raise problem(errno.ENOENT, path)
             node = found
         return node
 
+    def find(self, path: str) -> Node | None:
+        """What is there, or None."""
+        try:
+            return self.node(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def file(self, path: str) -> FileNode:
-        node = self.find(path)
+        node = self.node(path)
         if isinstance(node, FolderNode):
             raise problem(errno.EISDIR, path)
-        if node is None:
-            raise problem(errno.ENOENT, path)
         return node
 
     def folder(self, path: str) -> FolderNode:
-        node = self.find(path)
+        node = self.node(path)
         if isinstance(node, FileNode):
             raise problem(errno.ENOTDIR, path)
-        if node is None:
-            raise problem(errno.ENOENT, path)
         return node
 
     def parent(self, path: str) -> tuple[FolderNode, str]:

@@ -19,6 +19,8 @@ from typing import Any, TypeVar, TypeVarTuple
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
+NO_SOCKETS = "a virtual loop has no real sockets; use strom.testing.network.MemoryNetwork"
+
 
 class Deadlock(Exception):
     """Every task waits and no timer is set."""
@@ -38,7 +40,7 @@ class _NeverWaiting(selectors.BaseSelector):
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        raise NotImplementedError("a virtual loop has no real sockets; use MemoryNetwork")
+        raise NotImplementedError(NO_SOCKETS)
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
         raise KeyError(fileobj)
@@ -55,6 +57,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
+        # The base class fires timers that are less than this ahead. Its own nanosecond would vanish in the
+        # rounding of large times, and a timer that is due would never fire.
+        self._clock_resolution = 1e-6
         self._selector = _NeverWaiting(self)
 
     def time(self) -> float:
@@ -79,6 +84,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except Exception as error:
             done.set_exception(error)
         return done
+
+    async def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(NO_SOCKETS)
+
+    async def create_server(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(NO_SOCKETS)
 
     # What BaseEventLoop leaves to loops with real input and output.
 

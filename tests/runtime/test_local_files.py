@@ -1,0 +1,246 @@
+"""The machine's disk: what the contract cannot ask of a fake."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strom.errors import StorageFull
+from strom.runtime.files import LocalFiles
+
+
+@pytest.fixture
+def files() -> LocalFiles:
+    return LocalFiles()
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+class Stubborn:
+    """Takes the place of the system's writing: a few bytes at a time, then an error."""
+
+    def __init__(self, *, at_most: int, then: int | None = None, after: int = 0) -> None:
+        self.at_most = at_most
+        self.then = then
+        self.left = after
+        self.calls = 0
+
+    def pwritev(self, descriptor: int, buffers: Sequence[Any], position: int) -> int:
+        return self.pwrite(descriptor, b"".join(buffers), position)
+
+    def pwrite(self, descriptor: int, content: Any, position: int) -> int:
+        self.calls += 1
+        if self.then is not None:
+            if self.left <= 0:
+                raise OSError(self.then, os.strerror(self.then))
+            self.left -= self.at_most
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.write(descriptor, bytes(content[: self.at_most]))
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(os, "pwritev", self.pwritev)
+        patch.setattr(os, "pwrite", self.pwrite)
+
+
+def test_a_system_that_writes_a_little_at_a_time_is_asked_again(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = files.open(f"{tmp_path}/a", create=True)
+    file.append([b"head"])
+    slow = Stubborn(at_most=7)
+    slow.install(monkeypatch)
+    assert file.append([b"0123456789", b"", b"abcdefghij", b"!"]) == 4
+    assert slow.calls == 3
+    assert file.read_at(0, 100) == b"head0123456789abcdefghij!"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("after", [0, 20])
+def test_a_full_disk_leaves_nothing_of_the_append(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, after: int
+) -> None:
+    file = files.open(f"{tmp_path}/a", create=True)
+    file.append([b"kept"])
+    with monkeypatch.context() as patch:
+        Stubborn(at_most=7, then=number, after=after).install(patch)
+        with pytest.raises(StorageFull) as caught:
+            file.append([b"x" * 60, b"y" * 40])
+    assert caught.value.facts == {"path": f"{tmp_path}/a", "bytes": 100}
+    assert file.read_at(0, 100) == b"kept"
+    assert file.append([b" and more"]) == 4
+    assert file.read_at(0, 100) == b"kept and more"
+
+
+def test_another_trouble_is_the_systems_own_error_and_leaves_nothing_either(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = files.open(f"{tmp_path}/a", create=True)
+    with monkeypatch.context() as patch:
+        Stubborn(at_most=7, then=errno.EIO, after=7).install(patch)
+        with pytest.raises(OSError) as caught:
+            file.append([b"x" * 100])
+    assert caught.value.errno == errno.EIO
+    assert file.size() == 0
+
+
+def test_a_whole_file_that_does_not_fit_leaves_the_old_one(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write_whole(f"{tmp_path}/a", b"old")
+    with monkeypatch.context() as patch:
+        Stubborn(at_most=1, then=errno.ENOSPC, after=2).install(patch)
+        with pytest.raises(StorageFull):
+            files.write_whole(f"{tmp_path}/a", b"new and longer")
+    assert files.read_whole(f"{tmp_path}/a") == b"old"
+    assert files.list(str(tmp_path)) == ["a"]
+
+
+def test_the_systems_own_limit_cuts_no_append_in_half(tmp_path: Path) -> None:
+    """With a real limit on file sizes the system writes a part and then refuses."""
+    program = """
+import resource, signal, sys
+from strom.runtime.files import LocalFiles
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+file = LocalFiles().open(sys.argv[1], create=True)
+file.append([b"a" * 6_000])
+try:
+    file.append([b"b" * 3_000, b"c" * 3_000])
+except OSError as error:
+    print(error.strerror)
+file.append([b"d" * 4_000])
+print(file.size())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "a")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n") == ["File too large", "10000", ""]
+    assert (tmp_path / "a").read_bytes() == b"a" * 6_000 + b"d" * 4_000
+
+
+def test_a_dropped_file_gives_its_descriptor_back_without_a_warning(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    files.open(f"{tmp_path}/a", create=True)
+    gc.collect()
+    before = open_descriptors()
+    for _ in range(50):
+        files.open(f"{tmp_path}/a").append([b"x"])  # warnings are errors in these tests
+    files.write_whole(f"{tmp_path}/b", b"x")
+    files.sync_folder(str(tmp_path))
+    lock = files.lock(f"{tmp_path}/lock")
+    assert lock is not None
+    lock.release()
+    gc.collect()
+    assert open_descriptors() == before
+
+
+def test_a_read_under_way_survives_the_close_of_its_file(files: LocalFiles, tmp_path: Path) -> None:
+    """Files are closed and opened all the time; a reader must never get another file's bytes."""
+    files.write_whole(f"{tmp_path}/a", b"a" * 4096)
+    files.write_whole(f"{tmp_path}/b", b"b" * 4096)
+    current = files.open(f"{tmp_path}/a")
+    wrong: list[bytes] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            try:
+                found = current.read_at(0, 4096)
+            except ValueError:
+                continue  # closed: what a reader may expect
+            if found != b"a" * 4096:
+                wrong.append(found)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for _ in range(500):
+        closing, current = current, files.open(f"{tmp_path}/a")
+        closing.close()
+        files.open(f"{tmp_path}/b").close()
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+
+
+def test_neighbouring_ranges_are_one_read(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = files.open(f"{tmp_path}/a", create=True)
+    content = os.urandom(100_000)
+    file.append([content])
+    reads: list[tuple[int, int]] = []
+    pread = os.pread
+
+    def counted(descriptor: int, length: int, position: int) -> bytes:
+        reads.append((position, length))
+        return pread(descriptor, length, position)
+
+    monkeypatch.setattr(os, "pread", counted)
+    ranges = [(0, 100), (104, 96), (200, 800), (60_000, 10), (60_016, 10)]
+    found = file.read_ranges(ranges)
+    assert [bytes(one) for one in found] == [content[at : at + size] for at, size in ranges]
+    assert reads == [(0, 1000), (60_000, 26)]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 70_000), st.integers(0, 9_000)), max_size=12),
+    ordered=st.booleans(),
+)
+def test_ranges_equal_single_reads(
+    tmp_path_factory: pytest.TempPathFactory, ranges: list[tuple[int, int]], ordered: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "ranges"
+    if not path.exists():
+        path.write_bytes(bytes(range(251)) * 260)
+    file = LocalFiles().open(str(path))
+    ranges = sorted(ranges) if ordered else ranges
+    assert [bytes(one) for one in file.read_ranges(ranges)] == [file.read_at(*one) for one in ranges]
+
+
+def test_appends_survive_kill_9_and_the_lock_does_not(files: LocalFiles, tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from strom.runtime.files import LocalFiles
+files = LocalFiles()
+lock = files.lock(sys.argv[1] + "/lock")
+files.open(sys.argv[1] + "/a", create=True).append([b"acknowledged"])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert files.lock(f"{tmp_path}/lock") is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert files.read_whole(f"{tmp_path}/a") == b"acknowledged"
+    assert files.lock(f"{tmp_path}/lock") is not None
+
+
+def test_relative_paths_work_too(files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files.make_folder("x/y")
+    files.write_whole("top", b"1")
+    assert files.write_whole_if_absent("other", b"2")
+    assert files.list(".") == ["other", "top", "x"]
+    assert files.free_bytes("none/below") > 0
