@@ -48,6 +48,7 @@ from strom.runtime.tasks import Tasks
 
 ENCODE_INLINE_BYTES_MAX = 256 * 1024
 """A larger batch is not encoded on the event loop."""
+TIMER_SECONDS_MIN = 0.001
 ANSWER_GRACE_MS = 2_000
 """How much longer we wait for an answer than the server was told to wait for its disk and replicas."""
 
@@ -208,7 +209,8 @@ class Delivery:
         with self._lock:
             due = self._accumulator.next_due(now)
         if due is not None:
-            self._timer = self._loop.call_later(max(due - now, 0.0), self._pump)
+            # Never less: a timer may come a little early, and must not come for ever.
+            self._timer = self._loop.call_later(max(due - now, TIMER_SECONDS_MIN), self._pump)
 
     def _dispatch(self, batches: Sequence[Outgoing]) -> None:
         """Send batches of different buckets: one request per server."""

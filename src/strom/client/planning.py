@@ -12,9 +12,10 @@ from typing import Any
 
 from strom.client.metadata import PartitionInfo, TableInfo
 from strom.client.places import Key, Kind, Place
-from strom.errors import InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
+from strom.errors import InvalidRequest, PartitionNotFound, TableNotPartitioned
 from strom.model.bucket import BucketId
 from strom.model.names import nearest
+from strom.model.partitions import check_spec, value_text
 from strom.model.table import TableDescription
 
 
@@ -151,20 +152,10 @@ def _matching(
 
 
 def partition_texts(description: TableDescription, values: Mapping[str, Any]) -> dict[str, str]:
-    """Partition values as the text they have in a partition's name, in key order."""
-    from strom.model.partitions import value_text
-
-    unknown = [key for key in values if key not in description.partition_keys]
-    if unknown:
-        raise InvalidPartition(
-            f"{unknown[0]!r} is no partition key{nearest(unknown[0], description.partition_keys)}; "
-            f"the keys are {', '.join(description.partition_keys)}",
-            key=unknown[0],
-        )
+    """Partition values as the text they have in a partition's name, in key order. Keys may be left out."""
+    check_spec(values, description.partition_keys)
     return {
-        key: values[key]
-        if isinstance(values[key], str)
-        else value_text(values[key], description.schema.column(key).type)
+        key: value_text(values[key], description.schema.column(key).type)
         for key in description.partition_keys
         if key in values
     }
