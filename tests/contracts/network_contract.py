@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from strom.errors import Disconnected, PortInUse
@@ -29,8 +30,7 @@ class Recorder(asyncio.Protocol):
         self.received = bytearray()
         self.events: list[str] = []
         self.lost_with: BaseException | None = None
-        self._changed = asyncio.Condition()
-        self._wakes: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
@@ -38,7 +38,7 @@ class Recorder(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received += data
-        self._wake()
+        self._changed.set()
 
     def eof_received(self) -> bool:
         self._note("end")
@@ -56,20 +56,14 @@ class Recorder(asyncio.Protocol):
 
     def _note(self, event: str) -> None:
         self.events.append(event)
-        self._wake()
-
-    def _wake(self) -> None:
-        async def wake() -> None:
-            async with self._changed:
-                self._changed.notify_all()
-
-        task = asyncio.get_running_loop().create_task(wake())
-        self._wakes.add(task)
-        task.add_done_callback(self._wakes.discard)
+        self._changed.set()
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20), self._changed:
-            await self._changed.wait_for(reached)
+        """Wait for something to be true; one waiter at a time."""
+        async with asyncio.timeout(20):
+            while not reached():
+                self._changed.clear()
+                await self._changed.wait()
 
     async def until_received(self, size: int) -> None:
         await self.until(lambda: len(self.received) >= size)
@@ -144,7 +138,7 @@ class Pair:
 
 def numbered(size: int) -> bytes:
     """Bytes in which every place is different from the ones near it."""
-    return b"".join(number.to_bytes(4, "big") for number in range(size // 4))
+    return np.arange(size // 4, dtype=">u4").tobytes()
 
 
 class NetworkContract:

@@ -130,5 +130,5 @@ class DiskMatchesTheMachines(RuleBasedStateMachine):
         assert tree(self.fake, "/root") == tree(self.real, self.root)
 
 
-DiskMatchesTheMachines.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+DiskMatchesTheMachines.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestDiskMatchesTheMachines = DiskMatchesTheMachines.TestCase
