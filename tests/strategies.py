@@ -33,8 +33,8 @@ _BINARY = st.one_of(st.binary(max_size=9), st.sampled_from([b"", b"\xff" * 20, b
 
 
 @lru_cache
-def scalar_types(nullable: st.SearchStrategy[bool] | None = None) -> st.SearchStrategy[t.DataType]:
-    """Every type that is not nested, with every precision band."""
+def scalar_types(nullable: bool | None = None) -> st.SearchStrategy[t.DataType]:
+    """Every type that is not nested, with every precision band; NOT NULL or not when ``nullable`` says so."""
     plain = [t.Boolean, t.TinyInt, t.SmallInt, t.Int, t.BigInt, t.Float, t.Double, t.String, t.Bytes, t.Date]
     precisions = st.integers(0, 9)
     kinds = st.one_of(
@@ -46,7 +46,8 @@ def scalar_types(nullable: st.SearchStrategy[bool] | None = None) -> st.SearchSt
         precisions.map(t.Timestamp),
         precisions.map(t.TimestampLtz),
     )
-    return st.tuples(kinds, nullable or st.booleans()).map(lambda pair: pair[0].as_nullable(pair[1]))
+    flags = st.booleans() if nullable is None else st.just(nullable)
+    return st.tuples(kinds, flags).map(lambda pair: pair[0].as_nullable(pair[1]))
 
 
 @lru_cache
@@ -72,7 +73,8 @@ def schemas(
 ) -> Schema:
     """Schemas of log tables."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=max_columns, unique=True))
-    kinds = [draw(types or data_types()) for _ in names]
+    source = data_types() if types is None else types
+    kinds = [draw(source) for _ in names]
     return Schema.from_arrow(
         pa.schema([pa.field(n, k.to_arrow(), nullable=k.nullable) for n, k in zip(names, kinds, strict=True)])
     )

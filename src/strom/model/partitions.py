@@ -117,6 +117,10 @@ def value_text(value: object, data_type: DataType) -> str:
         raise InvalidPartition(f"{value!r} is no {kind}: {problem}", value=value) from problem
     if array.null_count:
         raise InvalidPartition("A partition value cannot be NULL")
+    if isinstance(value, float) and pa.types.is_integer(array.type):  # Arrow would cut 1.5 to 1
+        raise InvalidPartition(
+            f"{value!r} is no {data_type.sql_name()}: it is not a whole number", value=value
+        )
     return value_texts(array)[0]
 
 
