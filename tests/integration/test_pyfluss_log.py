@@ -25,7 +25,7 @@ STATISTICS = {"table.statistics.columns": "*"}
 def rows(start: int, count: int) -> pa.RecordBatch:
     ids = list(range(start, start + count))
     return pa.record_batch(
-        [pa.array(ids, pa.int32()), pa.array([f"name {i}" for i in ids]), pa.array([i / 2 for i in ids])],
+        [pa.array(ids, pa.int32()), pa.array([f"name {i:04}" for i in ids]), pa.array([i / 2 for i in ids])],
         schema=SCHEMA,
     )
 
@@ -46,7 +46,7 @@ def test_rows_come_back_in_order_with_offsets_and_timestamps(either: ServerProce
             assert [record.offset for record in records] == list(range(1001))
             assert [record.row["id"] for record in records] == list(range(1001))
             assert records[-1].row == {"id": 1000, "name": None, "score": None}
-            assert {record.change_type for record in records} == {fluss.ChangeType.AppendOnly}
+            assert all(record.change_type == fluss.ChangeType.AppendOnly for record in records)
             stamps = [record.timestamp for record in records]
             assert stamps == sorted(stamps)
             assert before_ms - 1000 <= stamps[0]
@@ -176,7 +176,7 @@ def test_a_filter_skips_batches_that_cannot_match(either: ServerProcess) -> None
                 (fluss.col("id") >= 200, [200, 201, 202, 203, 204]),
                 (fluss.col("id") < 5, [0, 1, 2, 3, 4]),
                 ((fluss.col("id") > 3) & (fluss.col("id") < 102), [0, 1, 2, 3, 4, 100, 101, 102, 103, 104]),
-                (fluss.col("name").starts_with("name 20"), [200, 201, 202, 203, 204]),
+                (fluss.col("name").starts_with("name 020"), [200, 201, 202, 203, 204]),
                 (fluss.col("id").is_in([101, 204]), [100, 101, 102, 103, 104, 200, 201, 202, 203, 204]),
                 (fluss.col("score") == 50.5, [100, 101, 102, 103, 104]),
             ]
@@ -214,7 +214,7 @@ def test_a_filter_looks_at_columns_that_are_not_projected(either: ServerProcess)
             scanner = await scan.create_log_scanner()
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             records = await poll_rows(scanner, 5)
-            assert [record.row for record in records] == [{"name": f"name {i}"} for i in range(100, 105)]
+            assert [record.row for record in records] == [{"name": f"name {i:04}"} for i in range(100, 105)]
 
     run(test)
 
@@ -290,9 +290,8 @@ def test_an_offset_that_does_not_exist_is_an_error(server: ServerProcess) -> Non
             await write(table, rows(0, 10))
             scanner = await table.new_scan().create_log_scanner()
             scanner.subscribe(0, 500)
-            with pytest.raises(fluss.FlussError) as refused:
+            with pytest.raises(fluss.FlussError, match=r"500 is out of range.*0 to 10"):
                 await poll_rows(scanner, 1)
-            assert error_code(refused) == fluss.ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
 
     run(test)
 
@@ -325,23 +324,6 @@ def test_a_partitioned_table_keeps_its_partitions_apart(either: ServerProcess) -
             found = await scanner.to_arrow()
             assert sorted(found.column("id").to_pylist()) == list(range(0, 100, 4))
             assert set(found.column("region").to_pylist()) == {"US"}
-
-    run(test)
-
-
-def test_a_writer_creates_partitions_that_are_missing(either: ServerProcess) -> None:
-    schema = pa.schema([("id", pa.int32()), ("day", pa.date32())])
-
-    async def test() -> None:
-        async with connected(either.address) as connection:
-            admin = connection.get_admin()
-            path, table = await make_table(connection, schema, partition_keys=["day"])
-            writer = table.new_append().create_writer()
-            for i in range(3):
-                writer.append({"id": i, "day": date(2024, 1, 1 + i)})
-            await writer.flush()
-            names = [info.partition_name for info in await admin.list_partition_infos(path)]
-            assert names == ["2024-01-01", "2024-01-02", "2024-01-03"]
 
     run(test)
 

@@ -110,7 +110,7 @@ class ProduceCalls:
             return tablet.append(records, layout_of=facts.layout_of, now_ms=now_ms)
 
         try:
-            result = slot.do(job, small=len(records) <= INLINE_BYTES_MAX)
+            result = slot.do(job, small=_is_quick(slot, len(records), now_ms))
         except OSError as error:
             return self._failed(wanted, slot, error)
         if isinstance(result, asyncio.Future):
@@ -211,6 +211,12 @@ class _Answer:
         return _refused(
             wanted, RequestTimeout(f"not durable within {self._request.timeout_ms} ms; it may still be")
         )
+
+
+def _is_quick(slot: Slot, size: int, now_ms: int) -> bool:
+    """Whether an append may be done on the loop: a copy, and no sync on the way."""
+    tablet = slot.tablet
+    return tablet is not None and size <= INLINE_BYTES_MAX and tablet.log.appends_quickly(size, now_ms)
 
 
 def _acknowledged(
