@@ -1,0 +1,176 @@
+"""What is counted in is counted out, whatever happens in whatever order; and nobody waits for ever."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from strom.rpc.budget import Budget
+from strom.rpc.flow import Flow, Hold
+from strom.rpc.limits import Limits
+
+LIMITS = Limits(connection_inflight_bytes_max=100, inflight_bytes_max=250, calls_max=4)
+
+
+class Connection:
+    """A connection as the flow sees it: reads, gets frames, waits for answers, is lost."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.reading = True
+        self.flow = Flow(LIMITS, budget, pause=self._pause, resume=self._resume)
+        self.wanted = 0  # a large frame that has begun
+        self.arriving = False
+        self.calls: list[int] = []  # bytes of each call that waits
+        self.lost = False
+
+    def _pause(self) -> None:
+        assert self.reading, "paused twice"
+        self.reading = False
+
+    def _resume(self) -> None:
+        assert not self.reading, "resumed twice"
+        self.reading = True
+
+    def try_to_admit(self) -> None:
+        """What the connection does whenever it may read and a large frame has begun."""
+        if self.reading and self.wanted and not self.arriving and self.flow.may_serve():
+            self.arriving = self.flow.admit(self.wanted)
+
+    @property
+    def owes(self) -> int:
+        """Bytes that must be counted for it."""
+        return sum(self.calls) + (self.wanted if self.arriving else 0)
+
+
+class FlowMachine(RuleBasedStateMachine):
+    """Connections share a budget. Any interleaving of their lives keeps the counts right."""
+
+    connections = Bundle("connections")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget = Budget(LIMITS.inflight_bytes_max)
+        self.all: list[Connection] = []
+
+    @rule(target=connections)
+    def connect(self) -> Connection:
+        connection = Connection(self.budget)
+        self.all.append(connection)
+        return connection
+
+    @rule(connection=connections, size=st.integers(1, 400))
+    def a_large_frame_begins(self, connection: Connection, size: int) -> None:
+        if connection.reading and not connection.wanted and not connection.lost:
+            connection.wanted = size
+            connection.try_to_admit()
+
+    @rule(connection=connections, waits=st.booleans())
+    def a_large_frame_is_complete(self, connection: Connection, waits: bool) -> None:
+        if connection.arriving and connection.reading:
+            size = connection.flow.arrived()
+            assert size == connection.wanted
+            connection.wanted, connection.arriving = 0, False
+            if waits:
+                connection.calls.append(size)
+                connection.flow.began(size, counted=True)
+            else:
+                connection.flow.uncount(size)
+
+    @rule(connection=connections, size=st.integers(1, 30))
+    def a_small_call_begins_to_wait(self, connection: Connection, size: int) -> None:
+        if not connection.lost and not connection.wanted and connection.flow.may_serve():
+            assert connection.flow.arrived() == 0
+            connection.calls.append(size)
+            connection.flow.began(size, counted=False)
+
+    @rule(connection=connections, which=st.integers(0, 10))
+    def a_call_is_answered(self, connection: Connection, which: int) -> None:
+        if connection.calls:
+            connection.flow.ended(connection.calls.pop(which % len(connection.calls)))
+
+    @rule(connection=connections, unsent=st.integers(0, 300))
+    def answers_pile_up(self, connection: Connection, unsent: int) -> None:
+        if not connection.lost:
+            connection.flow.hold(Hold.ANSWERS)
+            connection.flow.count_unsent(unsent)
+
+    @rule(connection=connections)
+    def answers_are_read(self, connection: Connection) -> None:
+        if not connection.lost:
+            connection.flow.count_unsent(0)
+            connection.flow.release(Hold.ANSWERS)
+
+    @rule(target=connections, connection=consumes(connections))
+    def the_connection_is_lost(self, connection: Connection) -> object:
+        if not connection.lost:
+            connection.lost = True
+            connection.wanted, connection.arriving = 0, False
+            connection.flow.leave()
+        return connection if connection.calls else multiple()
+
+    @invariant()
+    def who_may_go_on_goes_on(self) -> None:
+        for connection in self.all:
+            connection.try_to_admit()
+
+    @invariant()
+    def the_counts_are_right(self) -> None:
+        for connection in self.all:
+            granted = connection.wanted if connection.flow._granted else 0
+            assert connection.flow.bytes == connection.owes + granted
+            assert connection.flow.calls == len(connection.calls)
+            assert connection.reading == (connection.flow.holds == 0)
+        total = sum(one.flow.bytes + one.flow.unsent for one in self.all)
+        assert self.budget.used == total
+
+    def teardown(self) -> None:
+        """In the end everyone reads their answers and every call ends: then everyone is served, and nothing is left."""
+        for _ in range(3 * len(self.all) + 3):
+            for connection in self.all:
+                if not connection.lost:
+                    connection.flow.count_unsent(0)
+                    connection.flow.release(Hold.ANSWERS)
+                while connection.calls:
+                    connection.flow.ended(connection.calls.pop())
+                connection.try_to_admit()
+                self.a_large_frame_is_complete(connection, waits=False)
+        for connection in self.all:
+            assert connection.lost or connection.reading, "somebody waits for ever"
+            assert connection.wanted == 0
+        assert self.budget.used == 0
+
+
+FlowMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestFlow = FlowMachine.TestCase
+
+
+def test_the_first_in_line_is_not_overtaken() -> None:
+    budget = Budget(100)
+    order: list[str] = []
+    assert budget.take(80)
+    budget.wait(90, lambda: order.append("large"))
+    budget.wait(10, lambda: order.append("small"))
+    assert not budget.take(5), "there is room, but others were first"
+    budget.give(80)
+    assert order == ["large", "small"]
+    assert budget.used == 100
+
+
+def test_who_left_the_line_is_passed_over() -> None:
+    budget = Budget(100)
+    called: list[int] = []
+    budget.take(100)
+    places = [budget.wait(50, lambda number=number: called.append(number)) for number in range(3)]  # type: ignore[misc]
+    places[0].leave()
+    budget.give(100)
+    assert called == [1, 2]
+    assert budget.used == 100
+
+
+def test_giving_back_too_much_is_our_fault() -> None:
+    budget = Budget(100)
+    budget.take(10)
+    with pytest.raises(AssertionError):
+        budget.give(11)
