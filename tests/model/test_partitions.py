@@ -175,7 +175,7 @@ def test_partitions_are_skipped_by_name_only_when_no_row_can_pass(
     assert possible(where, sql, *texts) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_no_partition_with_a_passing_row_is_skipped(data: st.DataObject) -> None:
     from strategies import predicates

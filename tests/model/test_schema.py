@@ -141,7 +141,7 @@ def test_an_added_column_is_nullable_and_new() -> None:
         schema.add_column("_change_type", t.Int())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_an_old_batch_seen_through_a_later_schema_has_nulls_in_the_new_columns(data: st.DataObject) -> None:
     have = data.draw(schemas())
@@ -155,7 +155,7 @@ def test_an_old_batch_seen_through_a_later_schema_has_nulls_in_the_new_columns(d
     assert seen.column("added later").null_count == batch.num_rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_projected_batch_adapts_to_the_columns_asked_for(data: st.DataObject) -> None:
     have = data.draw(schemas())

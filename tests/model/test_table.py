@@ -44,7 +44,7 @@ def test_the_peers_types_are_ours() -> None:
     assert Schema.from_arrow(schema.to_arrow()).to_json() == schema.to_json()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     schemas(), st.dictionaries(st.text(min_size=1).filter(str.isprintable), st.text().filter(str.isprintable))
 )

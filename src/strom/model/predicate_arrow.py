@@ -49,12 +49,12 @@ def is_in(x: Any, values: Sequence[object], negated: bool, data_type: DataType |
     import pyarrow.compute as pc
 
     if not values:
-        everything = pc.or_(pc.is_valid(x), pc.is_null(x))
+        everything = pc.or_kleene(pc.is_valid(x), pc.is_null(x))
         return everything if negated else pc.invert(everything)
     found = pc.is_in(x, value_set=_value_set(values, data_type))
     if any(isinstance(value, float) and math.isnan(value) for value in values):
         found = pc.or_kleene(found, pc.is_nan(x))
-    return pc.and_(pc.invert(found), pc.is_valid(x)) if negated else found
+    return pc.and_kleene(pc.invert(found), pc.is_valid(x)) if negated else found
 
 
 def like(x: Any, kind: str, text: str, negated: bool) -> Any:

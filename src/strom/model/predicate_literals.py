@@ -180,11 +180,13 @@ def _refuse(value: object, data_type: DataType, column: str, example: str) -> No
             f"Column {column!r} cannot be compared with NULL: that is never true. Write IS NULL or IS NOT NULL",
             column=column,
         )
+    shown = repr(value)
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
     raise InvalidPredicate(
-        f"Column {column!r} is {data_type.sql_name()}, and {value!r} is not such a value; write {example}",
+        f"Column {column!r} is {data_type.sql_name()}, and {shown} is not such a value; write {example}",
         column=column,
         type=data_type.sql(),
-        value=value,
     )
 
 

@@ -75,7 +75,7 @@ class _Reader:
         self.start, self.position = match.span(self.kind)
 
     def fail(self, wanted: str) -> NoReturn:
-        found = "the end" if self.kind == "end" else repr(self.token)
+        found = "the end" if self.kind == "end" else repr(self.token[:40])
         raise InvalidPredicate(
             f"Expected {wanted} at position {self.start}, found {found}: {_pointed(self.text, self.start)}",
             position=self.start,
