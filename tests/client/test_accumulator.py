@@ -87,12 +87,14 @@ def test_buckets_do_not_wait_for_each_other() -> None:
     assert (a.sequence, b.sequence) == (0, 0)
 
 
-def test_at_most_five_batches_of_a_bucket_are_in_flight() -> None:
+def test_no_batch_is_sent_that_lies_five_behind_an_unacknowledged_one() -> None:
     accumulator = new()
-    batches = [batch for _ in range(7) for batch in add(accumulator, size=1024)]
+    batches = [batch for _ in range(9) for batch in add(accumulator, size=1024)]
     taken = [batch for _ in range(9) for batch in accumulator.take(now=0.0)]
     assert taken == batches[:5]
     accumulator.acknowledged(batches[2])
+    assert accumulator.take(now=0.0) == [], "the server must still know the first when it comes again"
+    accumulator.acknowledged(batches[0])
     assert accumulator.take(now=0.0) == [batches[5]]
 
 

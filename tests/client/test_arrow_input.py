@@ -108,7 +108,7 @@ def test_a_null_in_a_not_null_column_is_refused_with_the_count() -> None:
 
 def test_an_unknown_column_is_refused_and_the_known_ones_are_listed() -> None:
     for data in (pa.table({"id": [1], "nam": ["x"]}), [{"id": 1, "nam": "x"}], {"id": [1], "nam": ["x"]}):
-        with pytest.raises(SchemaMismatch, match="'nam'.*id, name, price.*add_column"):
+        with pytest.raises(SchemaMismatch, match=r"'nam'.*id, name, price.*add_column"):
             rows_of(data)
 
 
@@ -126,7 +126,7 @@ def test_columns_of_different_lengths_are_refused() -> None:
 def test_an_integer_that_does_not_fit_is_refused() -> None:
     small = pa.field("n", pa.int8())
     for data in (pa.table({"n": [1, 300]}), [{"n": 300}], {"n": np.array([300])}):
-        with pytest.raises(SchemaMismatch, match="'n'.*TINYINT.*300"):
+        with pytest.raises(SchemaMismatch, match=r"'n'.*TINYINT.*300"):
             rows_of(data, small)
     assert rows_of(pa.table({"n": [1, -128]}), small) == [{"n": 1}, {"n": -128}]
 
@@ -232,7 +232,7 @@ def test_null_inside_a_nested_value_that_may_not_be_null_is_refused() -> None:
     for arrow, values in cases:
         field = pa.field("v", arrow)
         for data in ([{"v": value} for value in values], pa.table({"v": pa.array(values, arrow)})):
-            with pytest.raises(SchemaMismatch, match="'v.*NOT NULL"):
+            with pytest.raises(SchemaMismatch, match=r"'v.*NOT NULL"):
                 rows_of(data, field)
         assert rows_of([{"v": None}], field) == [{"v": None}]
 
@@ -268,7 +268,7 @@ def test_a_reader_is_streamed_batch_by_batch() -> None:
 
 def test_what_holds_no_rows_is_a_type_error_that_says_what_is_taken() -> None:
     for data in (5, "rows", [1, 2], object()):
-        with pytest.raises(TypeError, match="pyarrow Table.*list of dicts"):
+        with pytest.raises(TypeError, match=r"pyarrow Table.*list of dicts"):
             rows_of(data)
     with pytest.raises(SchemaMismatch, match="Series does not hold a table"):
         rows_of(pl.Series([1, 2]))

@@ -8,7 +8,8 @@ Pure bookkeeping: time is an argument, nothing waits, nothing is encoded or sent
 
 Invariants, per bucket
     1. Sequences are given when a batch is sealed, without a gap, and batches are sent in their order.
-    2. At most ``in_flight_max`` batches are in flight: the server can tell a repeated one from a new one.
+    2. No batch is sent that lies ``in_flight_max`` or more behind an unacknowledged one: the server remembers so many,
+       and can tell a repeated batch from a new one however late the old one arrives.
     3. After a delay nothing new is sent until every batch in flight is answered; then the unacknowledged
        ones go first, oldest first, so that order survives any pattern of lost answers.
     4. Rows are sent at once when nothing is under way, and gathered (up to a size and a time) otherwise.
@@ -113,14 +114,12 @@ class BucketQueue:
     def take(self, now: float) -> Outgoing | None:
         """The next batch that may be sent, now in flight; None when there is none."""
         self._put_back()
-        if (
-            self.fenced
-            or self.returned
-            or now < self.retry_at
-            or len(self.in_flight) >= self._options.in_flight_max
-        ):
+        if self.fenced or self.returned or now < self.retry_at:
             return None
         if not self.queued or self.queued[0].encoded is None:
+            return None
+        oldest = min((batch.sequence for batch in self.in_flight), default=None)
+        if oldest is not None and self.queued[0].sequence - oldest >= self._options.in_flight_max:
             return None
         batch = self.queued.popleft()
         batch.attempts += 1

@@ -26,6 +26,8 @@ class Step(NamedTuple):
     position: int | None
     """Where it is in the input; None when it is filled with nulls."""
     casts: bool
+    strict: bool
+    """Whether a NULL is not allowed somewhere in it."""
 
 
 class Conformer:
@@ -55,7 +57,8 @@ class Conformer:
                 found = cast(found, step.arrow)
             except pa.ArrowException as error:
                 self.refuse_values(step.column, f"{batch.schema.field(step.position).type}", error)
-        check_nulls(found, step.column.type, step.column.name)
+        if step.strict:
+            check_nulls(found, step.column.type, step.column.name)
         return found
 
     def _plan(self, given: pa.Schema) -> list[Step]:
@@ -66,7 +69,7 @@ class Conformer:
             position = positions.get(column.name)
             if position is None:
                 self.check_may_be_missing(column)
-                steps.append(Step(column, arrow, None, False))
+                steps.append(Step(column, arrow, None, casts=False, strict=False))
                 continue
             have = given.field(position).type
             problem = advice(have, arrow)
@@ -78,7 +81,8 @@ class Conformer:
                     found=str(have),
                     expected=column.type.sql(),
                 )
-            steps.append(Step(column, arrow, position, not have.equals(arrow)))
+            strict = not column.type.nullable or strict_inside(column.type)
+            steps.append(Step(column, arrow, position, casts=not have.equals(arrow), strict=strict))
         return steps
 
     def _positions(self, given: pa.Schema) -> dict[str, int]:
@@ -133,7 +137,7 @@ def check_nulls(column: pa.Array, kind: DataType, name: str) -> None:
             column=name,
             nulls=missing,
         )
-    if not _strict_inside(kind):
+    if not strict_inside(kind):
         return
     present = column.drop_null() if missing else column
     match kind:
@@ -148,7 +152,7 @@ def check_nulls(column: pa.Array, kind: DataType, name: str) -> None:
                 check_nulls(pc.struct_field(present, i), field.type, f"{name}.{field.name}")
 
 
-def _strict_inside(kind: DataType) -> bool:
+def strict_inside(kind: DataType) -> bool:
     """Whether something inside is NOT NULL (a map's key always is, and Arrow sees to it)."""
     inside = (kind.value,) if isinstance(kind, Map) else kind.children()
-    return any(not child.nullable or _strict_inside(child) for child in inside)
+    return any(not child.nullable or strict_inside(child) for child in inside)

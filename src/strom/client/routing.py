@@ -18,9 +18,6 @@ from strom.model.partitions import split_by_partition
 from strom.model.table import TableDescription
 from strom.runtime.random import Randomness
 
-PIECE_OVERHEAD_BYTES = 128
-"""What a column of a piece costs beyond its values: buffers are padded, objects have heads."""
-
 
 class Part(NamedTuple):
     """Rows for one bucket of one partition."""
@@ -30,6 +27,7 @@ class Part(NamedTuple):
     """The partition's values, in key order."""
     bucket: int
     batch: pa.RecordBatch
+    size_bytes: int
 
 
 class Router:
@@ -59,14 +57,14 @@ class Router:
         self, partition: str | None, values: tuple[str, ...], batch: pa.RecordBatch
     ) -> Iterator[Part]:
         if self._buckets == 1:
-            yield Part(partition, values, 0, batch)
+            yield Part(partition, values, 0, batch, batch.nbytes)
         elif self._bucket_key:
             ids = bucket_of(batch, self._bucket_key, self._buckets)
             for bucket, rows in split_by_number(batch, ids, self._buckets):
-                yield Part(partition, values, bucket, rows)
+                yield Part(partition, values, bucket, rows, rows.nbytes)
         else:
-            for piece in cut(batch, self._batch_bytes_max):
-                yield Part(partition, values, self._stick(partition, piece.nbytes), piece)
+            for piece, size in cut(batch, batch.nbytes, bytes_max=self._batch_bytes_max):
+                yield Part(partition, values, self._stick(partition, size), piece, size)
 
     def _stick(self, partition: str | None, size: int) -> int:
         bucket, got = self._sticky.get(partition) or (self._randomness.below(self._buckets), 0)
@@ -91,25 +89,16 @@ def split_by_number(
         start = end
 
 
-def cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The batch in slices of at most ``bytes_max``, or of one row where a single row is larger."""
-    size = batch.nbytes
+def cut(batch: pa.RecordBatch, size: int, *, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The batch, which has ``size`` bytes, in slices of at most ``bytes_max``, each with its size.
+
+    Where a single row is larger it goes alone.
+    """
     if size <= bytes_max or batch.num_rows <= 1:
-        yield batch
+        yield batch, size
         return
     rows = max(1, batch.num_rows * bytes_max // size)
-    if rows == batch.num_rows:
-        rows = (rows + 1) // 2
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
         # Rows differ in size: a slice of the longer ones may still be too large.
-        if piece.num_rows < batch.num_rows and piece.nbytes > bytes_max:
-            yield from cut(piece, bytes_max)
-        else:
-            yield piece
-
-
-def memory_bytes(piece: pa.RecordBatch) -> int:
-    """What a piece holds on to, for the memory bound."""
-    size: int = piece.nbytes + PIECE_OVERHEAD_BYTES * piece.num_columns
-    return size
+        yield from cut(piece, piece.nbytes, bytes_max=bytes_max)

@@ -22,9 +22,12 @@ from strom.client.cluster import Cluster
 from strom.client.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of, new_writer_id
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
-from strom.client.routing import Part, Router, cut, memory_bytes
+from strom.client.routing import Part, Router, cut
 from strom.errors import ConnectionClosed, NotPrimaryKeyTable, PartitionNotFound, SchemaMismatch
 from strom.model.bucket import BucketId
+
+PIECE_OVERHEAD_BYTES = 128
+"""What a column of a piece costs beyond its values: buffers are padded, objects have heads."""
 
 
 class Writer:
@@ -151,8 +154,9 @@ class Writer:
         if part.partition not in self._partitions:
             yield self._find_partition(part)
         bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
-        for piece in cut(part.batch, self._options.batch_bytes_max):
-            size = memory_bytes(piece)
+        overhead = PIECE_OVERHEAD_BYTES * part.batch.num_columns
+        for piece, size in cut(part.batch, part.size_bytes, bytes_max=self._options.batch_bytes_max):
+            size += overhead
             if not self._delivery.room.try_take(size):
                 yield self._delivery.room.take(size)
             for batch in self._add(bucket, piece, size):
