@@ -157,6 +157,16 @@ def insert_change_types(value: int) -> Change:
     return change
 
 
+def misalign(batch: bytearray) -> None:
+    """Move the whole flatbuffer by four bytes: readable by hand, refused by every Arrow library."""
+    metadata = Metadata(batch)
+    size = int.from_bytes(batch[metadata.message + 4 : metadata.start], "little")
+    metadata.put("i", metadata.message + 4, size + 8)
+    content = bytes(batch[metadata.start + 4 : metadata.start + size])
+    moved = (20).to_bytes(4, "little") + bytes(4) + content + bytes(4)
+    batch[metadata.start : metadata.start + size] = moved
+
+
 PLAIN: dict[str, tuple[type[StromError], Change]] = {
     # header
     "magic-unknown": (MalformedBatch, header_field("MAGIC", "b", 9)),
@@ -201,6 +211,7 @@ PLAIN: dict[str, tuple[type[StromError], Change]] = {
     "nodes-vector-outside": (MalformedBatch, metadata_field("I", 60, 0x7FFFFFFF)),
     "nodes-fewer": (MalformedBatch, metadata_field("I", 84, 3)),
     "buffers-vector-outside": (MalformedBatch, metadata_field("I", 72, 0xFFFFFFF0)),
+    "metadata-misaligned": (MalformedBatch, misalign),
     # nodes
     "node-negative": (MalformedBatch, node(ID, length=-1)),
     "nulls-negative": (MalformedBatch, node(NAME, nulls=-1)),
@@ -234,12 +245,25 @@ PLAIN: dict[str, tuple[type[StromError], Change]] = {
     "list-offset-negative": (MalformedBatch, body(TAGS, 1, "i", 4 * 24, -1)),
 }
 
+#: Those that are refused whatever the schema is.
+STRUCTURAL = [
+    name
+    for name in PLAIN
+    if name.startswith(
+        ("buffer-", "buffers-", "node-", "nodes-vector", "nulls-", "metadata-", "vtable-", "body-", "type-")
+    )
+]
+
 COMPRESSED: dict[str, tuple[type[StromError], Change]] = {
     "codec-unknown": (MalformedBatch, metadata_field("B", 92, 7)),
     "method-unknown": (MalformedBatch, metadata_field("B", 93, 1)),
     "size-negative": (MalformedBatch, body(ID, 1, "q", 0, -2)),
     "size-huge": (MalformedBatch, body(ID, 1, "q", 0, 2**62)),
     "size-over-the-limit": (MalformedBatch, body(NAME, 2, "q", 0, 1 << 21)),
+    "sizes-cancel": (
+        MalformedBatch,
+        both(body(NAME, 2, "q", 0, -(1 << 40)), body(TAG, 2, "q", 0, 1 << 40)),
+    ),
     "size-too-small": (MalformedBatch, body(ID, 1, "q", 0, 8)),
     "size-field-cut": (MalformedBatch, buffer(ID, 1, length=7)),
     "compression-outside": (MalformedBatch, metadata_field("I", 76, 0x7FFFFFFF)),

@@ -7,10 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from record.batches import COMPRESSIONS, encoded
-from record.malformed import LAYOUT, LIMITS, ROWS, SCHEMA, good, malformed
+from record.batches import COMPRESSIONS, encoded, resealed
+from record.malformed import LAYOUT, LIMITS, ROWS, SCHEMA, STRUCTURAL, good, malformed
 from strom import errors
 from strom.errors import MalformedBatch, StromError
+from strom.record import layout as at
 from strom.record.batch import BatchLimits, check
 from strom.record.columns import ColumnLayout
 from strom.record.decode import decode
@@ -34,6 +35,20 @@ def test_a_malformed_batch_is_refused(name: str) -> None:
     error, view = MALFORMED[name]
     with pytest.raises(error):
         check(view, layout=LAYOUT, limits=LIMITS)
+
+
+@pytest.mark.parametrize("name", STRUCTURAL)
+def test_what_is_wrong_in_itself_is_refused_whatever_the_schema(name: str) -> None:
+    error, view = MALFORMED[name]
+    with pytest.raises(error):
+        check(view, layout=None, limits=LIMITS)
+
+
+def test_variadic_buffers_are_refused() -> None:
+    views = pa.record_batch({"a": pa.array(["longer than twelve bytes"], pa.string_view())})
+    head = at.HEADER[0].pack(0, 0, 0, 0, 0, 1, 1, 0, -1, -1, 1)
+    with pytest.raises(MalformedBatch, match="variadic"):
+        check(resealed(bytearray(head) + bytes(views.serialize())), layout=None)
 
 
 @pytest.mark.parametrize("name", MALFORMED)
