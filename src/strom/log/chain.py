@@ -132,7 +132,7 @@ class Chain:
         segment.worn = segment.worn or sidecar is None
         if segment.index is not None:
             return SegmentFiles(log, sidecar, segment.index)
-        found = read_index(self._files, segment, interval_bytes=self._interval_bytes)
+        found = read_index(self._files, segment, self.epochs, interval_bytes=self._interval_bytes)
         if found is None:
             index = self._rebuild_index(segment, log, sidecar)
         else:
@@ -144,8 +144,8 @@ class Chain:
         segment.worn = True
         index = self.new_index(segment.base_offset)
         files = SegmentFiles(log, sidecar, index)
-        facts = walk_through(segment, files, self.epochs)
-        segment.first_timestamp_ms, segment.last_timestamp_ms = facts[-2:]
+        first, last = walk_through(segment, files, self.epochs)
+        segment.first_timestamp_ms, segment.last_timestamp_ms = first, last
         return index
 
     # --- places ------------------------------------------------------------------------------------------------
@@ -188,8 +188,11 @@ class Chain:
                 pass  # another thread was faster
 
 
-def walk_through(segment: Segment, files: SegmentFiles, epochs: Epochs) -> IndexFacts:
-    """Walk a whole segment and add its anchors to ``files.index``; ends early at what cannot be read."""
+def walk_through(segment: Segment, files: SegmentFiles, epochs: Epochs) -> tuple[int, int]:
+    """Walk a whole segment and add its anchors to ``files.index``; ends early at what cannot be read.
+
+    Returns the timestamps of its first and last batch.
+    """
     walk = Walk(files, files.index.start, log_size=segment.log_size, epochs=epochs)
     first = last = -1
     while walk.position < segment.log_size:
@@ -205,17 +208,21 @@ def walk_through(segment: Segment, files: SegmentFiles, epochs: Epochs) -> Index
             sidecar_position=sidecar_position,
         )
         first, last = (entry.timestamp_ms if first < 0 else first), entry.timestamp_ms
-    return IndexFacts(segment.base_offset, walk.offset, walk.position, walk.sidecar_position, first, last)
+    return first, last
 
 
-def read_index(files: Files, segment: Segment, *, interval_bytes: int) -> tuple[Index, IndexFacts] | None:
+def read_index(
+    files: Files, segment: Segment, epochs: Epochs, *, interval_bytes: int
+) -> tuple[Index, IndexFacts] | None:
     """A segment's index file, or None when it is missing, wrong, or not about all of the segment."""
     try:
         content = files.read_whole(segment.index_path)
     except FileNotFoundError:
         return None
     found = decode_index(content, base_offset=segment.base_offset, interval_bytes=interval_bytes)
-    return found if found is not None and found[1].log_size == segment.log_size else None
+    if found is None or found[1].log_size != segment.log_size or not found[1].is_about(epochs):
+        return None
+    return found
 
 
 def open_if_there(files: Files, path: str) -> File | None:

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from strom.log import layout as at
+from strom.log.epochs import Epochs
 from strom.record.checksum import crc32c
 
 _CHECKED_FROM = at.positions(at.INDEX_HEADER_FIELDS)["anchor_count"]
@@ -38,8 +39,18 @@ class IndexFacts(NamedTuple):
     end_offset: int
     log_size: int
     sidecar_size: int
+    last_epoch: int
+    """The epoch of its last batch. A log that has it there has everything before it as it was: see ``is_about``."""
     first_timestamp_ms: int
     last_timestamp_ms: int
+
+    def is_about(self, epochs: Epochs) -> bool:
+        """Whether the log still holds what the index was made of, and not other batches at the same offsets.
+
+        The file is not synced, so power loss can bring back one that was replaced. But (epoch, offset) is given once
+        and a log only grows within an epoch: the same epoch at the last offset means the same batches up to there.
+        """
+        return self.end_offset == self.base_offset or self.last_epoch == epochs.epoch_of(self.end_offset - 1)
 
 
 class Index:

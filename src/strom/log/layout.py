@@ -98,6 +98,7 @@ INDEX_HEADER_FIELDS: Final[Fields] = (
     Field("end_offset", "q"),
     Field("log_size", "q"),
     Field("sidecar_size", "q"),
+    Field("last_epoch", "q"),
     Field("first_timestamp_ms", "q"),
     Field("last_timestamp_ms", "q"),
 )

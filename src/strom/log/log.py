@@ -260,7 +260,6 @@ class Log:
     def _begin_epoch(self) -> None:
         """Make the epoch durable, and the first segment with it."""
         try:
-            self._files.make_folder(self._folder)
             self._create(self._chain.active)
             self._files.write_whole(f"{self._folder}/{at.EPOCHS_NAME}", self._chain.epochs.encode())
         except OSError as error:
@@ -271,6 +270,7 @@ class Log:
 
     def _create(self, segment: Segment) -> None:
         if not segment.created:
+            self._files.make_folder(self._folder)
             create_segment(self._files, segment, interval_bytes=self._settings.index_interval_bytes)
             self._sync.folder_changed()
 
@@ -283,7 +283,7 @@ class Log:
             if self._settings.sync_on_roll:
                 # A later segment then proves that the earlier ones are durable.
                 files.log.sync()
-            write_index(self._files, sealed, files.index, end_offset=self._end_offset)
+            write_index(self._files, sealed, files.index, self._chain.epochs, end_offset=self._end_offset)
             self._create(following)
         except StorageFull:
             remove_segment(self._files, following)
@@ -396,7 +396,7 @@ class Log:
         except StorageFull:
             return False
         segment.sidecar_size = self._files.size(segment.sidecar_path)
-        write_index(self._files, segment, files.index, end_offset=_end(segment))
+        write_index(self._files, segment, files.index, self._chain.epochs, end_offset=_end(segment))
         self._chain.forget(segment)
         return True
 
@@ -437,7 +437,7 @@ class Log:
     def _checkpoint_now(self) -> PendingCheckpoint:
         segment = self._chain.active
         if segment.index is not None:
-            write_index(self._files, segment, segment.index, end_offset=self._end_offset)
+            write_index(self._files, segment, segment.index, self._chain.epochs, end_offset=self._end_offset)
         end = Anchor(self._end_offset, segment.log_size, segment.sidecar_size)
         return self._sync.pending_checkpoint(self._checkpoint(segment, end))
 

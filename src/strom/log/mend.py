@@ -90,12 +90,12 @@ def rebuild_sidecar(
     return True
 
 
-def write_index(files: Files, segment: Segment, index: Index, *, end_offset: int) -> None:
+def write_index(files: Files, segment: Segment, index: Index, epochs: Epochs, *, end_offset: int) -> None:
     """Write a segment's index file. Not synced, and given up on a full disk: it can be made again."""
     file = files.open(segment.index_path, create=True)
     file.truncate(0)
     try:
-        file.append([index.encode(segment.facts(end_offset))])
+        file.append([index.encode(segment.facts(end_offset, epochs))])
     except StorageFull:
         pass
     file.close()
@@ -115,9 +115,8 @@ def load_index(
     if files.exists(segment.index_path):
         content = files.read_whole(segment.index_path)
         found = decode_index(content, base_offset=segment.base_offset, interval_bytes=interval_bytes)
-    if found is not None:
+    if found is not None and found[1].end_offset <= until.offset and found[1].is_about(epochs):
         index, facts = found
-        index.cut(until.position)
         segment.first_timestamp_ms = facts.first_timestamp_ms
         if _extended(segment, opened, index, epochs, until):
             return index

@@ -127,8 +127,8 @@ class Recovery:
             orphan = f".{suffix}" in (at.SIDECAR_SUFFIX, at.INDEX_SUFFIX) and stem not in stems
             if orphan or name.endswith(TEMPORARY_SUFFIX):
                 self._files.remove(f"{self._folder}/{name}")
-        for base, following in zip(bases, [*bases[1:], None], strict=True):
-            segment = Segment(self._folder, base, end_offset=following)
+        for number, base in enumerate(bases):
+            segment = Segment(self._folder, base, end_offset=bases[number + 1] if base != bases[-1] else None)
             segment.log_size = self._files.size(segment.log_path)
             segment.created = True
             self._segments.append(segment)
@@ -137,8 +137,11 @@ class Recovery:
         path = f"{self._folder}/{at.EPOCHS_NAME}"
         if self._files.exists(path):
             self._epochs = decode_epochs(self._files.read_whole(path))
-        elif self._checkpoint is not None or any(not segment.empty for segment in self._segments):
-            self._epochs = Epochs(damaged=True)
+        else:
+            ever_written = self._checkpoint is not None and self._checkpoint.end_offset > 0
+            self._epochs = Epochs(
+                damaged=ever_written or any(not segment.empty for segment in self._segments)
+            )
         if self._epochs.damaged:
             self._epochs = self._epochs.merged(self._epochs_seen())
 
@@ -192,7 +195,7 @@ class Recovery:
             return False
         if not self._files.exists(segment.sidecar_path):
             return False
-        found = read_index(self._files, segment, interval_bytes=self._interval_bytes)
+        found = read_index(self._files, segment, self._epochs, interval_bytes=self._interval_bytes)
         if found is None or self._files.size(segment.sidecar_path) != anchor.sidecar_position:
             return False
         segment.index, facts = found
@@ -249,7 +252,7 @@ class Recovery:
         self._touched.append(segment)
         if segment.end_offset is not None and segment.index is not None:
             if scan.whole:
-                write_index(self._files, segment, segment.index, end_offset=scan.place.offset)
+                write_index(self._files, segment, segment.index, self._epochs, end_offset=scan.place.offset)
             segment.index = None
 
     def _replay(self, entry: Entry) -> None:

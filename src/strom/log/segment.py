@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strom.log import layout as at
+from strom.log.epochs import Epochs
 from strom.log.index import Index, IndexFacts
 from strom.runtime.files import File
 
@@ -79,13 +80,14 @@ class Segment:
         """Whether it holds no batch."""
         return self.log_size == 0
 
-    def facts(self, end_offset: int) -> IndexFacts:
+    def facts(self, end_offset: int, epochs: Epochs) -> IndexFacts:
         """What its index says of it, when it ends at ``end_offset``."""
         return IndexFacts(
             self.base_offset,
             end_offset,
             self.log_size,
             self.sidecar_size,
+            epochs.epoch_of(end_offset - 1),
             self.first_timestamp_ms,
             self.last_timestamp_ms,
         )

@@ -1,0 +1,212 @@
+"""One flipped bit anywhere in a log's folder: detected or harmless, and never the end of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from log.workbench import (
+    FOLDER,
+    NUMBERS,
+    SMALL,
+    START_MS,
+    Workbench,
+    append_bytes,
+    batch_bytes,
+    numbers_of,
+    timestamps_of,
+)
+from strom.errors import ChecksumMismatch
+from strom.log import layout as at
+from strom.log.log import Log
+from strom.record.project import Projection
+from strom.testing.disk import ForgettingDisk
+from strom.testing.disk_state import DiskState
+
+SETTINGS = replace(SMALL, segment_bytes=900, index_interval_bytes=1)
+Rows = list[tuple[int, int]]
+
+
+@pytest.fixture(autouse=True)
+def _read_batches_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the small folder has entries of both kinds: with checksums per buffer and without."""
+    monkeypatch.setattr(at, "WHOLE_BATCH_BYTES_MAX", 390)
+
+
+class Folder:
+    """A small log's folder, and what it holds."""
+
+    def __init__(self, *, clean: bool) -> None:
+        bench = Workbench(segment_bytes=900, index_interval_bytes=1)
+        for number, count in enumerate((1, 3, 2, 1, 4)):
+            bench.now_ms += 5
+            bench.append(count, writer_id=3, sequence=number)
+            bench.sync()
+            if number == 2:
+                bench.reopen()
+        assert bench.log.segment_count == 3
+        self.stamps = timestamps_of(bench.log.read(0, until=11, max_bytes=10**6))
+        self.epochs = [bench.log.epochs.epoch_of(offset) for offset in range(11)]
+        if clean:
+            bench.log.close()
+        assert isinstance(bench.disk, ForgettingDisk)
+        self.disk = bench.disk
+        self.batches = bench.batches
+        self.rows = bench.rows
+        self.now_ms = bench.now_ms
+
+    def flipped(self, *suffixes: str, step: int = 1) -> Iterator[tuple[str, int, ForgettingDisk]]:
+        """The folder with one bit flipped, for every byte of the files with these names (or every few)."""
+        names = [name for name in self.disk.list(FOLDER) if name.endswith(suffixes)]
+        assert names
+        state = self.disk._state
+        for name in names:
+            path = f"{FOLDER}/{name}"
+            for position in range(0, self.disk.size(path), step):
+                copy: DiskState = state.after_crash(True)
+                disk = ForgettingDisk(record=False, state=copy)
+                disk.flip(path, position, position % 8)
+                yield name, position, disk
+
+
+def read_what_is_sound(
+    log: Log, projection: Projection | None = None
+) -> tuple[Rows, list[tuple[int, int]], int]:
+    """Rows and stamps of every batch that can be read, and how many stretches raised."""
+    rows: Rows = []
+    stamps: list[tuple[int, int]] = []
+    raised, offset = 0, log.start_offset
+    while offset < log.end_offset:
+        try:
+            found = log.read(offset, until=log.end_offset, max_bytes=1, projection=projection)
+        except ChecksumMismatch:
+            raised += 1
+            offset += 1
+            while offset < log.end_offset and not can_read(log, offset):
+                offset += 1
+            continue
+        rows += [
+            row for row in numbers_of(found, projection.schema if projection else None) if row[0] >= offset
+        ]
+        stamps += timestamps_of(found)
+        offset = found.next_offset
+    return rows, stamps, raised
+
+
+def can_read(log: Log, offset: int) -> bool:
+    try:
+        log.read(offset, until=log.end_offset, max_bytes=1)
+    except ChecksumMismatch:
+        return False
+    return True
+
+
+def check_flipped(folder: Folder, disk: ForgettingDisk, *, cut_allowed: bool) -> Log:
+    log = Log.open(disk, FOLDER, SETTINGS, folder.now_ms)
+    for projection in (None, NUMBERS):
+        rows, stamps, raised = read_what_is_sound(log, projection)
+        assert raised <= 1
+        assert set(rows) <= set(folder.rows), "a wrong row was returned"
+        assert set(stamps) <= set(folder.stamps), "a wrong offset or timestamp was returned"
+        missing = [batch for batch in folder.batches if not set(batch.rows) <= set(rows)]
+        if not raised:
+            assert rows == folder.rows[: len(rows)]
+        if not cut_allowed:
+            assert log.end_offset == 11
+            assert len(missing) == raised, "one flip hides one batch at most, and not silently"
+    return log
+
+
+@pytest.mark.parametrize(
+    "suffix", [at.LOG_SUFFIX, at.SIDECAR_SUFFIX, at.INDEX_SUFFIX, at.EPOCHS_NAME, at.CHECKPOINT_NAME]
+)
+def test_after_a_clean_stop_one_flip_hides_one_batch_at_most(suffix: str) -> None:
+    folder = Folder(clean=True)
+    for name, position, disk in folder.flipped(suffix):
+        log = check_flipped(folder, disk, cut_allowed=False)
+        if suffix != at.LOG_SUFFIX:
+            assert read_what_is_sound(log)[0] == folder.rows, "nothing but batches is needed to read batches"
+        if position % 7 == 0:
+            check_goes_on(folder, log, disk, name, position)
+
+
+@pytest.mark.parametrize(
+    "suffix", [at.LOG_SUFFIX, at.SIDECAR_SUFFIX, at.INDEX_SUFFIX, at.EPOCHS_NAME, at.CHECKPOINT_NAME]
+)
+def test_after_a_crash_one_flip_hides_one_batch_or_cuts_the_tail(suffix: str) -> None:
+    folder = Folder(clean=False)
+    for name, position, disk in folder.flipped(suffix, step=3 if suffix == at.LOG_SUFFIX else 1):
+        log = check_flipped(folder, disk, cut_allowed=suffix == at.LOG_SUFFIX)
+        if suffix == at.LOG_SUFFIX:
+            # Everything but the last batch was known to be durable: an entry told of it.
+            assert log.end_offset >= folder.batches[-1].base_offset
+        if position % 7 == 0:
+            check_goes_on(folder, log, disk, name, position)
+
+
+def check_goes_on(folder: Folder, log: Log, disk: ForgettingDisk, name: str, position: int) -> None:
+    """Whatever was flipped, the log takes rows, knows its writer, and opens again."""
+    end = log.end_offset
+    if end == 11:
+        repeated = append_bytes(log, batch_bytes(7, 4, writer_id=3, sequence=4), now_ms=folder.now_ms)
+        assert repeated == (7, 11, True), f"{name} at {position}: the writer is forgotten"
+    epoch = log.epoch
+    assert epoch > max(folder.epochs)
+    assert append_bytes(log, batch_bytes(100, 2), now_ms=folder.now_ms).base_offset == end
+    log.close()
+    again = Log.open(disk, FOLDER, SETTINGS, folder.now_ms)
+    assert again.epoch > epoch
+    assert [row for row in read_what_is_sound(again)[0] if row[0] >= end] == [(end, 100), (end + 1, 101)]
+
+
+def test_epochs_are_known_again_after_a_flip_in_their_file() -> None:
+    folder = Folder(clean=True)
+    for _, _, disk in folder.flipped(at.EPOCHS_NAME):
+        log = Log.open(disk, FOLDER, SETTINGS, START_MS)
+        assert [log.epochs.epoch_of(offset) for offset in range(11)] == folder.epochs
+
+
+@pytest.mark.parametrize("missing", [at.SIDECAR_SUFFIX, at.INDEX_SUFFIX, at.EPOCHS_NAME, at.CHECKPOINT_NAME])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_missing_file_is_made_again(missing: str, clean: bool) -> None:
+    folder = Folder(clean=clean)
+    disk = ForgettingDisk(state=folder.disk._state.copy())
+    for name in disk.list(FOLDER):
+        if name.endswith(missing):
+            disk.remove(f"{FOLDER}/{name}")
+    log = check_flipped(folder, disk, cut_allowed=False)
+    log.mend()
+    check_goes_on(folder, log, disk, missing, 0)
+    if missing in (at.SIDECAR_SUFFIX, at.INDEX_SUFFIX):
+        stems = {name.partition(".")[0] for name in disk.list(FOLDER) if name.endswith(at.LOG_SUFFIX)}
+        assert {name.partition(".")[0] for name in disk.list(FOLDER) if name.endswith(missing)} == stems
+
+
+@pytest.mark.parametrize("suffix", [at.SIDECAR_SUFFIX, at.INDEX_SUFFIX, at.EPOCHS_NAME, at.CHECKPOINT_NAME])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_shortened_file_is_made_again(suffix: str, clean: bool) -> None:
+    folder = Folder(clean=clean)
+    for name in folder.disk.list(FOLDER):
+        for size in (0, 5, 30, 100) if name.endswith(suffix) else ():
+            disk = ForgettingDisk(state=folder.disk._state.copy())
+            if size < disk.size(f"{FOLDER}/{name}"):
+                disk.open(f"{FOLDER}/{name}").truncate(size)
+                log = check_flipped(folder, disk, cut_allowed=False)
+                check_goes_on(folder, log, disk, name, size)
+
+
+def test_a_shortened_segment_is_a_hole_not_the_end_of_the_log() -> None:
+    """Something durable is gone: it is said, never covered up, and the log goes on behind it."""
+    folder = Folder(clean=True)
+    for name in folder.disk.list(FOLDER):
+        if name.endswith(at.LOG_SUFFIX):
+            disk = ForgettingDisk(state=folder.disk._state.copy())
+            disk.open(f"{FOLDER}/{name}").truncate(disk.size(f"{FOLDER}/{name}") - 10)
+            log = Log.open(disk, FOLDER, SETTINGS, folder.now_ms)
+            rows, _, raised = read_what_is_sound(log)
+            assert raised == 1
+            assert set(rows) < set(folder.rows)
+            assert log.end_offset == 11
+            check_goes_on(folder, log, disk, name, 0)
