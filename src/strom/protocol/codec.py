@@ -7,7 +7,8 @@ Why not the protobuf package: it copies every ``bytes`` field, on both sides
              where it lies. Nesting and the number of fields are bounded, unknown fields are skipped, and whatever
              else is wrong with the bytes is one error: InvalidRequest.
     encode   gives a list of buffers: small pieces are joined, large payloads stay the caller's own memory, which
-             must not change until the buffers are sent.
+             must not change until the buffers are sent. A payload declared ``aligned`` begins at a multiple of
+             eight bytes in its frame, so that the columns in it can be used where they arrive.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from strom.protocol.fields import (
     VARINT,
 )
 from strom.protocol.message import Message, Payload, size_of
-from strom.protocol.varint import ONE_BYTE, encode_varint, read_varint
+from strom.protocol.varint import ONE_BYTE, encode_varint, encode_varint_wide, read_varint
 from strom.runtime.files import Bytes
 
 FIELDS_MAX = 100_000
@@ -43,6 +44,15 @@ DEPTH_MAX = 100
 
 LARGE_BYTES = 8192
 """From here on a payload is a buffer of its own; below, copying it is cheaper than handling it apart."""
+
+ALIGNMENT = 8
+
+_WIDTH = 5
+"""Bytes of a length that is not known when what follows it is placed: enough for any frame."""
+_PADDING = tuple(
+    b"\xf8\x7f" + encode_varint_wide(0, size - 2) if size else b"" for size in (0, 9, 10, 3, 4, 5, 6, 7)
+)
+"""By how many bytes are missing to a multiple of eight: field 2047, which nobody declares, with a wide zero."""
 
 _FLOAT32 = struct.Struct("<f")
 _FLOAT64 = struct.Struct("<d")
@@ -184,18 +194,21 @@ def _signed(kind: int, number: int) -> int | bool:
 def encode(message: Message) -> list[Bytes]:
     """The message as buffers: small pieces joined, each large payload its own."""
     pieces: list[Bytes] = []
-    return gather(pieces, encode_onto(pieces, message))
+    return gather(pieces, encode_onto(pieces, message, 0))
 
 
-def encode_onto(pieces: list[Bytes], message: Message) -> int:
-    """Append the message piece by piece; return how many bytes they are."""
+def encode_onto(pieces: list[Bytes], message: Message, position: int) -> int:
+    """Append the message piece by piece; return how many bytes they are. It begins at ``position`` in its frame."""
     size = 0
     values = message.__dict__
-    for name, kind, tag, many, element in message._plan:
+    for name, kind, tag, many, element, aligned in message._plan:
         value = values[name]
         if value is None:
             continue
-        if not many:
+        if aligned:
+            for one in value if many else (value,):
+                size += _encode_aligned(pieces, kind, tag, one, position + size)
+        elif not many:
             size += _encode_value(pieces, kind, tag, value)
         elif kind == PACKED:
             if value:
@@ -216,7 +229,7 @@ def _encode_value(pieces: list[Bytes], kind: int, tag: bytes, value: Any) -> int
     if kind == MESSAGE:
         place = len(pieces)
         pieces.append(tag)
-        size = encode_onto(pieces, value)
+        size = encode_onto(pieces, value, 0)
         pieces[place] = head = tag + encode_varint(size)
         return len(head) + size
     if kind == TEXT:
@@ -248,6 +261,26 @@ def _encode_raw(pieces: list[Bytes], tag: bytes, value: Payload) -> int:
     head = tag + encode_varint(size)
     pieces.append(head)
     pieces.extend(buffers)
+    return len(head) + size
+
+
+def _encode_aligned(pieces: list[Bytes], kind: int, tag: bytes, value: Any, position: int) -> int:
+    """An aligned payload, or a message that has one, which begins at ``position`` in its frame.
+
+    The lengths of such messages are all written equally wide, so that positions are known before sizes are; a field
+    nobody declares fills up the rest. Every protobuf reads it.
+    """
+    place = len(pieces)
+    pieces.append(tag)
+    if kind == MESSAGE:
+        size = encode_onto(pieces, value, position + len(tag) + _WIDTH)
+        head = tag + encode_varint_wide(size, _WIDTH)
+    else:
+        pieces.extend([value] if isinstance(value, bytes | bytearray | memoryview) else value)
+        size = sum([size_of(one) for one in pieces[place + 1 :]])
+        head = tag + encode_varint(size)
+        head = _PADDING[-(position + len(head)) % ALIGNMENT] + head
+    pieces[place] = head
     return len(head) + size
 
 

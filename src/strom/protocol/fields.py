@@ -50,6 +50,8 @@ class Field:
     """The kind of a packed field's numbers."""
     message: Callable[[], type[Any]] | None = None
     """The class of a nested message; a function, since a message may contain itself."""
+    aligned: bool = False
+    """Whether it is a payload that begins at a multiple of eight bytes in its frame, or a message that has one."""
 
     def __post_init__(self) -> None:
         assert 0 < self.number < 1 << 16
@@ -92,21 +94,23 @@ def text(number: int, *, default: object = Required) -> Any:
     return Field(number=number, kind=TEXT, default=default)
 
 
-def raw(number: int, *, default: object = Required) -> Any:
+def raw(number: int, *, default: object = Required, aligned: bool = False) -> Any:
     """Bytes: a view of the frame when decoded, never copied when large."""
-    return Field(number=number, kind=RAW, default=default)
+    return Field(number=number, kind=RAW, default=default, aligned=aligned)
 
 
 def nested(number: int, message: type[Any] | Callable[[], type[Any]], *, default: object = Required) -> Any:
     """A message inside the message."""
-    return Field(number=number, kind=MESSAGE, default=default, message=_late(message))
+    late, aligned = _late(message)
+    return Field(number=number, kind=MESSAGE, default=default, message=late, aligned=aligned)
 
 
 def repeated(number: int, of: int | type[Any] | Callable[[], type[Any]], *, default: object) -> Any:
     """Any number of values of a kind, or of a message class."""
     if isinstance(of, int):
         return Field(number=number, kind=of, default=default, repeated=True)
-    return Field(number=number, kind=MESSAGE, default=default, repeated=True, message=_late(of))
+    late, aligned = _late(of)
+    return Field(number=number, kind=MESSAGE, default=default, repeated=True, message=late, aligned=aligned)
 
 
 def packed(number: int, element: int, *, default: object) -> Any:
@@ -114,5 +118,9 @@ def packed(number: int, element: int, *, default: object) -> Any:
     return Field(number=number, kind=PACKED, default=default, repeated=True, element=element)
 
 
-def _late(message: type[Any] | Callable[[], type[Any]]) -> Callable[[], type[Any]]:
-    return (lambda: message) if isinstance(message, type) else message
+def _late(message: type[Any] | Callable[[], type[Any]]) -> tuple[Callable[[], type[Any]], bool]:
+    """A function that gives the class, and whether the class has an aligned payload."""
+    if not isinstance(message, type):
+        return message, False
+    kind: Any = message
+    return (lambda: kind), any(field.aligned for field in kind.fields.values())

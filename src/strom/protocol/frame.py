@@ -47,7 +47,7 @@ def read_response_head(frame: Bytes) -> tuple[bool, int]:
 def encode_request(api_key: int, api_version: int, request_id: int, message: Message) -> list[Bytes]:
     """A request as buffers to send in order."""
     pieces: list[Bytes] = [b""]
-    size = encode_onto(pieces, message) + REQUEST_HEAD.size
+    size = encode_onto(pieces, message, REQUEST_HEAD.size) + REQUEST_HEAD.size
     pieces[0] = _REQUEST.pack(size, api_key, api_version, request_id)
     return gather(pieces, size)
 
@@ -65,6 +65,6 @@ def encode_error(request_id: int, error: BaseException) -> list[Bytes]:
 
 def _encode_response(kind: int, request_id: int, message: Message) -> list[Bytes]:
     pieces: list[Bytes] = [b""]
-    size = encode_onto(pieces, message) + RESPONSE_HEAD.size
+    size = encode_onto(pieces, message, RESPONSE_HEAD.size) + RESPONSE_HEAD.size
     pieces[0] = _RESPONSE.pack(size, kind, request_id)
     return gather(pieces, size)

@@ -43,8 +43,8 @@ class Message:
     """Name -> declaration."""
     _by_tag: ClassVar[dict[int, tuple[int, str, bool, Field]]] = {}
     """Tag -> (kind, name, repeated, declaration)."""
-    _plan: ClassVar[tuple[tuple[str, int, bytes, bool, int], ...]] = ()
-    """What to write, in order: (name, kind, encoded tag, repeated, kind of a packed element)."""
+    _plan: ClassVar[tuple[tuple[str, int, bytes, bool, int, bool], ...]] = ()
+    """What to write, in order: (name, kind, encoded tag, repeated, kind of a packed element, aligned)."""
     _defaults: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -53,7 +53,7 @@ class Message:
             delattr(cls, name)
         cls._defaults = {name: one.default for name, one in cls.fields.items() if one.default is not Required}
         cls._plan = tuple(
-            (name, one.kind, encode_varint(one.tag), one.repeated, one.element)
+            (name, one.kind, encode_varint(one.tag), one.repeated, one.element, one.aligned)
             for name, one in sorted(cls.fields.items(), key=lambda item: item[1].number)
         )
         cls._by_tag = {}

@@ -25,6 +25,16 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def encode_varint_wide(value: int, width: int) -> bytes:
+    """An encoding of exactly ``width`` bytes: longer than needed, and read by everyone all the same."""
+    shortest = encode_varint(value)
+    missing = width - len(shortest)
+    assert 0 <= missing <= VARINT_BYTES_MAX - len(shortest)
+    if missing == 0:
+        return shortest
+    return shortest[:-1] + bytes([shortest[-1] | 128]) + b"\x80" * (missing - 1) + b"\x00"
+
+
 def read_varint(buffer: Bytes, position: int) -> tuple[int, int]:
     """The unsigned number at ``position``, and the position after it.
 

@@ -51,7 +51,10 @@ class FetchRowsRequest(Message):
 
 
 class FetchRowsBucketResponse(Message):
-    """``next_offset`` is where to go on: it may lie behind batches that held nothing."""
+    """``next_offset`` is where to go on: it may lie behind batches that held nothing.
+
+    ``records`` is aligned, so that a client can use the columns in it without copying them.
+    """
 
     partition_id: int | None = int64(1, default=None)
     bucket_id: int = int32(2)
@@ -59,7 +62,7 @@ class FetchRowsBucketResponse(Message):
     error_message: str | None = text(4, default=None)
     high_watermark: int | None = int64(5, default=None)
     log_start_offset: int | None = int64(6, default=None)
-    records: Payload | None = raw(7, default=None)
+    records: Payload | None = raw(7, default=None, aligned=True)
     next_offset: int | None = int64(8, default=None)
     bytes_skipped: int | None = int64(9, default=None)
     rows_skipped: int | None = int64(10, default=None)
