@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import time
 
-from strom.testing.process import ServerProcess
-
 import strom
 from benchmarks import raw
 from benchmarks.harness import Answer, Bench, Samples, Target, ratio_of
 from benchmarks.workload import SMALL_SCHEMA, ipc_frames, small_batch
+from strom.testing.process import ServerProcess
 
 ROWS = 10_000
 

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from strom.testing.process import ServerProcess
 
 import strom
 from benchmarks.harness import Answer, Bench, Samples, Target
 from benchmarks.workload import SMALL_SCHEMA, small_batch
 from strom import aio
+from strom.testing.process import ServerProcess
 
 ROWS = 10_000
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])

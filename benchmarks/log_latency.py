@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-from strom.testing.process import ServerProcess
 
 import strom
 from benchmarks import raw
 from benchmarks.harness import Answer, Bench, Samples, Target
+from strom.testing.process import ServerProcess
 
 SCHEMA = pa.schema([("sent_ns", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
 

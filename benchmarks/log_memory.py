@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 
-from strom.testing.process import ServerProcess
-
 import strom
 from benchmarks.harness import Answer, Bench, Samples, Target, resident_bytes
 from benchmarks.workload import SMALL_SCHEMA, small_batch
+from strom.testing.process import ServerProcess
 
 ROWS = 10_000
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 
 import pyarrow as pa
-from strom.testing.process import ServerProcess
 
 import strom
 from benchmarks.harness import Answer, Bench, Target, ratio_of
 from benchmarks.workload import SMALL_SCHEMA, small_batch
+from strom.testing.process import ServerProcess
 
 PARTITIONS = 20
 ROWS = 10_000

@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 
 import pyarrow as pa
-from strom.testing.process import ServerProcess
 
 import strom
 from benchmarks.harness import Answer, Bench, Target, cpu_seconds, ratio_of
 from benchmarks.workload import WIDE_COLUMNS, wide_batch, wide_schema
+from strom.testing.process import ServerProcess
 
 ROWS = 500
 HALF = [name for name, _ in WIDE_COLUMNS[:10]]

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-from strom.testing.process import ServerProcess
 
 import strom
 from benchmarks.harness import Answer, Bench, Target
+from strom.testing.process import ServerProcess
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 
 import pyarrow as pa
-from strom.testing.process import ServerProcess
 
 import strom
 from benchmarks import raw
 from benchmarks.harness import Answer, Bench, Target, ratio_of
 from benchmarks.workload import SMALL_SCHEMA, ipc_frames, small_batch
+from strom.testing.process import ServerProcess
 
 ROWS = 10_000
 

@@ -6,14 +6,17 @@ import importlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from strom.cli.connection import Connection
 from strom.errors import StromError
+
+if TYPE_CHECKING:
+    from strom.client.admin import BucketStatus
 
 HELP = """Check this installation, a data folder, and the server, and say what to do about what is wrong.
 
@@ -105,7 +108,7 @@ def _server(connection: Connection) -> Iterator[Finding]:
         )
 
 
-def _table(buckets: list, name: str) -> Iterator[Finding]:  # type: ignore[type-arg]  # strom.api stays unimported here
+def _table(buckets: Sequence[BucketStatus], name: str) -> Iterator[Finding]:
     broken = [bucket for bucket in buckets if bucket.error]
     for bucket in broken:
         yield Finding(
@@ -120,7 +123,6 @@ def _table(buckets: list, name: str) -> Iterator[Finding]:  # type: ignore[type-
 
 def _folder(folder: Path) -> Iterator[Finding]:
     from strom.log.inspect import inspect_segment
-
     from strom.runtime.files import LocalFiles
 
     if not folder.is_dir():

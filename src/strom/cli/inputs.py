@@ -11,22 +11,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import pyarrow as pa
 import typer
 
 from strom.cli.input_form import ENDINGS, InputForm
 from strom.errors import SchemaMismatch
-
-
-class Input(Protocol):
-    """Batches of one file, each with how many bytes of the file are done."""
-
-    bytes_total: int | None
-
-    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The batches in order."""
 
 
 def input_of(file: str, form: InputForm | None, schema: pa.Schema, batch_rows: int) -> Input:
@@ -37,7 +28,7 @@ def input_of(file: str, form: InputForm | None, schema: pa.Schema, batch_rows: i
             raise typer.BadParameter(f"the ending of {file} is none of {', '.join(ENDINGS)}: say --format")
     stream: IO[bytes] = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115  closed by the reader
     total = None if file == "-" else os.path.getsize(file)
-    readers = {
+    readers: dict[InputForm, type[Input]] = {
         InputForm.csv: CsvInput,
         InputForm.json: JsonInput,
         InputForm.parquet: ParquetInput,
@@ -46,8 +37,8 @@ def input_of(file: str, form: InputForm | None, schema: pa.Schema, batch_rows: i
     return readers[form](stream, total, schema, batch_rows)
 
 
-class _Reader:
-    """What the readers share: the stream, its size, the table's schema, the size of a batch."""
+class Input:
+    """Batches of one file, each with how many bytes of the file are done."""
 
     def __init__(
         self, stream: IO[bytes], bytes_total: int | None, schema: pa.Schema, batch_rows: int
@@ -57,6 +48,9 @@ class _Reader:
         self.schema = schema
         self.batch_rows = batch_rows
 
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        raise NotImplementedError
+
     def _done(self) -> int:
         try:
             return self.stream.tell()
@@ -64,7 +58,7 @@ class _Reader:
             return 0
 
 
-class CsvInput(_Reader):
+class CsvInput(Input):
     """CSV with a header line; values are read as the table's types, empty fields as NULL."""
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -91,7 +85,7 @@ class CsvInput(_Reader):
         return 0 if self.stream.closed else super()._done()
 
 
-class JsonInput(_Reader):
+class JsonInput(Input):
     """One JSON object a line; fields are read as the table's types, missing ones as NULL."""
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -117,7 +111,7 @@ class JsonInput(_Reader):
                     yield batch, done
 
 
-class ParquetInput(_Reader):
+class ParquetInput(Input):
     """Parquet, row group by row group."""
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -132,7 +126,7 @@ class ParquetInput(_Reader):
                 yield batch, (self.bytes_total or 0) * rows // rows_total
 
 
-class ArrowInput(_Reader):
+class ArrowInput(Input):
     """An Arrow IPC stream."""
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:

@@ -33,7 +33,6 @@ def show(
     import itertools
 
     from strom.log.inspect import inspect_segment
-
     from strom.runtime.files import LocalFiles
 
     facts = [batch.facts() for batch in itertools.islice(inspect_segment(LocalFiles(), str(segment)), limit)]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table
+    from strom.client.places import Key, PlaceLike
 
 SCAN_HELP = """Print the rows of a table.
 
@@ -82,11 +83,11 @@ def tail(
     with connected(context) as database:
         target = database.table(table)
         wanted = names(columns)
-        if start is not None:
-            begin, first = place(start), iter(())
-        else:
+        begin: PlaceLike = place(start)
+        first: Iterator[pa.RecordBatch] = iter(())
+        if start is None:
             begin, first = _newest(target, rows, wanted, where)
-        batches: Iterator[pa.RecordBatch] = first
+        batches = first
         if follow:
             live = (batch.data for batch in target.tail(start=begin, columns=wanted, where=where))
             batches = itertools.chain(first, live)
@@ -98,11 +99,11 @@ def tail(
 
 def _newest(
     table: Table, rows: int, columns: list[str] | None, where: str | None
-) -> tuple[dict[tuple[str | None, int], int], Iterator[pa.RecordBatch]]:
+) -> tuple[PlaceLike, Iterator[pa.RecordBatch]]:
     """The offsets where everything now ends, and the last rows before them (of all buckets together)."""
     buckets = table.describe().buckets
-    ends = {(bucket.partition, bucket.bucket): bucket.high_watermark for bucket in buckets}
-    starts = {
+    ends: dict[Key, int] = {(bucket.partition, bucket.bucket): bucket.high_watermark for bucket in buckets}
+    starts: dict[Key, int] = {
         (bucket.partition, bucket.bucket): max(bucket.start_offset, bucket.high_watermark - rows)
         for bucket in buckets
     }
