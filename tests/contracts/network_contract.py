@@ -309,6 +309,24 @@ class NetworkContract:
 
         play(scene)
 
+    def test_no_more_bytes_come_after_reading_is_paused_from_outside(self, play: Play) -> None:
+        async def scene(network: Network) -> None:
+            for rounds in range(8):  # whichever moment on the bytes' way the pause hits
+                pair = await Pair.join(network)
+                pair.client.transport.write(numbered(4000))
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                pair.server.transport.pause_reading()
+                received = len(pair.server.received)
+                await asyncio.sleep(0.01)
+                assert len(pair.server.received) == received
+                pair.server.transport.resume_reading()
+                await pair.server.until_received(4000)
+                assert pair.server.received == numbered(4000)
+                await pair.end()
+
+        play(scene)
+
     def test_write_limits_can_be_chosen(self, play: Play) -> None:
         async def scene(network: Network) -> None:
             pair = await Pair.join(network)

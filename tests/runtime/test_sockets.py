@@ -122,3 +122,21 @@ def test_a_failed_listen_leaves_no_socket_behind(play: Play) -> None:
         await again.wait_closed()
 
     play(scene())
+
+
+def test_a_host_with_one_address_taken_is_refused_whole(play: Play) -> None:
+    async def scene() -> None:
+        network = TcpNetwork()
+        try:
+            taken = await network.listen("::1", 0, Silent)
+        except InvalidSetting:
+            pytest.skip("no IPv6 here")
+        with pytest.raises(PortInUse):
+            await network.listen("", taken.port, Silent)  # every interface, first IPv4, then IPv6
+        other = await network.listen("127.0.0.1", taken.port, Silent)  # the first address was given back
+        assert other.port == taken.port
+        for one in (taken, other):
+            one.close()
+            await one.wait_closed()
+
+    play(scene())

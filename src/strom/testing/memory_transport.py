@@ -60,10 +60,8 @@ class _Pipe:
         return PIPE_BYTES - self._bytes
 
     def send(self, piece: bytes | Signal) -> None:
-        when = self._loop.time() + self._weather.delay_s()
-        if self._under_way:
-            when = max(when, self._under_way[-1][0])  # delays differ, the order does not
-        self._under_way.append((when, piece))
+        # Delays differ, the order does not: a piece waits for those before it in the queue.
+        self._under_way.append((self._loop.time() + self._weather.delay_s(), piece))
         if not isinstance(piece, str):
             self._bytes += len(piece)
         self.wake()
