@@ -21,6 +21,9 @@ class Session:
         self._cluster = cluster
         self._admin = Admin(cluster)
         self._writers: dict[int, Writer] = {}
+        """Behind ``append``, by table id."""
+        self._own_writers: set[Writer] = set()
+        """Made by ``Table.writer`` and not closed yet: nobody may forget them, their failures would be lost."""
         self.closed = False
 
     @property
@@ -48,6 +51,12 @@ class Session:
             writer = self._writers[table.table_id] = Writer(self.cluster, table, WriterOptions())
         return writer
 
+    def new_writer(self, table: TableInfo, options: WriterOptions) -> Writer:
+        """A writer of its own; closed with the session if not before."""
+        writer = Writer(self.cluster, table, options, on_close=self._own_writers.discard)
+        self._own_writers.add(writer)
+        return writer
+
     def forget_writer(self, table_id: int) -> Writer | None:
         """Take a table's writer away, as when the table is dropped."""
         return self._writers.pop(table_id, None)
@@ -67,7 +76,7 @@ class Session:
         if self.closed:
             return
         try:
-            await _all([writer.close() for writer in self._writers.values()])
+            await _all([writer.close() for writer in (*self._writers.values(), *self._own_writers)])
         finally:
             self.closed = True
             await self._cluster.close()

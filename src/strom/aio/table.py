@@ -183,7 +183,7 @@ class Table:
             delivery_timeout_ms=delivery_timeout_ms,
             create_partitions=create_partitions,
         )
-        return Writer(self._session.cluster, self.info, options)
+        return self._session.new_writer(self.info, options)
 
     # --- reading ----------------------------------------------------------------------------------------------
 

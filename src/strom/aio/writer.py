@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 
 from strom.client.cluster import Cluster
@@ -18,10 +19,18 @@ class Writer:
     ...     await writer.append({"id": [1, 2, 3]})
     """
 
-    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        table: TableInfo,
+        options: WriterOptions,
+        *,
+        on_close: Callable[[Writer], None] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._table = table
         self._options = options
+        self._on_close = on_close
         self._core: Core | None = None
         self._closed = False
 
@@ -60,8 +69,12 @@ class Writer:
     async def close(self) -> None:
         """Flush and finish; raise what went wrong."""
         self._closed = True
-        if self._core is not None:
-            await self._core.close()
+        try:
+            if self._core is not None:
+                await self._core.close()
+        finally:
+            if self._on_close is not None:
+                self._on_close(self)
 
     async def abandon(self) -> None:
         """Finish without waiting for rows that are on their way."""

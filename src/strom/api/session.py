@@ -11,7 +11,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strom import aio
@@ -66,8 +66,6 @@ class Session:
         self._lock = threading.Lock()
         self._writers: dict[int, Writer] = {}
         """Behind ``append``, by table id."""
-        self._kept: weakref.WeakSet[Writer] = weakref.WeakSet()
-        """Made by ``Table.writer``."""
         self._background = Background.of_this_process()
         self._face = self._background.run(self.target.connect())
         # Left behind without close(), the connection still sends its rows and closes.
@@ -108,11 +106,6 @@ class Session:
                 writer = self._writers[table.table_id] = Writer(self._background, face)
             return writer
 
-    def keep(self, writer: Writer) -> Writer:
-        """Remember a writer, to flush it when the program ends."""
-        self._kept.add(writer)
-        return writer
-
     def forget_writer(self, table_id: int) -> None:
         """Its table is dropped."""
         self._writers.pop(table_id, None)
@@ -144,23 +137,17 @@ class Session:
                 self._server.close()
 
     def close_at_exit(self) -> None:
-        """The program ends: close everything, writers that nobody closed too."""
+        """The program ends: close, and say loudly what could not be sent."""
         if self._background.pid != os.getpid():
             return
-        for writer in list(self._kept):
-            _loudly(writer.close_within, f"{writer!r}")
-        _loudly(self.close, f"{self!r}")
+        try:
+            self.close(EXIT_TIMEOUT_S)
+        except Exception as error:
+            reason = str(error) or f"no answer within {EXIT_TIMEOUT_S:g} s"
+            warnings.warn(f"{self!r} could not be closed in order: {reason}", RuntimeWarning, stacklevel=2)
 
 
 _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-def _loudly(close: Callable[[float], None], what: str) -> None:
-    try:
-        close(EXIT_TIMEOUT_S)
-    except Exception as error:
-        reason = str(error) or f"no answer within {EXIT_TIMEOUT_S:g} s"
-        warnings.warn(f"{what} could not be closed in order: {reason}", RuntimeWarning, stacklevel=2)
 
 
 def _at_exit() -> None:

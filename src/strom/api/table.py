@@ -222,7 +222,7 @@ class Table:
             delivery_timeout_ms=delivery_timeout_ms,
             create_partitions=create_partitions,
         )
-        return self._session.keep(Writer(self._session.background, face))
+        return Writer(self._session.background, face)
 
     # --- reading ----------------------------------------------------------------------------------------------
 

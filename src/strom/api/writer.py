@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from types import TracebackType
 
 from strom import aio
@@ -25,9 +24,6 @@ class Writer:
         self._background = background
         self._face = face
         self._turn = threading.Lock()
-        # Left behind without close(), its rows are still sent, and a failure is at least logged.
-        self._finish = weakref.finalize(self, background.start, face.close)
-        self._finish.atexit = False
 
     def __repr__(self) -> str:
         return repr(self._face)
@@ -71,13 +67,8 @@ class Writer:
 
         >>> writer.close()
         """
-        self.close_within(None)
-
-    def close_within(self, timeout_s: float | None) -> None:
-        """Close; TimeoutError when that takes longer."""
-        self._finish.detach()
         self.seal()
-        self._background.run(self._face.close(), timeout_s)
+        self._background.run(self._face.close())
 
     def __enter__(self) -> Writer:
         if self._face.core is None:

@@ -89,11 +89,12 @@ class Background:
     def settle_at_exit(cls, timeout_s: float) -> None:
         """Wait for what was left behind, while there is time."""
         shared = cls._shared
-        if shared is not None and shared.pid == os.getpid() and shared._left_behind:
+        if shared is not None and shared.pid == os.getpid():
             shared.run(shared._settle(timeout_s))
 
     async def _settle(self, timeout_s: float) -> None:
-        await asyncio.wait(set(self._left_behind), timeout=timeout_s)
+        if self._left_behind:
+            await asyncio.wait(set(self._left_behind), timeout=timeout_s)
 
     def run_awaitable(self, work: Awaitable[Result]) -> Result:
         """The same for anything that can be awaited."""

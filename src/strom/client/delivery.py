@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from strom.client.accumulator import Accumulator, BucketQueue, Outgoing
 from strom.client.address import Address
@@ -70,6 +70,8 @@ class Delivery:
         """Guards the accumulator and ``_failure``: appending threads and the loop share them. Never held long."""
         self._accumulator = Accumulator(options, writer_id=writer_id)
         self._failure: StromError | None = None
+        self.spent = False
+        """After a failure: the sequences have a gap, so the writer id cannot be used any more."""
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._pump_scheduled = False
@@ -93,6 +95,7 @@ class Delivery:
         with self._lock:
             if self._failure is not None:
                 raise copy_of(self._failure)
+            assert not self.spent
             self._schemas[schema.schema_id] = schema
             return self._accumulator.add(
                 bucket,
@@ -143,17 +146,19 @@ class Delivery:
             self._flushes.append((mark, future))
             await future
 
-    def raise_failure(self, *, writer_id: int) -> None:
-        """Tell the failure once; after that new rows are taken again, under a new writer id."""
+    def tell_failure(self) -> None:
+        """Raise the failure, if there is one. Told once: after that ``begin_again`` lets new rows in."""
         with self._lock:
             failure, self._failure = self._failure, None
-            assert failure is not None
-            self._accumulator = Accumulator(self._options, writer_id=writer_id)
-        raise failure
+        if failure is not None:
+            raise failure
 
-    async def new_writer_id(self) -> int:
-        """An id that no other writer has."""
-        return await new_writer_id(self._cluster, self._table)
+    async def begin_again(self) -> None:
+        """Take rows again after a failure, under a new writer id."""
+        writer_id = await new_writer_id(self._cluster, self._table)
+        with self._lock:
+            self._accumulator = Accumulator(self._options, writer_id=writer_id)
+            self.spent = False
 
     async def close(self) -> None:
         """Stop. What is not acknowledged stays unknown: flush before."""
@@ -187,14 +192,24 @@ class Delivery:
         if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
             self._try_encode(batch)
         else:
-            self._tasks.spawn(self._encode_aside(batch), f"encode for {batch.bucket}")
+            self._tasks.spawn(self._encode_there(batch), f"encode for {batch.bucket}")
 
-    async def _encode_aside(self, batch: Outgoing) -> None:
-        try:
-            await self._cluster.world.offload.run(self._try_encode, batch)
-        except RuntimeError:
-            self._try_encode(batch)  # the program ends, and takes no new work for its threads
+    async def _encode_there(self, batch: Outgoing) -> None:
+        await self._aside(self._try_encode, batch)
         self._pump()
+
+    async def encode_aside(self, batch: Outgoing) -> None:
+        """As ``encode``; a large batch not on the loop's thread."""
+        if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
+            self.encode(batch)
+        else:
+            await self._aside(self.encode, batch)
+
+    async def _aside(self, work: Callable[[Outgoing], None], batch: Outgoing) -> None:
+        try:
+            await self._cluster.world.offload.run(work, batch)
+        except RuntimeError:
+            work(batch)  # the program ends, and takes no new work for its threads
 
     def _try_encode(self, batch: Outgoing) -> None:
         try:
@@ -312,7 +327,7 @@ class Delivery:
     async def _renew(self, queue: BucketQueue) -> None:
         """A fenced bucket goes on under a new writer id."""
         try:
-            writer_id = await self.new_writer_id()
+            writer_id = await new_writer_id(self._cluster, self._table)
         except StromError as error:
             self._fail(error, None)
             return
@@ -333,6 +348,7 @@ class Delivery:
             if self._failure is not None or (batch is not None and not self._accumulator.holds(batch)):
                 return
             dropped = self._accumulator.clear()
+            self.spent = True
             self._failure = _explained(error, self._table, batch, dropped)
         self.room.give(sum(one.size_bytes for one in dropped))
         self._tell_flushes()

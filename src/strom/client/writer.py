@@ -72,17 +72,14 @@ class Writer:
     async def append(self, data: object) -> None:
         """Take rows; they are on their way when this returns, and safe after ``flush``."""
         async with self._turn:
-            for need in self.steps(data, inline_bytes_max=ENCODE_INLINE_BYTES_MAX):
+            for need in self.steps(data, aside=True):
                 await need
 
     async def flush(self) -> None:
         """Wait until every row appended so far is acknowledged; raise what went wrong since the last flush."""
         mark, sealed = self._delivery.seal_all()
         for batch in sealed:
-            if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
-                self._delivery.encode(batch)
-            else:
-                await self._cluster.world.offload.run(self._delivery.encode, batch)
+            await self._delivery.encode_aside(batch)
         await self.flushed(mark)
 
     def seal_from_thread(self) -> int:
@@ -99,18 +96,7 @@ class Writer:
             for name in self._partitions.keys() - {None}:
                 self._cluster.metadata.forget_partition(self._table.table_id, str(name))
             self._partitions = {None: None}
-            self._delivery.raise_failure(writer_id=await self._next_writer_id())
-
-    async def _next_writer_id(self) -> int:
-        """For going on after a failure. Sequences have a gap then, so the old id is spent."""
-        try:
-            return await self._delivery.new_writer_id()
-        except Exception as error:
-            # The table is gone or no server answers: the writer ends with what went wrong first.
-            self._closed = True
-            failure = self._delivery.failure
-            assert failure is not None
-            raise copy_of(failure) from error
+            self._delivery.tell_failure()
 
     async def close(self) -> None:
         """Flush, then finish. The second time does nothing."""
@@ -129,15 +115,17 @@ class Writer:
 
     # --- the work on rows -------------------------------------------------------------------------------------
 
-    def steps(self, data: object, *, inline_bytes_max: int | None = None) -> Iterator[Awaitable[object]]:
+    def steps(self, data: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
         """Append ``data``. What is yielded must be awaited (on the loop) before the next step.
 
-        Batches above ``inline_bytes_max`` are encoded on another thread; None: always in this one.
+        With ``aside`` large batches are encoded on another thread; else all by the one who drives the steps.
         """
         if self._closed:
             raise ConnectionClosed(f"this writer of {self._table.path} is closed; open a new one")
         if self._delivery.failure is not None:
             raise copy_of(self._delivery.failure)
+        if self._delivery.spent:
+            yield self._delivery.begin_again()
         for portion in self._input.portions(data):
             try:
                 batch = self._input.conform(portion)
@@ -148,9 +136,9 @@ class Writer:
                 yield self._learn_schema()
                 batch = self._input.conform(portion)
             for part in self._router.parts(batch):
-                yield from self._append_part(part, inline_bytes_max)
+                yield from self._append_part(part, aside)
 
-    def _append_part(self, part: Part, inline_bytes_max: int | None) -> Iterator[Awaitable[object]]:
+    def _append_part(self, part: Part, aside: bool) -> Iterator[Awaitable[object]]:
         if part.partition not in self._partitions:
             yield self._find_partition(part)
         bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
@@ -160,8 +148,8 @@ class Writer:
             if not self._delivery.room.try_take(size):
                 yield self._delivery.room.take(size)
             for batch in self._add(bucket, piece, size):
-                if inline_bytes_max is not None and batch.size_bytes > inline_bytes_max:
-                    yield self._cluster.world.offload.run(self._delivery.encode, batch)
+                if aside and batch.size_bytes > ENCODE_INLINE_BYTES_MAX:
+                    yield self._delivery.encode_aside(batch)
                 else:
                     self._delivery.encode(batch)
             self._delivery.wake()

@@ -1,0 +1,122 @@
+"""The same with await."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from api.place import EVENTS, events, ids_of, new_name
+from strom import aio
+from strom.errors import ConnectionClosed, Disconnected, SchemaMismatch, StromError
+from strom.runtime import loops
+from strom.testing.process import ServerProcess
+
+
+def run(main: Coroutine[Any, Any, None], *, plain: bool = False) -> None:
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop if plain else loops.new_event_loop) as runner:
+        runner.run(main)
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["asyncio", "uvloop"])
+def test_append_scan_and_tail(either: ServerProcess, plain: bool) -> None:
+    async def main() -> None:
+        async with await aio.connect(either.address) as db:
+            table = await db.create_table(new_name(), EVENTS, buckets=2)
+            await table.append(events(*range(100)))
+            assert sorted(ids_of(await table.scan().to_arrow())) == list(range(100))
+            found = [batch async for batch in table.scan(where="id < 10", columns=["id"]).to_batches()]
+            assert sorted(ids_of(pa.Table.from_batches(found))) == list(range(10))
+            assert await table.count() == 100
+            assert await table.scan(where="id >= 90").count() == 10
+            assert (await table.scan(limit=3).to_pandas()).shape == (3, 3)
+            assert (await table.scan(limit=3).to_polars()).shape == (3, 3)
+            assert len((await table.scan(limit=3).to_duckdb()).fetchall()) == 3
+            tail = await table.tail().ready()
+            await table.append(events(100))
+            assert ids_of((await anext(tail)).data) == [100]
+            await tail.aclose()
+            assert [batch async for batch in table.tail(idle=0.1)] == []
+            status = await table.describe()
+            assert status.rows == 101
+            await db.drop_table(table.name)
+
+    run(main(), plain=plain)
+
+
+def test_a_writer_waits_for_its_rows_when_it_is_closed(server: ServerProcess) -> None:
+    async def main() -> None:
+        async with await aio.connect(server.address) as db:
+            table = await db.create_table(new_name(), EVENTS)
+            async with table.writer(compression="lz4", batch_bytes=4096) as writer:
+                for start in range(0, 10_000, 1000):
+                    await writer.append(events(*range(start, start + 1000)))
+            assert await table.count() == 10_000
+            with pytest.raises(ConnectionClosed):
+                await writer.append(events(1))
+            with pytest.raises(SchemaMismatch):
+                await table.append([{"nix": 1}])
+            await db.drop_table(table.name)
+
+    run(main())
+
+
+def test_many_tasks_use_one_connection(server: ServerProcess) -> None:
+    async def main() -> None:
+        async with await aio.connect(server.address) as db:
+            table = await db.create_table(new_name(), EVENTS)
+
+            async def one(number: int) -> int:
+                await table.append(events(number))
+                await table.flush()
+                return await table.scan(where=f"id = {number}").count()
+
+            assert await asyncio.gather(*(one(number) for number in range(50))) == [1] * 50
+            await db.drop_table(table.name)
+
+    run(main())
+
+
+def test_a_tail_can_be_cancelled_and_go_on(server: ServerProcess) -> None:
+    async def main() -> None:
+        async with await aio.connect(server.address) as db:
+            table = await db.create_table(new_name(), EVENTS)
+            async with table.tail() as tail:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await anext(tail)
+                await table.append(events(1))
+                assert ids_of((await anext(tail)).data) == [1]
+            await db.drop_table(table.name)
+
+    run(main())
+
+
+def test_a_folder_is_a_server_of_its_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "data") as db:
+            table = await db.create_table("t", EVENTS)
+            await table.append(events(1))
+            assert await table.count() == 1
+
+    run(main())
+
+
+def test_nobody_there_and_closed_are_told(server: ServerProcess) -> None:
+    async def main() -> None:
+        with pytest.raises(Disconnected, match="strom up"):
+            await aio.connect("127.0.0.1:1")
+        db = await aio.connect(server.address)
+        table = await db.create_table(new_name(), EVENTS)
+        await db.drop_table(table.name)
+        await db.close()
+        with pytest.raises(ConnectionClosed):
+            await db.tables()
+        with pytest.raises(StromError):
+            await table.count()
+
+    run(main())
