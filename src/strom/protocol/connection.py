@@ -72,15 +72,16 @@ class FrameReader:
             self._area[: self._end] = rest
         return self._view[self._end :]
 
-    def filled(self, count: int) -> None:
-        """``count`` bytes arrived in the room given last."""
+    def filled(self, count: int) -> bool:
+        """``count`` bytes arrived in the room given last. Whether it is worth asking for a frame."""
         self.bytes += count
         if self._large is not None:
             self._large_filled += count
             assert self._large_filled <= len(self._large)
-        else:
-            self._end += count
-            assert self._end <= AREA_BYTES
+            return self._large_filled == len(self._large)
+        self._end += count
+        assert self._end <= AREA_BYTES
+        return True
 
     def next(self) -> Bytes | None:
         """The next complete frame, or None. Raises when the stream cannot go on.

@@ -21,6 +21,7 @@ from strom.protocol.frame import (
 )
 from strom.protocol.message import Message
 from strom.protocol.messages.connection import ErrorResponse
+from strom.rpc.sending import send
 from strom.runtime.files import Bytes
 
 RESPONSE_BYTES_MAX = 1 << 30
@@ -40,7 +41,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.broken: StromError | None = None
         """Why no more calls are possible."""
         self.bytes_sent = 0
-        self.bytes_received = 0
         self.requests = 0
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(frame_bytes_max=RESPONSE_BYTES_MAX, head_bytes=RESPONSE_HEAD.size)
@@ -52,6 +52,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._lost: asyncio.Future[None] = self._loop.create_future()
 
     # --- calls ----------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_received(self) -> int:
+        """In all."""
+        return self._reader.bytes
 
     @property
     def waiting(self) -> int:
@@ -71,9 +76,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         deadline = loop.time() + timeout_s
         self._waiting[request_id] = (api, future, deadline)
         self.requests += 1
-        for buffer in buffers:
-            self.bytes_sent += len(buffer)
-            transport.write(buffer)
+        self.bytes_sent += sum(map(len, buffers))
+        send(transport, buffers)
         if deadline < self._timer_at:
             self._set_timer(deadline)
         return future
@@ -114,8 +118,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.bytes_received += nbytes
-        self._reader.filled(nbytes)
+        if not self._reader.filled(nbytes):
+            return
         try:
             self._take_frames()
         except StromError as error:

@@ -18,6 +18,7 @@ from strom.protocol.frame import encode_error, read_request_head
 from strom.protocol.message import Message
 from strom.rpc.call import Call
 from strom.rpc.flow import Flow, Hold
+from strom.rpc.sending import send
 from strom.rpc.service import Service
 from strom.runtime.files import Bytes
 
@@ -89,10 +90,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         return _NOWHERE if self._refused else self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._refused:
-            return
-        self._reader.filled(nbytes)
-        self._serve_frames()
+        if not self._refused and self._reader.filled(nbytes):
+            self._serve_frames()
 
     def pause_writing(self) -> None:
         self._unsent_at = self._loop.time()
@@ -259,9 +258,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport = self._live()
         if transport is None:
             return
-        for buffer in buffers:
-            # One by one: asyncio's ``writelines`` would join them.
-            transport.write(buffer)
+        send(transport, buffers)
         if self.flow.holds & Hold.ANSWERS:
             unsent = transport.get_write_buffer_size()
             self.flow.count_unsent(unsent)
