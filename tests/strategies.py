@@ -8,6 +8,7 @@ Strategies are cached: making one costs far more than drawing from it.
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal as Digits
 from functools import lru_cache
 from typing import Any
@@ -100,11 +101,13 @@ def values(kind: pa.DataType, nullable: bool = True) -> st.SearchStrategy[Any]:
 def _scalar_values(kind: pa.DataType) -> st.SearchStrategy[Any]:
     if kind in _INTEGERS:
         edge = 1 << (_INTEGERS[kind] - 1)
-        return st.one_of(st.integers(-5, 200 if edge > 200 else 5), st.integers(-edge, edge - 1))
+        near = st.integers(-3, 3)
+        return st.one_of(near, near, st.integers(0, min(edge - 1, 300)), st.integers(-edge, edge - 1))
     if pa.types.is_boolean(kind):
         return st.booleans()
     if pa.types.is_floating(kind):
-        return st.one_of(st.sampled_from([0.0, -0.0, 1.5, -1.0]), st.floats(width=kind.bit_width))
+        near = st.sampled_from([0.0, -0.0, 0.5, 1.0, -1.0, math.nan, math.inf, -math.inf])
+        return st.one_of(near, near, st.floats(width=kind.bit_width))
     if pa.types.is_string(kind):
         return _TEXT
     if pa.types.is_fixed_size_binary(kind):
@@ -118,21 +121,23 @@ def _scalar_values(kind: pa.DataType) -> st.SearchStrategy[Any]:
 
 def _digits(precision: int, scale: int) -> st.SearchStrategy[Digits]:
     edge = 10**precision - 1
-    unscaled = st.one_of(st.integers(-min(edge, 300), min(edge, 300)), st.integers(-edge, edge))
+    near = st.integers(-3, 3).map(lambda n: n * 10 ** min(scale, precision - 1))
+    unscaled = st.one_of(near, near, st.integers(-min(edge, 300), min(edge, 300)), st.integers(-edge, edge))
     return unscaled.map(lambda n: Digits((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
 
 
 def _moments(kind: pa.DataType) -> st.SearchStrategy[int]:
     if pa.types.is_date(kind):
-        return st.one_of(st.integers(-3, 20_000), st.integers(-719_162, 2_932_896))
+        return st.one_of(st.integers(-3, 3), st.integers(0, 20_000), st.integers(-719_162, 2_932_896))
     ticks = _TICKS[kind.unit]
     if pa.types.is_time(kind):
-        return st.one_of(st.integers(0, 86_399).map(lambda s: s * ticks), st.integers(0, 86_400 * ticks - 1))
+        whole = st.integers(0, 86_399).map(lambda s: s * ticks)
+        return st.one_of(st.integers(0, 3), whole, st.integers(0, 86_400 * ticks - 1))
     low, high = -62_135_596_800 * ticks, 253_402_300_800 * ticks - 1
     edges = st.integers(max(low, -(2**63) + 1), min(high, 2**63 - 1))
     recent = st.integers(-5 * ticks, 1_900_000_000 * ticks)
-    whole = st.integers(-5, 1_900_000_000).map(lambda s: s * ticks)
-    return st.one_of(whole, recent, edges)
+    whole = st.integers(-3, 1_900_000_000).map(lambda s: s * ticks)
+    return st.one_of(st.integers(-3, 3), whole, recent, edges)
 
 
 def _nested_values(kind: pa.DataType) -> st.SearchStrategy[Any]:
@@ -189,10 +194,11 @@ def literals(data_type: t.DataType) -> st.SearchStrategy[Any]:
         return _moment_literals(data_type).map(Nanoseconds)
     return st.one_of(
         _scalar_values(data_type.to_arrow()),
-        st.integers(-300, 300),
+        st.integers(-7, 7).map(lambda n: n / 2),
+        st.integers(-3, 300),
         st.integers(-(10**40), 10**40),
         st.floats(),
-        st.integers(-3000, 3000).map(lambda n: Digits(n).scaleb(-1)),
+        st.integers(-40, 40).map(lambda n: Digits(n).scaleb(-1)),
     )
 
 
@@ -200,9 +206,9 @@ def _moment_literals(data_type: t.DataType) -> st.SearchStrategy[int]:
     from strom.model.predicate_literals import ns_per_tick
 
     unit = ns_per_tick(data_type)
-    near = st.integers(0, 86_400 * 10**9 - 1)
+    near = st.integers(0, 7).map(lambda halves: halves * unit // 2)
     exact = _moments(data_type.to_arrow()).map(lambda ticks: ticks * unit)
-    return st.one_of(exact, exact, near)
+    return st.one_of(exact, near, st.integers(0, 86_400 * 10**9 - 1))
 
 
 def predicates(schema: Schema, max_leaves: int = 5) -> st.SearchStrategy[Any]:
@@ -239,3 +245,27 @@ def _leaves(name: str, data_type: t.DataType) -> st.SearchStrategy[Any]:
         likes = st.sampled_from(["starts", "ends", "contains"])
         kinds.append(st.tuples(likes, _TEXT, st.booleans()).map(lambda found: Like(name, *found)))
     return st.one_of(kinds)
+
+
+# --- comparing -----------------------------------------------------------------------------------------------
+
+
+def same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
+    """Whether two batches hold the same bits. ``equals`` says no to NaN, which is not equal to itself."""
+    if left.schema != right.schema or left.num_rows != right.num_rows:
+        return False
+    pairs = zip(left.columns, right.columns, strict=True)
+    return all(a.view(_bits(a.type)).equals(b.view(_bits(b.type))) for a, b in pairs)
+
+
+def _bits(kind: pa.DataType) -> pa.DataType:
+    """The type with whole numbers in place of floating point ones."""
+    if pa.types.is_floating(kind):
+        return {32: pa.int32(), 64: pa.int64()}[kind.bit_width]
+    if pa.types.is_map(kind):
+        return pa.map_(_bits(kind.key_type), kind.item_field.with_type(_bits(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_bits(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([item.with_type(_bits(item.type)) for item in kind])
+    return kind

@@ -206,6 +206,11 @@ def test_one_long_key_among_short_ones_costs_no_more_than_its_bytes() -> None:
     assert found[-1] == bucket(with_length(keys[-1].encode()), 16)
 
 
+def test_the_one_number_without_an_absolute_value_counts_as_zero() -> None:
+    values = np.array([0, 5, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF], np.uint32)
+    assert bucketing._positive(values).tolist() == [0, 5, 0x7FFFFFFF, 0, 0x7FFFFFFF, 1]
+
+
 def test_one_bucket_needs_no_key() -> None:
     batch = pa.record_batch({"k": pa.array([1, None])})
     assert bucket_of(batch, ["k"], 1).tolist() == [0, 0]

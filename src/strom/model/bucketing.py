@@ -47,10 +47,7 @@ def buckets_of_keys(keys: EncodedKeys, buckets: int) -> npt.NDArray[np.int32]:
     """The bucket of every encoded key."""
     hashes = hash_keys(keys)
     mixed = _final(_mix(np.zeros_like(hashes), hashes) ^ np.uint32(4))
-    # As a signed number: the absolute value, and 0 for the one number that has none.
-    positive = np.where(mixed >= _SMALLEST, np.negative(mixed), mixed)
-    positive[mixed == _SMALLEST] = 0
-    return (positive % np.uint32(buckets)).astype(np.int32)
+    return (_positive(mixed) % np.uint32(buckets)).astype(np.int32)
 
 
 def hash_keys(keys: EncodedKeys) -> Hashes:
@@ -71,6 +68,11 @@ def hash_keys(keys: EncodedKeys) -> Hashes:
             found[active], keys.data[starts[active] + 4 * words[active] + tail].astype(np.uint32)
         )
     return _final(found ^ lengths.astype(np.uint32))
+
+
+def _positive(value: Hashes) -> Hashes:
+    """The absolute value of the bits as a signed number, and 0 for the one number that has none."""
+    return np.where(value > _SMALLEST, np.negative(value), np.where(value == _SMALLEST, np.uint32(0), value))
 
 
 def _words_at_any_byte(data: npt.NDArray[np.uint8]) -> Hashes:

@@ -76,23 +76,23 @@ def _possible(predicate: Predicate, columns: dict[str, pa.Array], count: int) ->
 
 def _column(texts: Sequence[str], data_type: DataType) -> pa.Array:
     """The values behind the texts; NULL where a text does not say."""
-    values = [_value(text, data_type) for text in texts]
-    try:
-        column = pa.array(values, data_type.to_arrow())
-    except (pa.ArrowException, OverflowError):
-        return pa.nulls(len(texts), data_type.to_arrow())
-    known = [i for i, value in enumerate(values) if value is not None]
+    kind = data_type.to_arrow()
+    found = [_value(text, data_type) for text in texts]
+    known = [i for i, value in enumerate(found) if value is not None]
+    again = value_texts(pa.array([found[i] for i in known], kind))
     # Only a text that is exactly the value's own counts: "007" was not made from the number 7.
-    again = dict(zip(known, value_texts(column.take(pa.array(known, pa.int64()))), strict=True))
-    keep = pa.array([again.get(i) == text for i, text in enumerate(texts)])
-    return pa.array([v if k else None for v, k in zip(values, keep.to_pylist(), strict=True)], column.type)
+    exact = {i for i, text in zip(known, again, strict=True) if text == texts[i]}
+    return pa.array([value if i in exact else None for i, value in enumerate(found)], kind)
 
 
 def _value(text: str, data_type: DataType) -> object:
+    """What Arrow takes for the value behind a text, or None."""
     try:
-        return _parsed(text, data_type)
-    except ValueError:
+        value = _parsed(text, data_type)
+        pa.scalar(value, data_type.to_arrow())
+    except (ValueError, OverflowError, pa.ArrowException):
         return None
+    return value
 
 
 def _parsed(text: str, data_type: DataType) -> object:
