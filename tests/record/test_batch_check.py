@@ -113,3 +113,9 @@ def test_more_columns_than_usual_are_checked_too() -> None:
     view = encoded(wide)
     check(view, layout=ColumnLayout(wide.schema))
     assert decode(view, wide.schema).equals(wide)
+
+
+def test_more_records_than_the_limit_are_refused() -> None:
+    with pytest.raises(MalformedBatch, match="more than 23"):
+        check(good(), layout=LAYOUT, limits=BatchLimits(records_max=23))
+    check(good(), layout=LAYOUT, limits=BatchLimits(records_max=24))
