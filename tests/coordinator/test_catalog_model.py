@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,8 @@ DATABASES = st.sampled_from(["fluss", "a", "b"])
 TABLES = st.sampled_from(["t", "u"])
 DAYS = st.sampled_from(["mon", "tue", "wed"])
 FLAGS = st.booleans()
+MEMORY = "/dev/shm"
+"""Hundreds of restarts: in memory where there is such a folder."""
 LIMITS = Limits(partition_num_max=2, bucket_num_max=3)
 
 
@@ -235,7 +238,7 @@ class EmbeddedCatalogMachine(CatalogMachine):
     """The same on SQLite, where a restart reopens the files."""
 
     def open_store(self) -> MetadataStore:
-        self.folder = tempfile.mkdtemp(prefix="strom-catalog-")
+        self.folder = tempfile.mkdtemp(prefix="strom-", dir=MEMORY if Path(MEMORY).is_dir() else None)
         return EmbeddedStore.open(LocalFiles(), self.folder, owner=True)
 
     def reopen_store(self) -> MetadataStore:

@@ -72,6 +72,19 @@ def test_a_dropped_database_leaves_no_table_that_came_meanwhile() -> None:
     assert house.catalog.all_tables() == []
 
 
+def test_two_alterations_at_once_both_happen() -> None:
+    def setting(name: str) -> commands.Alteration:
+        return commands.Alteration(set={name: "1"})
+
+    house = House(Interrupted())
+    house.table("events")
+    interrupted(
+        house, lambda other: other.do(commands.alter_table, path("events"), setting("a"), now_ms=NOW_MS)
+    )
+    house.do(commands.alter_table, path("events"), setting("b"), now_ms=NOW_MS)
+    assert house.catalog.table(path("events")).description.custom_properties == {"a": "1", "b": "1"}
+
+
 def test_a_dropped_table_leaves_no_partition_that_came_meanwhile() -> None:
     house = House(Interrupted())
     house.table("events", partition_by=("day",))
@@ -115,6 +128,11 @@ def test_writer_ids_are_given_out_once() -> None:
     other = House(house.store)
     blocks = [who.do(commands.allocate_writer_ids, 10) for who in (house, other, house, other)]
     assert [list(block) for block in blocks] == [list(range(start, start + 10)) for start in (1, 11, 21, 31)]
+
+
+def test_writer_ids_given_out_meanwhile_are_not_given_out_again() -> None:
+    house = interrupted(House(Interrupted()), lambda other: other.do(commands.allocate_writer_ids, 10))
+    assert list(house.do(commands.allocate_writer_ids, 2)) == [11, 12]
 
 
 def test_an_older_catalog_stays_as_it_was() -> None:

@@ -108,6 +108,12 @@ def test_values_that_cannot_name_a_partition_are_refused(values: dict[str, str])
     assert names(house) == []
 
 
+def test_a_negative_number_names_a_partition() -> None:
+    house = House()
+    house.table("events", partition_by=("id",))
+    assert house.partition("events", {"id": "-5"}).name == "-5"
+
+
 def test_partitions_are_listed_by_some_of_their_values() -> None:
     house = House()
     house.table("events", partition_by=("day", "region"))

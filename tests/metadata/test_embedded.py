@@ -88,6 +88,19 @@ def test_another_view_reads_only_what_is_new_and_still_sees_deletions(tmp_path: 
     other.close()
 
 
+def test_a_deletion_is_seen_even_when_checksums_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "entry_crc", lambda key, value, version: 7)
+    store, other = open_store(tmp_path), open_store(tmp_path, owner=False)
+    store.commit([], [Put("a", b"x"), Put("b", b"x")])
+    other.read()
+    store.commit([], [Delete("a"), Put("c", b"x")])
+    assert values(other) == {"b": b"x", "c": b"x"}
+    store.close()
+    other.close()
+
+
 def test_who_is_not_the_owner_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageOffline):
         open_store(tmp_path, owner=False)
@@ -339,6 +352,7 @@ def raised_by_sqlite(code: int) -> sqlite3.OperationalError:
         (raised_by_sqlite(sqlite3.SQLITE_NOTADB), MetadataCorrupt),
         (raised_by_sqlite(sqlite3.SQLITE_ERROR), MetadataCorrupt),
         (sqlite3.DatabaseError("could not decode"), MetadataCorrupt),
+        (UnicodeDecodeError("utf-8", b"malformed \xc2", 10, 11, "invalid"), MetadataCorrupt),
         (sqlite3.ProgrammingError("Cannot operate on a closed database."), Closed),
         (PermissionError(13, "Permission denied"), StorageOffline),
     ],

@@ -18,7 +18,7 @@ from strom.errors import InvalidPartition, PartitionExists, TableNotPartitioned,
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
 from strom.model.auto_partition import AutoPartition
-from strom.model.names import name_complaint
+from strom.model.partitions import check_spec, matches, partition_name, values_of
 from strom.model.table import Partition, Table, TablePath
 
 
@@ -40,8 +40,8 @@ def create_partition(
 ) -> Plan[Partition]:
     """A new partition, given a value for each partition key."""
     table = partitioned_table(catalog, path)
-    row = _values_in_order(table, values)
-    name = _name_of(row)
+    row = values_of(values, table.description.partition_keys)
+    name = partition_name(row)
     existing = catalog.find_partition(table.table_id, name)
     if existing is not None:
         if ignore_if_exists:
@@ -58,7 +58,7 @@ def drop_partition(
 ) -> Plan[Partition | None]:
     """Remove a partition. Its id stays used."""
     table = partitioned_table(catalog, path)
-    name = _name_of(_values_in_order(table, values))
+    name = partition_name(values_of(values, table.description.partition_keys))
     if ignore_if_not_exists and catalog.find_partition(table.table_id, name) is None:
         return Plan(None)
     partition = catalog.partition(table, name)
@@ -71,14 +71,10 @@ def list_partitions(
 ) -> list[Partition]:
     """The partitions of a table, by name; only those with these values, where some are given."""
     table = partitioned_table(catalog, path)
-    wanted = values or {}
-    _check_keys(table, wanted)
-    positions = {table.description.partition_keys.index(key): value for key, value in wanted.items()}
-    return [
-        partition
-        for partition in catalog.partitions_of(table.table_id)
-        if all(partition.values[position] == value for position, value in positions.items())
-    ]
+    partition_keys, wanted = table.description.partition_keys, values or {}
+    check_spec(wanted, partition_keys)
+    found = catalog.partitions_of(table.table_id)
+    return [partition for partition in found if matches(wanted, partition_keys, partition.values)]
 
 
 def auto_partition(catalog: Catalog, table_id: int, *, now_ms: int) -> Plan[AutoPartitioned]:
@@ -113,40 +109,6 @@ def partitioned_table(catalog: Catalog, path: TablePath) -> Table:
     return table
 
 
-def _name_of(row: Sequence[str]) -> str:
-    """The values joined with ``$``, which no value can contain."""
-    for value in row:
-        complaint = name_complaint(value)
-        if complaint is not None:
-            raise InvalidPartition(
-                f"{value[:60]!r} cannot be a partition value: {complaint}", value=value[:60]
-            )
-    return "$".join(row)
-
-
-def _values_in_order(table: Table, values: Mapping[str, str]) -> tuple[str, ...]:
-    _check_keys(table, values)
-    missing = [key for key in table.description.partition_keys if key not in values]
-    if missing:
-        raise InvalidPartition(
-            f"A partition of {table.path} needs a value for {missing[0]!r} too",
-            table=str(table.path),
-            key=missing[0],
-        )
-    return tuple(values[key] for key in table.description.partition_keys)
-
-
-def _check_keys(table: Table, values: Iterable[str]) -> None:
-    partition_keys = table.description.partition_keys
-    for key in values:
-        if key not in partition_keys:
-            raise InvalidPartition(
-                f"{key!r} is no partition key of {table.path}, which has {list(partition_keys)}",
-                table=str(table.path),
-                key=key,
-            )
-
-
 def _check_room(catalog: Catalog, table: Table) -> None:
     count, count_max = catalog.partition_count(table.table_id), catalog.limits.partition_num_max
     if count >= count_max:
@@ -163,7 +125,7 @@ def _check_retention(table: Table, row: Sequence[str], now_ms: int) -> None:
     rule: AutoPartition | None = properties.auto_partition(table.description.properties, table.description)
     if rule is not None and rule.expired(row[rule.key_position], now_ms):
         raise InvalidPartition(
-            f"Partition {_name_of(row)!r} of {table.path} lies before its retention "
+            f"Partition {partition_name(row)!r} of {table.path} lies before its retention "
             f"(table.auto-partition.num-retention = {rule.retention}) and would be dropped at once",
             table=str(table.path),
         )
@@ -177,7 +139,7 @@ def _new_partitions(
         Partition(
             partition_id=partition_id,
             table_id=table.table_id,
-            name=_name_of(row),
+            name=partition_name(row),
             values=row,
             leaders=leaders(partition_id, table.bucket_count, catalog.servers),
             created_ms=now_ms,

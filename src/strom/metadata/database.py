@@ -131,6 +131,14 @@ class Database:
         if found != [(b"ok",)]:
             raise damaged(self.path, _text(found))
 
+    def check_writable(self) -> None:
+        """Change a row and take it back: a damaged header can make SQLite take the file for read-only."""
+        self.begin_writing()
+        try:
+            self._execute("UPDATE summary SET version = version")
+        finally:
+            self.roll_back()
+
     def summary(self) -> Summary:
         """The checked summary."""
         rows = self._rows("SELECT version, deleted_version, entry_count, crc_sum, crc FROM summary LIMIT 2")

@@ -71,8 +71,7 @@ def _examine(files: Files, path: str) -> _Found:
                 database.check_structure()
                 summary, entries = database.entries()
             database.use_write_ahead_log()
-            database.begin_writing()  # A damaged header can make SQLite take the file for read-only.
-            database.roll_back()
+            database.check_writable()
         finally:
             database.close()
     except MetadataCorrupt as error:

@@ -24,6 +24,9 @@ def translated(path: str) -> Iterator[None]:
         raise Closed("this metadata store was closed", path=path) from error
     except sqlite3.Error as error:
         raise _typed(path, error) from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes a damaged definition in its message, and the sqlite3 module cannot read the message.
+        raise damaged(path, f"SQLite's complaint about it is not text ({error.object[:200]!r})") from error
     except OSError as error:
         raise StorageOffline(
             f"{path}: {error}. Check the disk and the folder's permissions", path=path
