@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from coordinator.house import NOW_MS, House, path
-from strom.coordinator import alter as alter_module
 from strom.coordinator import commands
 from strom.coordinator.alter import Alteration, NewColumn
 from strom.errors import InvalidAlter, InvalidConfig, InvalidTable, TableNotFound
 from strom.model import types
+from strom.model.schema import SCHEMA_ID_MAX
 from strom.model.table import Table
 
 
@@ -118,8 +118,8 @@ def test_a_missing_table_cannot_be_altered() -> None:
 
 
 def test_the_schema_id_must_fit_into_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert alter_module.SCHEMA_ID_MAX == 2**15 - 1
-    monkeypatch.setattr(alter_module, "SCHEMA_ID_MAX", 2)
+    assert SCHEMA_ID_MAX == 2**15 - 1
+    monkeypatch.setattr("strom.coordinator.alter.SCHEMA_ID_MAX", 2)
     house = House()
     house.table("events")
     before = alter(house, adding("x"))
