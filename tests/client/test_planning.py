@@ -1,0 +1,185 @@
+"""What a scan reads is decided before the first row, and is plain data."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from client.play import description_of
+from strom.client.filters import filter_of, prune, weakened
+from strom.client.metadata import PartitionInfo, TableInfo
+from strom.client.places import EARLIEST, LATEST, Kind, place_of
+from strom.client.planning import (
+    BucketRange,
+    ScanPlan,
+    buckets_of,
+    check_place,
+    choose_partitions,
+    partition_texts,
+    plan_scan,
+)
+from strom.errors import InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
+from strom.model.bucket import BucketId
+from strom.model.predicate import And, Or, col
+from strom.model.predicate_text import parse_predicate
+from strom.model.table import TablePath
+
+DESCRIPTION = description_of(
+    ("id", pa.int64()),
+    ("day", pa.date32()),
+    ("year", pa.int16()),
+    ("region", pa.string()),
+    ("at", pa.timestamp("ms")),
+    buckets=2,
+    partition_keys=("day", "year", "region"),
+)
+PARTITIONS = [
+    PartitionInfo(number, "$".join(values), values)
+    for number, values in enumerate(
+        (day, year, region)
+        for day in ("2026-01-01", "2026-01-02")
+        for year in ("9", "2026")
+        for region in ("eu", "us")
+    )
+]
+
+
+def table(buckets: int = 2) -> TableInfo:
+    return TableInfo(7, TablePath("fluss", "t"), description_of(buckets=buckets), 0, 0)
+
+
+def plan(*ranges: tuple[int, int]) -> ScanPlan:
+    return ScanPlan(
+        7, tuple(BucketRange(BucketId(7, None, i), None, start, end) for i, (start, end) in enumerate(ranges))
+    )
+
+
+def test_ranges_are_cut_to_what_is_there_and_empty_ones_left_out() -> None:
+    buckets = list(buckets_of(table(4), None))
+    a, b, c, d = (bucket for bucket, _ in buckets)
+    found = plan_scan(
+        table(4),
+        buckets,
+        first={a: 5, b: 0, c: 0, d: 3},
+        last={a: 10, b: 10, c: 0, d: 9},
+        starts={a: 0, b: 3, c: 0, d: 9},
+        ends={a: 99, b: 7, c: 5, d: 9},
+    )
+    assert [(one.bucket, one.start, one.end) for one in found.ranges] == [(a, 5, 10), (b, 3, 7)]
+    assert found.rows == 9
+
+
+def test_a_limit_keeps_the_first_rows_in_order() -> None:
+    whole = plan((0, 10), (5, 10), (0, 100))
+    assert whole.limited(None) == whole
+    assert whole.limited(12) == plan((0, 10), (5, 7))
+    assert whole.limited(10) == plan((0, 10))
+    assert whole.limited(0).ranges == ()
+    assert whole.limited(1000) == whole
+
+
+def test_a_plan_travels_to_other_processes() -> None:
+    whole = plan((0, 10), (5, 10))
+    assert pickle.loads(pickle.dumps(whole)) == whole
+    assert repr(whole) == "ScanPlan(2 buckets, 15 rows before filters)"
+
+
+def test_buckets_come_by_partition_then_number() -> None:
+    found = list(buckets_of(table(2), PARTITIONS[:2]))
+    assert [(bucket.partition_id, bucket.bucket, name) for bucket, name in found] == [
+        (0, 0, "2026-01-01$9$eu"),
+        (0, 1, "2026-01-01$9$eu"),
+        (1, 0, "2026-01-01$9$us"),
+        (1, 1, "2026-01-01$9$us"),
+    ]
+
+
+def test_places_are_read_as_people_say_them() -> None:
+    assert place_of(None, default=LATEST) is LATEST
+    assert place_of("earliest", default=LATEST) == EARLIEST
+    assert place_of(5, default=LATEST).value == 5
+    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert place_of(moment, default=LATEST).value == 1767225600000
+    assert (
+        place_of(dt.datetime(2026, 1, 1), default=LATEST).value == dt.datetime(2026, 1, 1).timestamp() * 1000
+    )
+    each = place_of({0: 3, ("a", 1): 4, BucketId(7, 9, 2): 5}, default=LATEST)
+    assert each.kind is Kind.EACH
+    assert each.offset_in(BucketId(7, None, 0), None) == 3
+    assert each.offset_in(BucketId(7, 1, 0), "b") is None, "a bare number means a table without partitions"
+    assert each.offset_in(BucketId(7, 1, 1), "a") == 4
+    assert each.offset_in(BucketId(7, 9, 2), "c") == 5
+    for wrong in (-1, True, 1.5, "noon", {0: -1}, {"a": 1}, {(1, 2, 3): 4}, {0: "x"}):
+        with pytest.raises(InvalidRequest):
+            place_of(wrong, default=LATEST)  # type: ignore[arg-type]
+
+
+def test_offsets_for_buckets_that_are_not_there_are_refused() -> None:
+    buckets = list(buckets_of(table(2), None))
+    check_place(place_of({0: 1, (None, 1): 2}, default=LATEST), buckets)
+    for wrong in ({2: 1}, {("a", 0): 1}):
+        with pytest.raises(InvalidRequest, match="no bucket"):
+            check_place(place_of(wrong, default=LATEST), buckets)
+
+
+def test_partitions_are_chosen_by_name_or_by_some_of_their_values() -> None:
+    def names(wanted: object) -> list[str]:
+        return [one.name for one in choose_partitions(DESCRIPTION, PARTITIONS, wanted)]  # type: ignore[arg-type]
+
+    assert len(names(None)) == 8
+    assert names("2026-01-01$9$eu") == ["2026-01-01$9$eu"]
+    assert names({"year": 9, "region": "eu"}) == ["2026-01-01$9$eu", "2026-01-02$9$eu"]
+    assert names([{"day": dt.date(2026, 1, 2), "year": 9}, "2026-01-02$9$us"]) == [
+        "2026-01-02$9$eu",
+        "2026-01-02$9$us",
+    ]
+    assert names({"region": "asia"}) == [], "a part of a name may fit nothing"
+    assert names([]) == []
+    with pytest.raises(PartitionNotFound, match="did you mean '2026-01-01\\$9\\$eu'"):
+        names("2026-01-01$9$eux")
+    with pytest.raises(PartitionNotFound):
+        names({"day": "2030-01-01", "year": 9, "region": "eu"})
+    with pytest.raises(InvalidPartition):
+        names({"month": 1})
+    with pytest.raises(TableNotPartitioned):
+        choose_partitions(description_of(), [], {"day": 1})
+
+
+def test_partition_values_become_the_text_of_their_names() -> None:
+    values = {"region": "eu", "day": dt.date(2026, 1, 2)}
+    assert partition_texts(DESCRIPTION, values) == {"day": "2026-01-02", "region": "eu"}
+
+
+def test_a_filter_leaves_out_partitions_by_their_values() -> None:
+    def names(text: str) -> list[str]:
+        predicate = parse_predicate(text).check(DESCRIPTION.schema)
+        return [one.name for one in prune(PARTITIONS, DESCRIPTION, predicate)]
+
+    assert names("region = 'eu' and year > 10 and id = 5") == ["2026-01-01$2026$eu", "2026-01-02$2026$eu"]
+    assert names("day >= '2026-01-02' and region <> 'eu'") == ["2026-01-02$9$us", "2026-01-02$2026$us"]
+    assert len(names("year < 100")) == 4, "as numbers, not as text"
+    assert len(names("region = 'eu' or id = 5")) == 8
+    assert len(names("region = 'eu' or (region = 'us' and id = 5)")) == 8
+    assert len(names("id = 5")) == 8
+    assert names("region is null") == []
+    assert len(names("starts_with(region, 'e')")) == 4
+
+
+def test_a_predicate_is_weakened_to_what_known_columns_tell() -> None:
+    a, b, c = col("a") > 1, col("b") > 2, col("c") > 3
+    known = frozenset({"a", "b"})
+    assert weakened(a, known) == a
+    assert weakened(c, known) is None
+    assert weakened(And.of(a, c), known) == a
+    assert weakened(Or.of(a, c), known) is None
+    assert weakened(Or.of(a, And.of(b, c)), known) == Or.of(a, b)
+    assert weakened(And.of(Or.of(a, c), c), known) is None
+
+
+def test_a_count_reads_the_cheapest_column_of_the_filter() -> None:
+    found = filter_of("region = 'x' and year = 5 and id = 1", DESCRIPTION.schema)
+    assert found is not None
+    assert found.cheapest_column(DESCRIPTION.schema) == "year"

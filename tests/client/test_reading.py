@@ -1,0 +1,243 @@
+"""Scans and tails against a cluster that plays: retries, moves, new partitions, order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from client.play import Play, description_of, play_out, playing
+from strom.client.cluster import Cluster
+from strom.client.fetching import Source
+from strom.client.metadata import TableInfo
+from strom.client.options import ClientOptions, ReadOptions
+from strom.client.places import EARLIEST, LATEST, place_of
+from strom.client.rows import RowReader
+from strom.client.scan import Scan
+from strom.client.tail import Tail
+from strom.client.writer import Writer
+from strom.errors import Busy, Disconnected, LeaderNotAvailable, NotLeader, StorageOffline, TableNotFound
+from strom.model.bucket import BucketId
+from strom.rpc.call import Call
+
+
+async def fill(cluster: Cluster, table: TableInfo, count: int, start: int = 0) -> None:
+    writer = await Writer.open(cluster, table)
+    for number in range(start, start + count, 10):
+        rows = range(number, number + 10)
+        await writer.append(
+            {"id": list(rows)} | ({"day": [f"d{i % 3}" for i in rows]} if table.partitioned else {})
+        )
+        await writer.flush()
+    await writer.close()
+
+
+def tail_of(cluster: Cluster, table: TableInfo, **options: Any) -> Tail:
+    source = Source(
+        cluster, table, RowReader(table.schema), options=ReadOptions(**{"discovery_ms": 1000} | options)
+    )
+    return Tail(source, start=EARLIEST)
+
+
+async def seen(tail: Tail, timeout_s: float = 2.0) -> list[int]:
+    found: list[int] = []
+    while (batch := await tail.next(timeout_s)) is not None:
+        found += batch.data.column("id").to_pylist()
+    return found
+
+
+def test_a_scan_reads_buckets_in_order_however_they_arrive() -> None:
+    async def main() -> None:
+        async with playing(description_of(buckets=5), servers=2) as (play, cluster, table):
+            for number in range(5):
+                play.leaders[BucketId(7, None, number)] = number % 2
+            await cluster.table(table.path)
+            await fill(cluster, table, 1000)
+
+            async def slow(call: Call) -> None:
+                if call.request.buckets_req[0].bucket_id == 0:
+                    await asyncio.sleep(1)
+
+            play.faults["FetchRows"] = [slow] * 3
+            options = ReadOptions(fetch_bytes_max=1000)
+            scan = Scan(cluster, table, options=options)
+            batches = [batch async for batch in scan.batches()]
+            expected = [one for number in range(5) for one in play.rows(number)]
+            assert pa.Table.from_batches(batches).column("id").to_pylist() == expected
+            assert (await scan.to_arrow()).column("id").to_pylist() == expected
+            assert await scan.count() == 1000
+
+    play_out(main())
+
+
+def test_a_scan_outlives_errors_that_pass() -> None:
+    async def main() -> None:
+        async with playing(servers=2) as (play, cluster, table):
+            await fill(cluster, table, 100)
+
+            async def cut(call: Call) -> None:
+                play.world.network.cut()  # type: ignore[attr-defined]
+
+            def moved(call: Call) -> Exception:
+                play.leaders[BucketId(7, None, 0)] = 1
+                return NotLeader("moved")
+
+            play.faults["FetchRows"] = [
+                lambda call: Busy("later"),
+                cut,
+                moved,
+                lambda call: Disconnected("x"),
+            ]
+            play.faults["ListOffsets"] = [lambda call: NotLeader("x"), cut]
+            found = await Scan(cluster, table, options=ReadOptions(fetch_bytes_max=500)).to_arrow()
+            assert found.column("id").to_pylist() == list(range(100))
+
+    play_out(main())
+
+
+def test_a_scan_gives_up_after_the_time_for_retries_with_the_last_error() -> None:
+    async def main() -> None:
+        options = ClientOptions(retry_timeout_ms=3_000)
+        async with playing(options=options) as (play, cluster, table):
+            await fill(cluster, table, 10)
+            play.faults["FetchRows"] = [lambda call: StorageOffline("broken disk")] * 1000
+            with pytest.raises(StorageOffline, match="broken disk") as caught:
+                await Scan(cluster, table).to_arrow()
+            assert caught.value.facts["attempts"] > 3
+
+    play_out(main())
+
+
+def test_a_bucket_that_ends_before_the_plan_did_is_an_error_not_a_short_result() -> None:
+    async def main() -> None:
+        options = ClientOptions(retry_timeout_ms=3_000)
+        async with playing(options=options) as (play, cluster, table):
+            await fill(cluster, table, 20)
+            scan = Scan(cluster, table)
+            await scan.plan()
+            del play.logs[BucketId(7, None, 0)].batches[-1]
+            with pytest.raises(LeaderNotAvailable, match="up to offset 20"):
+                await scan.to_arrow()
+
+    play_out(main())
+
+
+def test_a_tail_gives_every_row_once_through_moves_and_cuts() -> None:
+    async def main() -> None:
+        async with playing(description_of(buckets=3), servers=2) as (play, cluster, table):
+            tail = tail_of(cluster, table)
+            await tail.open()
+            for round_number in range(10):
+                await fill(cluster, table, 30, start=30 * round_number)
+                for number in range(3):
+                    play.leaders[BucketId(7, None, number)] = (round_number + number) % 2
+                play.faults["FetchRows"] = [lambda call: NotLeader("moved")]
+                play.world.network.cut()  # type: ignore[attr-defined]
+            assert sorted(await seen(tail)) == list(range(300))
+            await tail.close()
+
+    play_out(main())
+
+
+def test_a_tail_finds_new_partitions_and_leaves_dropped_ones() -> None:
+    description = description_of(("id", pa.int64()), ("day", pa.string()), partition_keys=("day",))
+
+    async def main() -> None:
+        async with playing(description) as (play, cluster, table):
+            tail = tail_of(cluster, table)
+            await tail.open()
+            assert tail.positions == {}
+            await fill(cluster, table, 30)
+            assert sorted(await seen(tail)) == list(range(30))
+            assert tail.positions == {("d0", 0): 10, ("d1", 0): 10, ("d2", 0): 10}
+            del play.partitions["d1"]
+            play.faults["FetchRows"] = [lambda call: NotLeader("dropped")]
+            assert await seen(tail) == []
+            assert tail.positions == {("d0", 0): 10, ("d2", 0): 10}
+            await tail.close()
+
+    play_out(main())
+
+
+def test_a_tail_of_a_dropped_table_ends_with_the_error() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            await fill(cluster, table, 10)
+            tail = tail_of(cluster, table)
+            assert (await tail.next()) is not None
+            play.table_id = 8
+            play.faults["FetchRows"] = [lambda call: NotLeader("?")]
+            with pytest.raises(TableNotFound, match="was dropped"):
+                await tail.next()
+
+    play_out(main())
+
+
+def test_a_slow_reader_holds_the_tail_back() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            await fill(cluster, table, 2000)
+            tail = tail_of(cluster, table, fetch_bytes_max=2000, buffered_bytes_max=5000)
+            await tail.open()
+            await asyncio.sleep(10)
+            assert play.calls.count("FetchRows") < 10
+            assert await seen(tail) == list(range(2000))
+            await tail.close()
+
+    play_out(main())
+
+
+def test_a_closed_tail_ends() -> None:
+    async def main() -> None:
+        async with playing() as (_, cluster, table):
+            tail = tail_of(cluster, table)
+            waiting = asyncio.create_task(tail.next())
+            await asyncio.sleep(1)
+            await tail.close()
+            assert await waiting is None
+            assert await tail.next() is None
+
+    play_out(main())
+
+
+def test_a_tail_from_now_sees_what_comes_after_it_was_opened() -> None:
+    async def main() -> None:
+        async with playing() as (_, cluster, table):
+            await fill(cluster, table, 20)
+            tail = Tail(Source(cluster, table, RowReader(table.schema)), start=LATEST)
+            await tail.open()
+            await fill(cluster, table, 10, start=20)
+            assert await seen(tail) == list(range(20, 30))
+            again = Tail(
+                Source(cluster, table, RowReader(table.schema)),
+                start=place_of(tail.positions, default=LATEST),
+            )
+            await fill(cluster, table, 10, start=30)
+            assert await seen(again) == list(range(30, 40))
+            await tail.close()
+            await again.close()
+
+    play_out(main())
+
+
+def test_the_schema_of_a_batch_is_asked_for_once() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            await fill(cluster, table, 10)
+            wider = play.description.schema.add_column("extra", table.schema.columns[0].type)
+            play.schemas[2] = wider
+            play.description = type(play.description)(schema=wider, bucket_count=1)
+            newer = await cluster.table(table.path)
+            writer = await Writer.open(cluster, newer)
+            await writer.append({"id": [100], "extra": [5]})
+            await writer.close()
+            cluster.metadata.schemas.clear()
+            found = await Scan(cluster, newer).to_arrow()
+            assert found.column("extra").to_pylist() == [None] * 10 + [5]
+            await Scan(cluster, newer).to_arrow()
+            assert play.calls.count("GetTableSchema") == 1
+            assert isinstance(play, Play)
+
+    play_out(main())
