@@ -197,6 +197,11 @@ class Workbench:
         assert self.read(projection=NUMBERS) == self.rows
         assert self.read(projection=HALVES, max_bytes=1) == self.rows
 
+    def check_all_indexes(self) -> None:
+        """Have every index looked at."""
+        for segment in self.log._chain.segments:
+            self.log._chain.files_of(segment)
+
     def names(self, suffix: str = "") -> list[str]:
         return [name for name in self.disk.list(self.folder) if name.endswith(suffix)]
 
