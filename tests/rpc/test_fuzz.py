@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from protocol.any_message import any_message
-from rpc.scene import Stranger, calling, exists, in_memory, listening, stranger, until
+from rpc.scene import Stranger, calling, exists, in_memory, listening, on_sockets, stranger, until
 from strom.errors import TableNotFound
 from strom.protocol.api_keys import APIS, DATABASE_EXISTS, LOG_APIS, PRODUCE_LOG
 from strom.protocol.frame import encode_request
@@ -238,6 +238,20 @@ def test_every_stream_of_the_corpus_is_survived(path: Path) -> None:
     _survives(stream)
     _survives([*stream, ("wait", 30.0)], seed=1)
     _survives([*stream, ("abort", None)], authentication=Sasl({"admin": "secret"}))
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["uvloop", "asyncio"])
+def test_the_corpus_is_survived_on_real_sockets(plain: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(world: World) -> None:
+        async with listening(world, Moody(), limits=LIMITS) as listener, calling(world, listener) as honest:
+            for path in CORPUS:
+                async with stranger(world, listener) as client:
+                    client.send(*(bytes.fromhex(line) for line in path.read_text().splitlines()))
+                    assert (await honest.call(DATABASE_EXISTS, exists("honest"))).exists
+            await until(lambda: listener.statistics().connections == 1)
+
+    caplog.set_level(logging.CRITICAL)
+    on_sockets(main, plain=plain)
 
 
 HOSTILE = st.lists(acts, max_size=15)
