@@ -11,11 +11,14 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from strom.coordinator import commands
 from strom.coordinator.catalog import Address, Server
 from strom.coordinator.coordinator import Coordinator
 from strom.metadata.embedded import EmbeddedStore
+from strom.metadata.store import MetadataStore
+from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
@@ -57,14 +60,34 @@ class Addresses:
         return next(iter(self.listeners.values()))
 
 
+class OpenedStore(MetadataStore, Protocol):
+    """A metadata store, and what was out of the ordinary when it was opened."""
+
+    notice: str | None
+
+
+class OpenStore(Protocol):
+    """How a server comes by its metadata; ``EmbeddedStore.open``, unless a simulation has its own."""
+
+    def __call__(self, files: Files, folder: str, *, owner: bool, create: bool) -> OpenedStore:
+        """Open the store of a data folder."""
+
+
 class RunningServer:
     """A server from start to stop, in this process and its children."""
 
     def __init__(
-        self, settings: Settings, world: World, *, host: str | None = None, port: int | None = None
+        self,
+        settings: Settings,
+        world: World,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        open_store: OpenStore = EmbeddedStore.open,
     ) -> None:
         self._settings = settings
         self._world = world
+        self._open_store = open_store
         self._endpoints = endpoints(settings, host=host, port=port)
         self._path = os.path.abspath(settings["data.dir"])
         self._count: int = settings["tablet-server.count"]
@@ -74,7 +97,7 @@ class RunningServer:
         self._supervisor: Supervisor | None = None
         self._http: HttpServer | None = None
         self._folder: DataFolder | None = None
-        self._store: EmbeddedStore | None = None
+        self._store: OpenedStore | None = None
         self._coordinator: CoordinatorNode | None = None
         self._doors: Doors | None = None
         self.addresses: Addresses
@@ -90,7 +113,7 @@ class RunningServer:
 
     async def _start(self) -> None:
         folder = self._folder = await self._open_folder()
-        store = self._store = EmbeddedStore.open(
+        store = self._store = self._open_store(
             self._world.files, folder.path, owner=True, create=folder.empty
         )
         if store.notice:

@@ -97,7 +97,7 @@ class TabletNode:
 
 def _threads(world: World, count: int) -> Offload:
     """Threads of our own, unless the world is a simulation: then work runs where the world says."""
-    return InlineOffload() if isinstance(world.offload, InlineOffload) else ThreadOffload(count)
+    return world.offload if isinstance(world.offload, InlineOffload) else ThreadOffload(count)
 
 
 def _follow(metrics: Metrics, tablets: Tablets, space: DiskSpace) -> None:

@@ -20,6 +20,7 @@ from strom.runtime.files import Bytes
 WRITE_HIGH_BYTES = 64 * 1024  # asyncio's own defaults
 WRITE_LOW_BYTES = 16 * 1024
 PIPE_BYTES = 256 * 1024
+TIMER_EARLY_S = 2e-6  # more than the clock resolution of a virtual loop
 
 Address = tuple[str, int]
 Signal = Literal["end", "reset"]
@@ -79,7 +80,9 @@ class _Pipe:
         self._timer = None
         if self._weather.stalled(self._sender.host, self._receiver.host):
             return  # ``wake`` is called again when it is over
-        while self._under_way and self._under_way[0][0] <= self._loop.time():
+        # A loop may call a timer a little early: what is due within that is here, or we would be called for ever.
+        now = self._loop.time() + TIMER_EARLY_S
+        while self._under_way and self._under_way[0][0] <= now:
             self._take(self._under_way.popleft()[1])
         self.wake()
         self._receiver.read_soon()
