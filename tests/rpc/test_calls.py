@@ -163,6 +163,19 @@ def test_a_waiting_call_does_not_block_its_connection(play: Play) -> None:
     play(main)
 
 
+def test_calls_may_wait_for_the_same_thing() -> None:
+    async def main(world: World) -> None:
+        synced = asyncio.get_running_loop().create_future()
+
+        async with listening(world, lambda call: synced) as listener, calling(world, listener) as caller:
+            calls = [asyncio.ensure_future(caller.call(PRODUCE_LOG, a_produce(b"x"))) for _ in range(5)]
+            await until(lambda: listener.statistics().calls == 5)
+            synced.set_result(produced(7))
+            assert await asyncio.gather(*calls) == [produced(7)] * 5
+
+    in_memory(main)
+
+
 @everywhere
 def test_an_error_arrives_as_what_it_is(play: Play) -> None:
     async def main(world: World) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 from strom.errors import InvalidRequest, RecordTooLarge, ServerStopping, StromError
 from strom.protocol.api_keys import Role
@@ -31,7 +33,10 @@ _NOWHERE = memoryview(bytearray(64 * 1024))
 """Where the bytes of a refused connection go."""
 
 
-class _Waiting(NamedTuple):
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A call that is not answered yet."""
+
     call: Call
     request_id: int
     size: int
@@ -60,7 +65,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reader = FrameReader(frame_bytes_max=self._frame_bytes_max())
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[asyncio.Future[Message], _Waiting] = {}
+        self._waiting: dict[_Waiting, asyncio.Future[Message]] = {}
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
         self._bytes_seen = self._frames_seen = 0
@@ -81,7 +86,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._linger is not None:
             self._linger.cancel()
         self.flow.leave()
-        for future, waiting in list(self._waiting.items()):
+        for waiting, future in list(self._waiting.items()):
             if waiting.call.api.waits:
                 future.cancel()
         self._lost(self)
@@ -131,7 +136,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def cancel(self) -> None:
         """End what still waits, with an error."""
-        for future in list(self._waiting):
+        for future in list(self._waiting.values()):
             future.cancel()
 
     def abort(self) -> None:
@@ -229,12 +234,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _wait(self, waiting: _Waiting, answer: Awaitable[Message], counted: bool) -> None:
         future = asyncio.ensure_future(answer)
-        self._waiting[future] = waiting
+        self._waiting[waiting] = future
         self.flow.began(waiting.size, counted=counted)
-        future.add_done_callback(self._answered)
+        future.add_done_callback(partial(self._answered, waiting))
 
-    def _answered(self, future: asyncio.Future[Message]) -> None:
-        waiting = self._waiting.pop(future)
+    def _answered(self, waiting: _Waiting, future: asyncio.Future[Message]) -> None:
+        del self._waiting[waiting]
         if self._transport is not None:
             buffers = self._frame_of(waiting, future)
             self._write(buffers)
