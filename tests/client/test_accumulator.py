@@ -65,10 +65,23 @@ def test_a_full_batch_leaves_although_another_is_on_its_way() -> None:
     accumulator = new()
     add(accumulator)
     accumulator.take(now=0.0)
-    assert add(accumulator, size=600) == []
-    [full] = add(accumulator, size=500)
-    assert full.size_bytes == 600, "a batch does not grow past its size"
-    assert add(accumulator, size=524)[0].size_bytes == 1024
+    for _ in range(5):
+        assert add(accumulator, size=200) == []
+    [full] = add(accumulator, size=200)
+    assert full.size_bytes == 1000, "a batch does not grow past its size"
+    for _ in range(3):
+        add(accumulator, size=200)
+    assert add(accumulator, size=224)[0].size_bytes == 1024
+
+
+def test_a_large_piece_goes_alone_behind_the_rows_that_waited() -> None:
+    accumulator = new()
+    add(accumulator)
+    accumulator.take(now=0.0)
+    assert add(accumulator, size=10) == []
+    small, large = add(accumulator, size=300)
+    assert (small.size_bytes, large.size_bytes) == (10, 300)
+    assert small.sequence < large.sequence
 
 
 def test_rows_of_a_new_schema_begin_a_new_batch() -> None:

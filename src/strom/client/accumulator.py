@@ -12,7 +12,8 @@ Invariants, per bucket
        and can tell a repeated batch from a new one however late the old one arrives.
     3. After a delay nothing new is sent until every batch in flight is answered; then the unacknowledged
        ones go first, oldest first, so that order survives any pattern of lost answers.
-    4. Rows are sent at once when nothing is under way, and gathered (up to a size and a time) otherwise.
+    4. Rows are sent at once when nothing is under way, and gathered (up to a size and a time) otherwise. Pieces that
+       are large enough go alone: putting them together would copy them and win little.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ class BucketQueue:
         """Whether the open batch should leave: nothing else is under way, it is full, or it waited enough."""
         if self.open is None:
             return False
-        full = self.open.size_bytes >= self._options.batch_bytes_max
+        alone = len(self.open.pieces) == 1
+        full = self.open.size_bytes >= (
+            self._options.alone_bytes_min if alone else self._options.batch_bytes_max
+        )
         return full or self.idle or now >= self.due_at()
 
     def due_at(self) -> float:
@@ -206,7 +210,9 @@ class Accumulator:
         return sealed
 
     def _fits(self, batch: Outgoing, size_bytes: int, schema_id: int) -> bool:
-        return batch.schema_id == schema_id and batch.size_bytes + size_bytes <= self._options.batch_bytes_max
+        if size_bytes >= self._options.alone_bytes_min or batch.schema_id != schema_id:
+            return False
+        return batch.size_bytes + size_bytes <= self._options.batch_bytes_max
 
     def seal_due(self, now: float) -> list[Outgoing]:
         """Seal every open batch that should leave now."""

@@ -43,6 +43,11 @@ class WriterOptions:
     create_partitions: bool = True
     """Create a partition when the first row for it comes."""
 
+    @property
+    def alone_bytes_min(self) -> int:
+        """A piece of this size does not wait for others."""
+        return self.batch_bytes_max // 4
+
     def __post_init__(self) -> None:
         if self.acks not in (0, 1, ACKS_ALL):
             raise InvalidSetting(f"acks is 0, 1 or -1 (all), not {self.acks!r}", found=self.acks)
