@@ -26,8 +26,9 @@ class Handler(Protocol):
     """Answers calls.
 
     A message returned is sent at once: the cheapest way, for what takes microseconds. An awaitable is waited for
-    beside other calls: a future costs least, a coroutine becomes a task. Calls may share a future, unless they are of a
-    kind that is cancelled with its connection (``api.waits``). An exception becomes an error response, unless the handler also has a method ``failed(call, error) -> Message | None`` and that gives a response.
+    beside other calls: a future costs least, a coroutine becomes a task. Calls may share a future, unless they are
+    of a kind that is cancelled with its connection (``api.waits``). An exception becomes an error response, unless
+    the handler also has a method ``failed(call, error) -> Message | None`` and that gives a response.
     """
 
     def __call__(self, call: Call, /) -> Message | Awaitable[Message]:
