@@ -195,6 +195,8 @@ def test_every_type_compares_with_every_literal_that_makes_sense(sql: str, data:
         for literal, value in zip(some, wanted, strict=True):
             expected = [valid and compared(found, op, value) for valid, found in rows]
             assert Compare("c", op, literal).check(schema).mask(batch).to_pylist() == expected
+            inverted = [valid and not compared(found, op, value) for valid, found in rows]
+            assert (~Compare("c", op, literal)).check(schema).mask(batch).to_pylist() == inverted
     for negated in (False, True):
         expected = [valid and (found in wanted) != negated for valid, found in rows]
         assert In("c", tuple(some), negated).check(schema).mask(batch).to_pylist() == expected
