@@ -192,3 +192,8 @@ def test_bounds_in_disorder_are_ignored() -> None:
 def test_types_without_order_have_no_slot() -> None:
     for kind in (pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.null(), pa.time64("us")):
         assert slot_of(kind) is None
+
+
+def test_texts_whose_lengths_only_look_equal_are_compared_as_they_are() -> None:
+    assert one(["bb", "a", "ccc"], pa.string()) == ColumnStatistics(b"a", b"ccc", 0)
+    assert one(["bb", "bbx", "a"], pa.string()) == ColumnStatistics(b"a", b"bbx", 0)
