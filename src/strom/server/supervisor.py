@@ -19,6 +19,8 @@ from strom.runtime.tasks import Tasks
 from strom.server.channel import LINE_BYTES_MAX, Channel, Facts
 
 START_TIMEOUT_S = 60.0
+CLOSE_LOGS_S = 20.0
+"""Beyond the time for running calls: the time a tablet server has to close its logs."""
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
 COMMAND = (sys.executable, "-X", "faulthandler", "-m", "strom.server.tablet_process")
@@ -150,7 +152,8 @@ class Supervisor:
     async def stop(self, timeout_s: float) -> bool:
         """Stop all in order; returns whether all closed their logs. What does not stop in time is killed."""
         self._stopping = True
-        asked = [process.ask("stop", timeout_s=timeout_s) for process in self.processes]
+        facts = {"timeout_s": timeout_s}
+        asked = [process.ask("stop", facts, timeout_s=timeout_s + CLOSE_LOGS_S) for process in self.processes]
         answers: Sequence[object] = await asyncio.gather(*asked, return_exceptions=True)
         await self._tasks.close()
         return all(isinstance(answer, dict) and answer.get("cleanly") for answer in answers)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 from strom.coordinator.coordinator import Coordinator
-from strom.errors import StromError
+from strom.errors import PortInUse, StromError
 from strom.metadata.embedded import EmbeddedStore
 from strom.runtime.loops import run
 from strom.runtime.metrics import Metrics
@@ -33,6 +35,8 @@ from strom.server.listeners import Endpoint
 from strom.server.process import prepare_process, settle
 from strom.server.status import answering
 from strom.server.tablet_node import TabletNode
+
+logger = logging.getLogger(__name__)
 
 
 class TabletProcessMain:
@@ -91,7 +95,7 @@ class TabletProcessMain:
                 WhereCalls(view),
                 StateCalls(view, [node.status], node.status.summary),
             )
-            bound = await doors.open(self._endpoints, Dispatch(groups))
+            bound = await self._open(doors, Dispatch(groups))
             node.start()
             settle()
             await channel.ask(
@@ -104,6 +108,14 @@ class TabletProcessMain:
             store.close()
             world.offload.close()
             lock.release()
+
+    async def _open(self, doors: Doors, dispatch: Dispatch) -> tuple[Endpoint, ...]:
+        """Listen beside the coordinator, or where there is room: clients learn the ports from the metadata."""
+        try:
+            return await doors.open(self._endpoints, dispatch)
+        except PortInUse as error:
+            logger.warning("tablet server %s takes another port: %s", self._server_id, error.message)
+            return await doors.open([replace(one, port=0) for one in self._endpoints], dispatch)
 
     async def _answer(self, question: str, facts: dict[str, Any]) -> Facts:
         if question == "stop":

@@ -29,12 +29,15 @@ async def serve(
     ready: Callable[[Addresses], None],
     host: str | None = None,
     port: int | None = None,
+    leash: bool = False,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT; returns whether the stop was clean."""
+    """Serve until SIGTERM or SIGINT (or, on a leash, the end of standard input); returns whether the stop was clean."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if leash:
+        await loop.connect_read_pipe(lambda: _Leash(stop), sys.stdin)
     server = RunningServer(settings, world, host=host, port=port)
     starting = asyncio.ensure_future(server.start())
     stopping = asyncio.ensure_future(stop.wait())
@@ -54,6 +57,16 @@ async def serve(
     return await server.stop()
 
 
+class _Leash(asyncio.Protocol):
+    """Standard input ends when whoever started us is gone."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop.set()
+
+
 def run(
     *,
     flags: Mapping[str, object],
@@ -61,6 +74,7 @@ def run(
     host: str | None = None,
     port: int | None = None,
     ready_file: Path | None = None,
+    leash: bool = False,
 ) -> int:
     """Serve in the foreground; returns the exit code. Errors of starting are raised."""
     prepare_process()
@@ -73,7 +87,7 @@ def run(
             _write_ready(ready_file, addresses)
 
     try:
-        cleanly = loops.run(serve(settings, world, ready=ready, host=host, port=port))
+        cleanly = loops.run(serve(settings, world, ready=ready, host=host, port=port, leash=leash))
     finally:
         world.offload.close()
     return 0 if cleanly else 1
@@ -118,13 +132,19 @@ def main(argv: Sequence[str]) -> int:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; repeat it"
     )
     parser.add_argument("--ready-file", type=Path, help="write the addresses here once ready")
+    parser.add_argument("--leash", action="store_true", help="stop when standard input ends")
     given = parser.parse_args(argv)
     flags: dict[str, object] = dict(pair.partition("=")[::2] for pair in given.set)
     named = {"data.dir": given.data, "http.port": given.http_port, "tablet-server.count": given.tablets}
     flags |= {name: value for name, value in named.items() if value is not None}
     try:
         return run(
-            flags=flags, config=given.config, host=given.host, port=given.port, ready_file=given.ready_file
+            flags=flags,
+            config=given.config,
+            host=given.host,
+            port=given.port,
+            ready_file=given.ready_file,
+            leash=given.leash,
         )
     except StromError as error:
         print(f"error: {error.message}", file=sys.stderr)

@@ -58,7 +58,7 @@ class ServerProcess:
         with self._output_path.open("ab") as output:
             self._process = subprocess.Popen(
                 self.command(ready_path),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # the leash: the server stops when we are gone
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -66,7 +66,7 @@ class ServerProcess:
         while not ready_path.exists():
             code = self._process.poll()
             if code is not None:
-                self._process = None
+                self._ended()
                 raise ServerFailed(f"the server ended with code {code}:\n{self.output()}")
             if time.monotonic() - began > START_TIMEOUT_S:
                 self.kill()
@@ -87,6 +87,7 @@ class ServerProcess:
         return [
             *(sys.executable, "-X", "faulthandler", "-m", "strom.server.up"),
             *("--data", str(self.folder), "--tablets", str(self.tablets), "--ready-file", str(ready_path)),
+            "--leash",
             *pairs,
         ]
 
@@ -99,11 +100,9 @@ class ServerProcess:
         try:
             code = process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            self._process = None
+            self.kill()
             raise ServerFailed(f"the server did not stop in {STOP_TIMEOUT_S} s:\n{self.output()}") from None
-        self._process = None
+        self._ended()
         return code
 
     def kill(self) -> None:
@@ -111,7 +110,12 @@ class ServerProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._process = None
+            self._ended()
+
+    def _ended(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
 
     def restart(self) -> ServerProcess:
         """Stop if it runs, and start again on the same folder and ports."""

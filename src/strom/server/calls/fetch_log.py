@@ -6,8 +6,10 @@ clients expect. ``records`` is always set, because without it the peer's client 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from strom.errors import StromError
 from strom.model.bucket import BucketId
@@ -25,6 +27,7 @@ from strom.protocol.messages.log import (
 from strom.record.project import Projection
 from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.evolved import Evolved
 from strom.server.calls.fetch import Fetches, Found, Read, Wanted
 from strom.server.calls.filtering import BatchFilter, FilterLimits
 from strom.server.table_facts import TableFacts, Tables, check_positions
@@ -80,36 +83,19 @@ class FetchLogCalls:
 
     def _reading(self, table: FetchLogTableRequest) -> Read:
         facts = self._tables.of(table.table_id)
-        projection = self._projection(facts, table) if table.projection_pushdown_enabled else None
+        columns = _Columns(facts, table, self._limits) if table.projection_pushdown_enabled else None
+        projection = None if columns is None or columns.all else columns.projection
         skip = self._skip(facts, table)
 
         def read(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
             found = tablet.read(offset, max_bytes=max_bytes, projection=projection, skip=skip)
-            return Found(
-                buffers=list(found.buffers),
-                size=found.size,
-                rows=found.rows,
-                next_offset=found.next_offset,
-                bytes_skipped=found.bytes_skipped,
-            )
+            buffers, size = found.buffers, found.size
+            if columns is not None and columns.evolved is not None:
+                buffers = columns.evolved.complete(buffers)
+                size = sum(len(buffer) for buffer in buffers)
+            return Found(buffers, size, found.rows, found.next_offset, found.bytes_skipped)
 
         return read
-
-    def _projection(
-        self, facts: TableFacts, table: FetchLogTableRequest
-    ) -> Callable[[int], Projection | None] | None:
-        positions = tuple(table.projected_fields)
-        check_positions(positions, len(facts.table.schema.columns), columns_max=self._limits.columns_max)
-        if positions == tuple(range(len(facts.table.schema.columns))):
-            return None
-
-        def projection_of(schema_id: int) -> Projection | None:
-            # A batch of an older schema does not have the newest columns; the reader fills them in.
-            layout = facts.layout_of(schema_id)
-            count = 0 if layout is None else len(layout.columns)
-            return facts.projection(schema_id, tuple(one for one in positions if one < count))
-
-        return projection_of
 
     def _skip(self, facts: TableFacts, table: FetchLogTableRequest) -> Skip | None:
         if table.filter_predicate is None:
@@ -159,6 +145,34 @@ class FetchLogCalls:
             records=one.found.buffers or b"",
             filtered_end_offset=one.found.next_offset if pruned else None,
         )
+
+
+class _Columns:
+    """The columns of a request, by position in the newest schema."""
+
+    def __init__(self, facts: TableFacts, table: FetchLogTableRequest, limits: FilterLimits) -> None:
+        newest = facts.table.schema
+        self._facts = facts
+        self._positions = tuple(table.projected_fields)
+        check_positions(self._positions, len(newest.columns), columns_max=limits.columns_max)
+        self.all = self._positions == tuple(range(len(newest.columns))) and len(facts.table.schemas) == 1
+        self.evolved: Evolved | None = None
+        if self._positions[-1] >= len(facts.table.schemas[0].columns):
+            arrow = newest.to_arrow()
+            self.evolved = Evolved(
+                pa.schema([arrow.field(one) for one in self._positions]), self._schema_read
+            )
+
+    def projection(self, schema_id: int) -> Projection | None:
+        """What a batch of this schema has of the columns; at least one, to have something to read."""
+        layout = self._facts.layout_of(schema_id)
+        count = 0 if layout is None else len(layout.columns)
+        return self._facts.projection(schema_id, tuple(one for one in self._positions if one < count) or (0,))
+
+    def _schema_read(self, schema_id: int) -> pa.Schema | None:
+        projection = self.projection(schema_id)
+        layout = self._facts.layout_of(schema_id)
+        return projection.schema if projection is not None else None if layout is None else layout.schema
 
 
 def _never(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
