@@ -242,8 +242,8 @@ def _leaves(name: str, data_type: t.DataType) -> st.SearchStrategy[Any]:
         st.tuples(st.lists(values, max_size=4).map(tuple), st.booleans()).map(lambda pair: In(name, *pair)),
     ]
     if isinstance(data_type, t.String | t.Char):
-        likes = st.sampled_from(["starts", "ends", "contains"])
-        kinds.append(st.tuples(likes, _TEXT, st.booleans()).map(lambda found: Like(name, *found)))
+        likes: st.SearchStrategy[Any] = st.sampled_from(["starts", "ends", "contains"])
+        kinds.append(st.tuples(likes, _TEXT, st.booleans()).map(lambda f: Like(name, f[0], f[1], f[2])))
     return st.one_of(kinds)
 
 

@@ -7,6 +7,7 @@ applies NOT where it stands.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -41,8 +42,9 @@ class Formula:
 
     def build(self) -> Predicate:
         if self.word == "leaf":
-            return self.parts[0]  # type: ignore[no-any-return]
-        built = [part.build() for part in self.parts]
+            leaf: Predicate = self.parts[0]
+            return leaf
+        built: list[Predicate] = [part.build() for part in self.parts]
         if self.word == "not":
             return ~built[0]
         return built[0] & built[1] if self.word == "and" else built[0] | built[1]
@@ -84,14 +86,15 @@ def like_answer(leaf: Like, text: str) -> bool:
 
 
 def compared(left: Any, op: str, right: Any) -> bool:
-    return {
+    answers: dict[str, bool] = {
         "=": left == right,
         "<>": left != right,
         "<": left < right,
         "<=": left <= right,
         ">": left > right,
         ">=": left >= right,
-    }[op]
+    }
+    return answers[op]
 
 
 def exact(value: Any, kind: t.DataType) -> Any:
@@ -379,11 +382,12 @@ def test_an_unknown_column_is_refused_with_the_nearest_name() -> None:
 
 def test_null_is_never_a_literal() -> None:
     column = col("a")
-    for build in [
-        lambda: column.__eq__(None),
+    builds: list[Callable[[], Predicate]] = [
+        lambda: Compare(column.name, "=", None),
         lambda: column.is_in([1, None]),
         lambda: column.between(None, 1),
-    ]:
+    ]
+    for build in builds:
         with pytest.raises(InvalidPredicate, match="NULL"):
             build()
 
