@@ -50,10 +50,10 @@ class Tail:
             limits.append(max(self._deadline - self._clock.monotonic(), 0.0))
         return min(limits, default=None)
 
-    async def arrival(self) -> Arrived | None:
-        """The next batch, not decoded; None at the end."""
+    async def arrival(self, patience_s: float | None = None) -> Arrived | None:
+        """The next batch, not decoded; None at the end, which comes when none did for ``patience_s``."""
         await self.ready()
-        arrived = await self._core.arrival(self.patience_s())
+        arrived = await self._core.arrival(self.patience_s() if patience_s is None else patience_s)
         if arrived is None:
             await self.aclose()
         return arrived

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import queue
 import weakref
+from collections.abc import Callable
 from types import TracebackType
 
 from strom import aio
 from strom.client.blocking import Background
-from strom.client.tail import TailBatch
+from strom.client.tail import Arrived, TailBatch
+
+
+class Bell:
+    """Wakes one waiting thread."""
+
+    def __init__(self) -> None:
+        self._waiting = False
+        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def ring(self) -> None:
+        """Wake who waits; nothing when nobody does."""
+        if self._waiting:
+            self._waiting = False
+            self._rings.put(None)
+
+    def wait(self, already: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait for a ring, unless ``already``; False when none came in time."""
+        self._waiting = True
+        if already():  # asked after ``_waiting`` is set, so that no ring is missed
+            self._waiting = False
+            return True
+        try:
+            self._rings.get(timeout=timeout_s)
+        except queue.Empty:
+            self._waiting = False
+            return already()
+        return True
 
 
 class Tail:
@@ -23,6 +52,8 @@ class Tail:
     def __init__(self, background: Background, face: aio.Tail) -> None:
         self._background = background
         self._face = face
+        self._bell = Bell()
+        face.core.on_news = self._bell.ring
         background.run(face.ready())
         # Left behind without close(), it must not go on asking the server for ever.
         self._finish = weakref.finalize(self, background.start, face.aclose)
@@ -44,11 +75,23 @@ class Tail:
 
     def __next__(self) -> TailBatch:
         core = self._face.core
-        while (arrived := self._background.run(self._face.arrival())) is not None:
+        while (arrived := self._arrival()) is not None:
             batch = core.read(arrived)
             if batch is not None:
                 return batch
         raise StopIteration
+
+    def _arrival(self) -> Arrived | None:
+        """The next batch. The wait is without the loop: its thread wakes this one when something came."""
+        core = self._face.core
+        while True:
+            arrived = core.take()
+            if core.can_go_on:
+                self._background.loop.call_soon_threadsafe(core.go_on)
+            if arrived is not None:
+                return arrived
+            if core.ended or not self._bell.wait(lambda: core.has_news, self._face.patience_s()):
+                return self._background.run(self._face.arrival(0.0))
 
     def close(self) -> None:
         """Stop following; iterating ends.

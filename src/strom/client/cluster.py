@@ -6,6 +6,7 @@ growing pauses, within ``retry_timeout_ms``, and the metadata is learned anew wh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -119,6 +120,19 @@ class Cluster:
         caller = await self._connections.get(address, lane)
         timeout_s = (timeout_ms or self.options.request_timeout_ms) / 1000
         return await caller.call(api, request, timeout_s=timeout_s)
+
+    def start(
+        self,
+        address: Address,
+        api: Api[Request, Response],
+        request: Request,
+        *,
+        lane: Lane,
+        timeout_ms: int,
+    ) -> asyncio.Future[Response] | None:
+        """As ``call``, but sent before this returns; None when the connection is not open or its queue is full."""
+        caller = self._connections.ready(address, lane)
+        return None if caller is None else caller.start(api, request, timeout_s=timeout_ms / 1000)
 
     def leader(self, bucket: BucketId) -> Address:
         """Where the leader of a bucket is; LeaderNotAvailable when nobody is known to lead it."""

@@ -39,12 +39,20 @@ class Conformer:
         self._target: pa.Schema = schema.to_arrow()
         self._input: pa.Schema | None = None
         self._steps: list[Step] = []
+        self._strict_steps: list[Step] = []
+        self._fits_already = False
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows with exactly the table's columns and types."""
         if self._input is None or not batch.schema.equals(self._input):
             self._steps = self._plan(batch.schema)
+            self._strict_steps = [step for step in self._steps if step.strict]
+            self._fits_already = batch.schema.equals(self._target)
             self._input = batch.schema
+        if self._fits_already:
+            for step in self._strict_steps:
+                check_nulls(batch.column(step.position), step.column.type, step.column.name)
+            return batch
         columns = [self._column(step, batch) for step in self._steps]
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
 

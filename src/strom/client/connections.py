@@ -65,6 +65,11 @@ class Connections:
             raise ConnectionClosed("this connection was closed; connect again")
         return await self._making.run(key, lambda: self._make(key))
 
+    def ready(self, address: Address, lane: Lane) -> Caller | None:
+        """The connection, if it is open; None when it must be made first."""
+        caller = self._open.get((address, lane))
+        return None if caller is None or caller.closed else caller
+
     async def _make(self, key: tuple[Address, Lane]) -> Caller:
         address, _ = key
         caller = await Caller.connect(

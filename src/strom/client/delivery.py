@@ -75,6 +75,7 @@ class Delivery:
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._pump_scheduled = False
+        self._closed = False
         self._renewing: set[BucketId] = set()
 
     # --- from any thread --------------------------------------------------------------------------------------
@@ -162,6 +163,7 @@ class Delivery:
 
     async def close(self) -> None:
         """Stop. What is not acknowledged stays unknown: flush before."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         await self._tasks.close()
@@ -171,7 +173,7 @@ class Delivery:
         now = self._clock.monotonic()
         with self._lock:
             self._pump_scheduled = False
-            if self._failure is not None:
+            if self._failure is not None or self._closed:
                 return
             due = self._accumulator.seal_due(now)
             fenced = [queue for queue in self._accumulator.fenced() if queue.bucket not in self._renewing]
@@ -238,30 +240,43 @@ class Delivery:
             else:
                 by_server.setdefault(address, []).append(batch)
         for address, group in by_server.items():
-            self._tasks.spawn(self._send(address, group), f"produce to {address}")
+            self._send(address, group)
         for batch in homeless:
             self._settle(batch, LeaderNotAvailable(f"nobody leads bucket {batch.bucket} right now"))
 
-    async def _send(self, address: Address, batches: Sequence[Outgoing]) -> None:
+    def _send(self, address: Address, batches: Sequence[Outgoing]) -> None:
+        """Send on an open connection at once: a task would cost the row a round of the loop."""
         request = ProduceLogRequest(
             acks=self._options.acks,
             table_id=self._table.table_id,
             timeout_ms=self._cluster.options.request_timeout_ms,
             buckets_req=[_bucket_request(batch) for batch in batches],
         )
+        timeout_ms = self._cluster.options.request_timeout_ms + ANSWER_GRACE_MS
+        answer: asyncio.Future[ProduceLogResponse] | None = None
         try:
-            response = await self._cluster.call(
-                address,
-                PRODUCE_LOG,
-                request,
-                lane="write",
-                timeout_ms=self._cluster.options.request_timeout_ms + ANSWER_GRACE_MS,
-            )
-        except StromError as error:
+            answer = self._cluster.start(address, PRODUCE_LOG, request, lane="write", timeout_ms=timeout_ms)
+        except StromError:
+            pass  # the connection broke just now: the call below makes another
+        if answer is None:
+            call = self._cluster.call(address, PRODUCE_LOG, request, lane="write", timeout_ms=timeout_ms)
+            answer = self._tasks.spawn(call, f"produce to {address}")
+        answer.add_done_callback(lambda done: self._answered(done, batches))
+
+    def _answered(self, answer: asyncio.Future[ProduceLogResponse], batches: Sequence[Outgoing]) -> None:
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if self._closed:
+            return
+        if isinstance(error, StromError):
             for batch in batches:
                 self._settle(batch, error)
+        elif error is not None:
+            for batch in batches:
+                self._settle(batch, StromError(f"sending failed: {error!r}"))
         else:
-            errors = _errors_of(response)
+            errors = _errors_of(answer.result())
             for batch in batches:
                 missing = InvalidRequest("the server's answer leaves this bucket out")
                 self._settle(batch, errors.get(batch.bucket[1:], missing))

@@ -18,6 +18,8 @@ from strom.model.partitions import split_by_partition
 from strom.model.table import TableDescription
 from strom.runtime.random import Randomness
 
+SMALL_BYTES = 4096
+
 
 class Part(NamedTuple):
     """Rows for one bucket of one partition."""
@@ -57,7 +59,7 @@ class Router:
         self, partition: str | None, values: tuple[str, ...], batch: pa.RecordBatch
     ) -> Iterator[Part]:
         if self._buckets == 1:
-            yield Part(partition, values, 0, batch, batch.nbytes)
+            yield Part(partition, values, 0, batch, size_of(batch))
         elif self._bucket_key:
             ids = bucket_of(batch, self._bucket_key, self._buckets)
             for bucket, rows in split_by_number(batch, ids, self._buckets):
@@ -87,6 +89,12 @@ def split_by_number(
         elif end > start:
             yield number, batch.take(pa.array(order[start:end]))
         start = end
+
+
+def size_of(batch: pa.RecordBatch) -> int:
+    """The bytes of a batch. A small one is taken with its padding: asking for less costs more than it tells."""
+    whole: int = batch.get_total_buffer_size()
+    return whole if whole <= SMALL_BYTES else batch.nbytes
 
 
 def cut(batch: pa.RecordBatch, size: int, *, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:

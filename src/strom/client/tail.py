@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -132,10 +132,15 @@ class Tail:
         self._followed: set[Address | None] = set()
         self._turn = 0
         self._arrived: deque[Arrived] = deque()
-        self._buffered_bytes = 0
+        self._arrived_bytes = 0
+        """Counted by the loop alone; ``_taken_bytes`` by the reader alone, who may be another thread."""
+        self._taken_bytes = 0
         self._failure: Exception | None = None
         self._news = asyncio.Event()
+        self.on_news: Callable[[], None] | None = None
+        """Called on the loop whenever there is something for the reader: a blocking one waits without the loop."""
         self._room = asyncio.Event()
+        self._holding = False
         self._opened = False
         self._closed = False
 
@@ -175,16 +180,45 @@ class Tail:
                     await self._news.wait()
             except TimeoutError:
                 return None
-        if self._arrived:
-            arrived = self._arrived.popleft()
-            self._buffered_bytes -= arrived.encoded[0].size
-            if self._buffered_bytes < self._source.options.buffered_bytes_max:
-                self._room.set()
-            return arrived
-        if self._failure is not None:
+        arrived = self.take()
+        if self.can_go_on:
+            self.go_on()
+        if arrived is None and self._failure is not None:
             await self.close()
             raise self._failure
-        return None
+        return arrived
+
+    def take(self) -> Arrived | None:
+        """The next batch, if one is here; any thread, but only one."""
+        if not self._arrived:
+            return None
+        arrived = self._arrived.popleft()
+        self._taken_bytes += arrived.encoded[0].size
+        return arrived
+
+    @property
+    def _full(self) -> bool:
+        """Whether the reader has not taken enough of what came."""
+        return self._arrived_bytes - self._taken_bytes >= self._source.options.buffered_bytes_max
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a reader should look: a batch is here, or none will come."""
+        return bool(self._arrived) or self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come by itself: it failed or was closed."""
+        return self._failure is not None or self._closed
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the tail stopped asking, and there is room again: then ``go_on``."""
+        return self._holding and not self._full
+
+    def go_on(self) -> None:
+        """There is room again; on the loop."""
+        self._room.set()
 
     def read(self, arrived: Arrived) -> TailBatch | None:
         """The rows of a batch, any thread; None when all were seen already."""
@@ -204,7 +238,7 @@ class Tail:
     async def close(self) -> None:
         """Stop following."""
         self._closed = True
-        self._news.set()
+        self._announce()
         await self._tasks.close()
 
     # --- following --------------------------------------------------------------------------------------------
@@ -240,9 +274,14 @@ class Tail:
 
     async def _round(self, address: Address | None, cursors: list[Cursor]) -> None:
         """One long-polling request for all buckets of a server."""
-        while self._buffered_bytes >= self._source.options.buffered_bytes_max:
+        while self._full:
             self._room.clear()
-            await self._room.wait()
+            self._holding = True
+            if (
+                self._full
+            ):  # looked at again: the reader may have taken it all before it could see that we hold
+                await self._room.wait()
+        self._holding = False
         if address is None:
             raise LeaderNotAvailable(f"nobody leads bucket {cursors[0].bucket} right now")
         options = self._source.options
@@ -276,9 +315,9 @@ class Tail:
         cursor.offset = answer.next_offset
         for encoded in batches:
             self._arrived.append(Arrived(cursor, start, encoded))
-            self._buffered_bytes += encoded[0].size
+            self._arrived_bytes += encoded[0].size
         if batches:
-            self._news.set()
+            self._announce()
 
     async def _recover(self, error: StromError, cursors: Sequence[Cursor], failures: int) -> None:
         """After an error that passes: wait, then learn who leads now."""
@@ -293,7 +332,12 @@ class Tail:
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
+        self._announce()
+
+    def _announce(self) -> None:
         self._news.set()
+        if self.on_news is not None:
+            self.on_news()
 
     # --- partitions -------------------------------------------------------------------------------------------
 

@@ -84,14 +84,25 @@ class Caller:
         self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
     ) -> Response:
         """Ask and wait for the answer. Raises the server's error as what it is, RequestTimeout, or Disconnected."""
-        version = self._versions.get(api.key)
-        if version is None:
-            raise UnsupportedVersion(f"{self._connection.address} does not offer {api.name}", api=api.name)
         connection = self._connection
         while connection.congested:
             await connection.writable()
-        answer: Response = await connection.send(api, version, request, timeout_s)
+        answer: Response = await connection.send(api, self._version(api), request, timeout_s)
         return answer
+
+    def start(
+        self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
+    ) -> asyncio.Future[Response] | None:
+        """As ``call``, but sent before this returns; None when too much is unsent, so that one should ``call``."""
+        if self._connection.congested:
+            return None
+        return self._connection.send(api, self._version(api), request, timeout_s)
+
+    def _version(self, api: Api[Any, Any]) -> int:
+        version = self._versions.get(api.key)
+        if version is None:
+            raise UnsupportedVersion(f"{self._connection.address} does not offer {api.name}", api=api.name)
+        return version
 
     def statistics(self) -> CallerStatistics:
         """What went over the connection so far."""
