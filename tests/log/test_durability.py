@@ -121,6 +121,21 @@ def test_a_checkpoint_is_due_by_bytes_and_written_elsewhere() -> None:
     bench.check()
 
 
+def test_one_checkpoint_at_a_time_and_no_expiry_meanwhile() -> None:
+    bench = Workbench(checkpoint_bytes=1)
+    bench.append_many(30)
+    pending = bench.log.pending_checkpoint()
+    assert pending is not None
+    bench.append()
+    assert bench.log.pending_checkpoint() is None
+    assert bench.log.expire(now_ms=START_MS, ttl_ms=None, bytes_max=0).segments == 0
+    pending.write()
+    bench.log.checkpointed(pending)
+    assert bench.log.expire(now_ms=START_MS, ttl_ms=None, bytes_max=0).segments > 0
+    bench.crash()
+    bench.check()
+
+
 def test_opening_tells_beforehand_whether_it_will_be_quick() -> None:
     bench = Workbench()
     assert Log.closed_cleanly(bench.disk, FOLDER)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from log.workbench import NUMBERS, Workbench, numbers, numbers_of, timestamps_of
 from strom.testing.disk import Drawn, FirstBytes
@@ -183,3 +191,11 @@ class LogMatchesAList(RuleBasedStateMachine):
 
 TestLogMatchesAList = LogMatchesAList.TestCase
 TestLogMatchesAList.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+def test_a_log_matches_a_list_for_longer() -> None:
+    longer = settings(max_examples=500, stateful_step_count=60, deadline=None)
+    run_state_machine_as_test(LogMatchesAList, settings=longer)  # raises what it finds
+    assert LogMatchesAList.TestCase.settings != longer

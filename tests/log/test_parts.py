@@ -209,6 +209,21 @@ def test_an_entry_that_is_short_or_damaged_is_no_entry() -> None:
         content[position] ^= 1 << position % 8
 
 
+def test_entries_in_the_wrong_place_are_not_believed() -> None:
+    """Sound entries, each for the other's batch: offset and position tell."""
+    bench = Workbench()
+    bench.append_many(3)
+    bench.log.close()
+    path = bench.path(bench.names(at.SIDECAR_SUFFIX)[0])
+    content = bench.disk.read_whole(path)
+    first, second, third = (
+        content[at.SIDECAR_HEADER_SIZE + i * at.ENTRY_SIZE :][: at.ENTRY_SIZE] for i in range(3)
+    )
+    bench.disk.write_whole(path, content[: at.SIDECAR_HEADER_SIZE] + third + first + second)
+    bench.log = bench._open()
+    bench.check()
+
+
 # --- a look from outside
 
 

@@ -312,9 +312,12 @@ class Log:
     ) -> ExpiredSegments:
         """Remove the oldest segments that are too old or too much; the end offset stays.
 
-        The active segment is sealed first when its oldest batch is older than ``ttl_ms``.
+        The active segment is sealed first when its oldest batch is older than ``ttl_ms``. While a checkpoint is under
+        way nothing expires: the next call will do.
         """
         self._check_online()
+        if self._sync.checkpoint_under_way:
+            return ExpiredSegments(0, 0, self.start_offset)
         active = self._chain.active
         if ttl_ms is not None and not active.empty and active.first_timestamp_ms + ttl_ms < now_ms:
             self._roll()
@@ -348,8 +351,8 @@ class Log:
     def truncate(self, to_offset: int) -> int:
         """Cut the log so that it ends at or before ``to_offset``, between two batches; returns the new end.
 
-        A new epoch begins. Must not run while a pending checkpoint is being written, and no reader may be given an
-        ``until`` above the cut.
+        A new epoch begins. Not while a checkpoint is under way, and not while a reader was given an ``until`` above
+        the cut.
         """
         self._check_online()
         if not self.start_offset <= to_offset <= self._end_offset:
@@ -413,9 +416,13 @@ class Log:
         self._sync.synced(point)
 
     def pending_checkpoint(self) -> PendingCheckpoint | None:
-        """A checkpoint to be written, when enough was appended since the last one."""
+        """A checkpoint to be written, when enough was appended since the last one and none is under way.
+
+        Whoever takes it must call its ``write``.
+        """
         self._check_online()
-        if self._sync.bytes_since_checkpoint < self._settings.checkpoint_bytes:
+        due = self._sync.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+        if not due or self._sync.checkpoint_under_way:
             return None
         return self._checkpoint_now()
 

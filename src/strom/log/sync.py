@@ -49,18 +49,22 @@ class SyncPoint:
 class PendingCheckpoint:
     """A checkpoint that waits for its files to be durable."""
 
-    __slots__ = ("_files", "_path", "checkpoint", "point")
+    __slots__ = ("_files", "_path", "checkpoint", "point", "under_way")
 
     def __init__(self, files: Files, path: str, point: SyncPoint, checkpoint: Checkpoint) -> None:
         self._files = files
         self._path = path
         self.point = point
         self.checkpoint = checkpoint
+        self.under_way = True
 
     def write(self) -> None:
         """Sync what it names, then write it. Blocks; may run in any thread."""
-        self.point.sync()
-        self._files.write_whole(self._path, self.checkpoint.encode())
+        try:
+            self.point.sync()
+            self._files.write_whole(self._path, self.checkpoint.encode())
+        finally:
+            self.under_way = False
 
 
 class SyncState:
@@ -79,11 +83,17 @@ class SyncState:
         self.bytes_since_checkpoint = 0
         self._folder_changes = self._folder_synced = 0
         self._generation = 0
+        self._pending: PendingCheckpoint | None = None
 
     @property
     def synced_end(self) -> int:
         """Everything below is durable."""
         return max(self._synced_end, self._checkpointed_end)
+
+    @property
+    def checkpoint_under_way(self) -> bool:
+        """Whether a checkpoint was taken out and is not written yet."""
+        return self._pending is not None and self._pending.under_way
 
     def folder_changed(self) -> None:
         """A file was created."""
@@ -122,9 +132,12 @@ class SyncState:
 
     def pending_checkpoint(self, checkpoint: Checkpoint) -> PendingCheckpoint:
         """What makes ``checkpoint`` true and writes it."""
+        assert not self.checkpoint_under_way, "two checkpoints would write one file"
         self.bytes_since_checkpoint = 0
         point = self._point(checkpoint.end_offset, max(self.checkpoint_end, 0), sidecars=True)
-        return PendingCheckpoint(self._files, f"{self._folder}/{at.CHECKPOINT_NAME}", point, checkpoint)
+        path = f"{self._folder}/{at.CHECKPOINT_NAME}"
+        self._pending = PendingCheckpoint(self._files, path, point, checkpoint)
+        return self._pending
 
     def checkpointed(self, pending: PendingCheckpoint) -> None:
         """A checkpoint was written."""
