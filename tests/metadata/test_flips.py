@@ -155,7 +155,7 @@ def test_a_flip_of_every_third_byte_of_a_killed_store_is_repaired(
     killed: tuple[dict[str, bytes], Snapshot], quick_path: Path, name: str
 ) -> None:
     files, expected = killed
-    assert check_every_flip_is_repaired(quick_path / "flipped", files, expected, name, step=3) > 10
+    assert check_every_flip_is_repaired(quick_path / "flipped", files, expected, name, step=3) > 0
 
 
 @pytest.mark.slow
