@@ -1,0 +1,175 @@
+"""A tablet checks what comes in, shows what is durable, and says when its disk failed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from strom.errors import (
+    ChecksumMismatch,
+    InvalidTimestamp,
+    MalformedBatch,
+    RecordTooLarge,
+    SchemaNotFound,
+    StorageOffline,
+    StromError,
+    TornBatch,
+)
+from strom.log.log import Log
+from strom.log.settings import LogSettings
+from strom.model.bucket import BucketId
+from strom.record.batch import BatchLimits, split
+from strom.record.columns import ColumnLayout
+from strom.record.encode import encode
+from strom.tablet.log_tablet import Accepted, Durability, LogTablet
+from strom.testing.disk import ForgettingDisk
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+LAYOUT = ColumnLayout.of(SCHEMA)
+
+
+def layout_of(schema_id: int) -> ColumnLayout | None:
+    return LAYOUT if schema_id == 1 else None
+
+
+def tablet(durability: Durability = "os", **limits: int) -> LogTablet:
+    disk = ForgettingDisk()
+    disk.make_folder("/data")
+    log = Log.open(disk, "/data/b", LogSettings(), now_ms=1000)
+    return LogTablet(BucketId(1, None, 0), log, durability=durability, limits=BatchLimits(**limits))
+
+
+def rows(count: int, schema_id: int = 1, **more: int) -> bytearray:
+    batch = pa.record_batch([list(range(count)), [f"n{i}" for i in range(count)]], schema=SCHEMA)
+    return encode(batch, schema_id=schema_id, **more)  # type: ignore[arg-type]
+
+
+def append(one: LogTablet, records: bytearray | bytes, now_ms: int = 2000) -> Accepted:
+    return one.append(memoryview(bytearray(records)), layout_of=layout_of, now_ms=now_ms)
+
+
+def sync(one: LogTablet) -> None:
+    point = one.pending_sync()
+    assert point is not None
+    point.sync()
+    one.synced(point)
+
+
+def test_under_os_a_row_is_readable_once_it_is_written() -> None:
+    one = tablet("os")
+    assert append(one, rows(3)) == Accepted(0, 3, 3, len(rows(3)), False)
+    assert one.high_watermark == one.end_offset == 3
+    found = one.read(0, max_bytes=1000)
+    assert (found.rows, found.next_offset) == (3, 3)
+
+
+def test_under_group_a_row_is_readable_once_it_is_synced() -> None:
+    one = tablet("group")
+    append(one, rows(3))
+    assert (one.high_watermark, one.end_offset) == (0, 3)
+    assert one.read(0, max_bytes=1000).rows == 0
+    sync(one)
+    assert one.high_watermark == 3
+    assert one.read(0, max_bytes=1000).rows == 3
+    assert one.pending_sync() is None
+
+
+def test_those_who_wait_are_called_when_the_high_watermark_moves() -> None:
+    one = tablet("group")
+    called: list[StromError | None] = []
+    append(one, rows(3))
+    one.pending.add(3, called.append)
+    one.advance()
+    assert called == []
+    sync(one)
+    assert called == [None]
+
+
+def test_several_batches_in_one_request_are_appended_together() -> None:
+    one = tablet()
+    accepted = append(one, rows(2) + rows(3))
+    assert (accepted.base_offset, accepted.next_offset, accepted.rows) == (0, 5, 5)
+    headers = [header for header, _ in split(b"".join(one.read(0, max_bytes=10_000).buffers))]
+    assert [(header.base_offset, header.timestamp_ms) for header in headers] == [(0, 2000), (2, 2000)]
+
+
+def test_of_several_batches_none_is_appended_when_one_is_bad() -> None:
+    one = tablet()
+    damaged = rows(3)
+    damaged[-9] ^= 1
+    with pytest.raises(ChecksumMismatch):
+        append(one, rows(2) + damaged)
+    assert one.end_offset == 0
+
+
+def test_a_batch_that_was_sent_twice_is_found_again() -> None:
+    one = tablet()
+    first = append(one, rows(2, writer_id=7, batch_sequence=0))
+    again = append(one, rows(2, writer_id=7, batch_sequence=0))
+    assert (again.base_offset, again.next_offset, again.duplicate) == (
+        first.base_offset,
+        first.next_offset,
+        True,
+    )
+    assert one.end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("records", "error"),
+    [
+        (b"", MalformedBatch),
+        (b"x" * 20, TornBatch),
+        (rows(3)[:-1], TornBatch),
+        (rows(3, schema_id=2), SchemaNotFound),
+        (rows(10_000), RecordTooLarge),
+    ],
+)
+def test_what_is_not_a_batch_of_this_table_is_refused(records: bytes, error: type[StromError]) -> None:
+    one = tablet(batch_bytes_max=50_000)
+    with pytest.raises(error):
+        append(one, records)
+    assert one.end_offset == 0
+
+
+def test_change_types_do_not_belong_into_a_log_table() -> None:
+    batch = pa.record_batch([[1], ["a"]], schema=SCHEMA)
+    with pytest.raises(MalformedBatch, match="appends only"):
+        append(tablet(), encode(batch, schema_id=1, changes=b"\x01"))
+
+
+def test_a_failed_disk_is_told_to_everyone_for_good() -> None:
+    one = tablet("group")
+    append(one, rows(3))
+    called: list[StromError | None] = []
+    one.pending.add(3, called.append)
+    error = StorageOffline("the disk is gone")
+    one.fail(error)
+    assert called == [error]
+    for attempt in (
+        lambda: append(one, rows(1)),
+        lambda: one.read(0, max_bytes=10),
+        lambda: one.tail_rows(1),
+    ):
+        with pytest.raises(StorageOffline, match="the disk is gone"):
+            attempt()
+    assert one.pending_sync() is None
+
+
+def test_offsets_by_time_stay_below_the_high_watermark() -> None:
+    one = tablet("group")
+    append(one, rows(3), now_ms=2000)
+    assert one.offset_at(2000, now_ms=5000) == 0
+    sync(one)
+    append(one, rows(3), now_ms=3000)
+    assert one.offset_at(2500, now_ms=5000) == 3
+    with pytest.raises(InvalidTimestamp, match="future"):
+        one.offset_at(5000 + 10**6, now_ms=5000)
+
+
+def test_the_last_rows_end_at_the_high_watermark() -> None:
+    one = tablet("group")
+    append(one, rows(3))
+    sync(one)
+    append(one, rows(3))
+    found = one.tail_rows(2)
+    assert (found.rows, found.next_offset) == (3, 3)
