@@ -29,12 +29,13 @@ class Doors:
         self._server_type = server_type
         self._sasl = Sasl(settings["security.sasl.plain.credentials"])
         self._limits = limits_of(settings)
+        self.budget = Budget(self._limits.inflight_bytes_max)
+        """Memory for requests and answers of all connections."""
         self._listeners: list[Listener] = []
         self.endpoints: tuple[Endpoint, ...] = ()
 
     async def open(self, endpoints: Sequence[Endpoint], dispatch: Dispatch) -> tuple[Endpoint, ...]:
         """Listen on every endpoint; returns them with the ports that were taken."""
-        budget = Budget(self._limits.inflight_bytes_max)
         bound: list[Endpoint] = []
         try:
             for endpoint in endpoints:
@@ -46,7 +47,7 @@ class Doors:
                     dispatch,
                     authentication=self._sasl if endpoint.sasl else None,
                     limits=self._limits,
-                    budget=budget,
+                    budget=self.budget,
                     metrics=self._metrics,
                     apis=dispatch.apis,
                     server_type=self._server_type,

@@ -99,7 +99,10 @@ class RunningServer:
         self._folder: DataFolder | None = None
         self._store: OpenedStore | None = None
         self._coordinator: CoordinatorNode | None = None
-        self._doors: Doors | None = None
+        # On a port that both roles share no type is told: the peer's client would take it for the wrong one.
+        self._doors = Doors(
+            world, settings, self._metrics, server_type=None if self._count == 1 else COORDINATOR_TYPE
+        )
         self.addresses: Addresses
 
     async def start(self) -> Addresses:
@@ -147,10 +150,9 @@ class RunningServer:
         assert self._folder is not None
         assert self._coordinator is not None
         tablet = self._tablet = TabletNode(
-            self._world, self._settings, self._folder.path, 0, view, self._metrics
+            self._world, self._settings, self._folder.path, 0, view, self._metrics, self._doors.budget
         )
-        site = await self._open_doors(view, [tablet.status], tablet.groups, server_type=None)
-        assert self._doors is not None
+        site = await self._open_doors(view, [tablet.status], tablet.groups)
         listeners = _listeners(self._doors.endpoints)
         coordinator.perform(commands.register_coordinator, Server(COORDINATOR_ID, listeners))
         coordinator.perform(commands.register_server, Server(0, listeners))
@@ -170,8 +172,7 @@ class RunningServer:
             lambda server_id, ready: self._came_up(view, server_id, ready),
         )
         servers = [RemoteStatus(process, view) for process in supervisor.processes]
-        site = await self._open_doors(view, servers, (), server_type=COORDINATOR_TYPE)
-        assert self._doors is not None
+        site = await self._open_doors(view, servers, ())
         coordinator.perform(
             commands.register_coordinator, Server(COORDINATOR_ID, _listeners(self._doors.endpoints))
         )
@@ -208,24 +209,21 @@ class RunningServer:
         view: CatalogView,
         servers: Sequence[TabletServerStatus],
         groups: Sequence[CallGroup],
-        *,
-        server_type: int | None,
     ) -> Site:
         assert self._folder is not None
         assert self._coordinator is not None
-        doors = self._doors = Doors(self._world, self._settings, self._metrics, server_type=server_type)
         site = Site(
             view,
             servers,
             self._metrics,
             self._world.clock,
             folder=self._folder.path,
-            connections=lambda: doors.connections,
+            connections=lambda: self._doors.connections,
             shared=self._count == 1,
         )
         state = StateCalls(view, servers, site.describe)
         dispatch = Dispatch((*groups, *self._coordinator.groups, state))
-        await doors.open(self._endpoints, dispatch)
+        await self._doors.open(self._endpoints, dispatch)
         return site
 
     async def _open_http(self, site: Site) -> None:
@@ -246,7 +244,6 @@ class RunningServer:
         return {one.advertised_host for one in self._endpoints}
 
     def _announce(self, processes: Sequence[int]) -> None:
-        assert self._doors is not None
         assert self._folder is not None
         listeners = {one.name: one.address for one in self._doors.endpoints}
         self.addresses = Addresses(self._folder.path, listeners, self._http_address, tuple(processes))
@@ -267,8 +264,7 @@ class RunningServer:
             await self._http.close()
         if self._tablet is not None:
             self._tablet.finish_waiting()
-        if self._doors is not None:
-            await self._doors.close(timeout_s=timeout_s)
+        await self._doors.close(timeout_s=timeout_s)
         await self._tasks.close()
         if self._coordinator is not None:
             await self._coordinator.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from strom.rpc.budget import Budget
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import InlineOffload, Offload, Tasks, ThreadOffload
@@ -42,6 +43,7 @@ class TabletNode:
         server_id: int,
         view: CatalogView,
         metrics: Metrics,
+        budget: Budget,
     ) -> None:
         self._tasks = Tasks()
         self._commit_tasks = Tasks()
@@ -60,7 +62,12 @@ class TabletNode:
             self._syncs, self._commit_tasks, every_bytes=settings["log.checkpoint.bytes"]
         )
         limits = FilterLimits.of(settings)
-        self._fetches = Fetches(self.tablets, world.offload, max_bytes=settings["server.fetch.max-bytes"])
+        self._fetches = Fetches(
+            self.tablets,
+            world.offload,
+            max_bytes=settings["server.fetch.max-bytes"],
+            crowded=lambda: budget.full,
+        )
         self.groups: Sequence[CallGroup] = (
             ProduceCalls(self.tablets, self.tables, commit, checkpoints, self._space, world.clock),
             FetchLogCalls(self._fetches, self.tables, limits),

@@ -82,11 +82,11 @@ class TabletProcessMain:
         store = EmbeddedStore.open(world.files, self._folder, owner=False, create=False)
         try:
             view = CatalogView(Coordinator(store), world.offload, alone=False)
+            doors = self._doors = Doors(world, self._settings, metrics, server_type=TABLET_TYPE)
             self._node = node = TabletNode(
-                world, self._settings, self._folder, self._server_id, view, metrics
+                world, self._settings, self._folder, self._server_id, view, metrics, doors.budget
             )
             self._status_answer = answering(node.status)
-            doors = self._doors = Doors(world, self._settings, metrics, server_type=TABLET_TYPE)
             groups = (
                 *node.groups,
                 DatabaseReads(view),

@@ -25,6 +25,7 @@ from strom.tablet.log_tablet import LogTablet
 EARLIEST = -2
 INLINE_BYTES_MAX = 256 * 1024
 SLICE_BYTES = 1024 * 1024
+CROWDED_BYTES = 64 * 1024
 WAIT_S_MAX = 600.0
 
 
@@ -74,10 +75,18 @@ class Wanted:
 class Fetches:
     """Performs fetches."""
 
-    def __init__(self, tablets: Tablets, readers: Offload, *, max_bytes: int) -> None:
+    def __init__(
+        self,
+        tablets: Tablets,
+        readers: Offload,
+        *,
+        max_bytes: int,
+        crowded: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._tablets = tablets
         self._readers = readers
         self._max_bytes = max_bytes
+        self._crowded = crowded
         self._turn = 0
         self._waiting: set[asyncio.Future[None]] = set()
         self._stopping = False
@@ -181,6 +190,7 @@ class Fetches:
         return one.tablet.bytes_from(one.found.next_offset) > INLINE_BYTES_MAX
 
     def _read_all_inline(self, wanted: Sequence[Wanted], max_bytes: int) -> None:
+        max_bytes = self._room(max_bytes)
         for one in self._in_turn(wanted):
             room = min(max_bytes - sum(other.found.size for other in wanted), one.max_bytes - one.found.size)
             if room > 0 and self._readable(one):
@@ -191,6 +201,7 @@ class Fetches:
                     one.error = error
 
     async def _read_all(self, wanted: Sequence[Wanted], max_bytes: int) -> None:
+        max_bytes = self._room(max_bytes)
         for one in self._in_turn(wanted):
             while True:
                 left = max_bytes - sum(other.found.size for other in wanted)
@@ -201,6 +212,10 @@ class Fetches:
                 await self._read_slice(one, room)
                 if one.found.next_offset == before:
                     break
+
+    def _room(self, max_bytes: int) -> int:
+        """Little when the answers that are under way already fill the memory they may have."""
+        return min(max_bytes, CROWDED_BYTES) if self._crowded() else max_bytes
 
     async def _read_slice(self, one: Wanted, room: int) -> None:
         tablet, slot = one.tablet, one.slot
