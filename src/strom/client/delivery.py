@@ -259,24 +259,42 @@ class Delivery:
         except StromError:
             pass  # the connection broke just now: the call below makes another
         if answer is None:
-            call = self._cluster.call(address, PRODUCE_LOG, request, lane="write", timeout_ms=timeout_ms)
-            answer = self._tasks.spawn(call, f"produce to {address}")
-        answer.add_done_callback(lambda done: self._answered(done, batches))
+            later = self._send_later(address, request, batches, timeout_ms)
+            self._tasks.spawn(later, f"produce to {address}")
+        else:
+            answer.add_done_callback(lambda done: self._answered(done, batches))
+
+    async def _send_later(
+        self, address: Address, request: ProduceLogRequest, batches: Sequence[Outgoing], timeout_ms: int
+    ) -> None:
+        """Where the connection has to be made first, or has much to send."""
+        try:
+            outcome: ProduceLogResponse | StromError = await self._cluster.call(
+                address, PRODUCE_LOG, request, lane="write", timeout_ms=timeout_ms
+            )
+        except StromError as error:
+            outcome = error
+        self._settle_all(batches, outcome)
 
     def _answered(self, answer: asyncio.Future[ProduceLogResponse], batches: Sequence[Outgoing]) -> None:
         if answer.cancelled():
             return
         error = answer.exception()
+        if error is None:
+            self._settle_all(batches, answer.result())
+        elif isinstance(error, StromError):
+            self._settle_all(batches, error)
+        else:
+            self._settle_all(batches, StromError(f"sending failed: {error!r}"))
+
+    def _settle_all(self, batches: Sequence[Outgoing], outcome: ProduceLogResponse | StromError) -> None:
         if self._closed:
             return
-        if isinstance(error, StromError):
+        if isinstance(outcome, StromError):
             for batch in batches:
-                self._settle(batch, error)
-        elif error is not None:
-            for batch in batches:
-                self._settle(batch, StromError(f"sending failed: {error!r}"))
+                self._settle(batch, outcome)
         else:
-            errors = _errors_of(answer.result())
+            errors = _errors_of(outcome)
             for batch in batches:
                 missing = InvalidRequest("the server's answer leaves this bucket out")
                 self._settle(batch, errors.get(batch.bucket[1:], missing))
