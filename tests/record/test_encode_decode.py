@@ -121,6 +121,16 @@ def test_padding_is_zero(small: bool) -> None:
     assert all(not any(gap) for gap in gaps)
 
 
+@pytest.mark.parametrize("small", [True, False])
+def test_text_that_belongs_to_no_row_is_left_out(small: bool) -> None:
+    places = pa.py_buffer(np.array([6, 8, 10], np.int32))
+    text = pa.Array.from_buffers(pa.string(), 2, [None, places, pa.py_buffer(b"secretaabbsecret")])
+    batch = pa.record_batch({"s": text})
+    view = encoded(batch, small=small)
+    assert decode(view, batch.schema).to_pylist() == [{"s": "aa"}, {"s": "bb"}]
+    assert b"secret" not in view
+
+
 def test_the_message_of_a_batch_with_statistics_stays_aligned() -> None:
     for count in range(1, 5):
         header = read_header(encode(WIDE, schema_id=1, statistics=range(count)))

@@ -103,6 +103,15 @@ def test_a_filtered_batch_can_be_filtered_and_projected_again() -> None:
     assert decode(narrow, projection.schema).column(0).to_pylist() == [500, 501, 502]
 
 
+def test_a_row_keeps_its_change_type() -> None:
+    view = encoded(BATCH, changes=bytes(i % 5 for i in range(1000)))
+    answer = filtered(view, col("n").is_in([3, 7, 996]))
+    assert answer is not None
+    found = changes(answer, read_header(answer))
+    assert found is not None
+    assert found.tolist() == [3, 2, 1]
+
+
 def test_sparse_batches_travel_one_after_the_other() -> None:
     one = filtered(encoded(BATCH), col("n") == 3)
     assert one is not None
