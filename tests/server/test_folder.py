@@ -12,6 +12,11 @@ from strom.model.bucket import BucketId
 from strom.runtime.files import LocalFiles
 from strom.runtime.random import SystemRandomness
 from strom.server.folder import (
+    BUCKETS_FOLDER,
+    FORMAT,
+    FORMAT_FILE,
+    LOCK_FILE,
+    RUNNING_FILE,
     DataFolder,
     StillHeld,
     bucket_path,
@@ -111,3 +116,13 @@ def test_names_never_become_paths() -> None:
 
 def test_the_format_file_is_plain_json() -> None:
     assert json.loads(encode_format({"format": 1, "cluster_id": "ab"}))["format"] == 1
+
+
+def test_the_format_document_says_what_the_code_does() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "formats" / "folder.md").read_text()
+    for name in (FORMAT_FILE, LOCK_FILE, RUNNING_FILE):
+        assert f"| `{name}` |" in document
+    assert f"Format number {FORMAT}." in document
+    assert f"`{BUCKETS_FOLDER}/<table id>/<partition id>/<bucket>/`" in document
+    facts = json.loads(encode_format({"format": FORMAT, "cluster_id": "ab"}))
+    assert all(f"| `{key}` |" in document for key in facts)
