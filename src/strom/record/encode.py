@@ -1,8 +1,8 @@
 """Arrow columns to batch bytes: one allocation, one copy of the columns, one checksum.
 
 The columns' own buffers are joined behind a head that is packed by hand. Where that is not possible (nested types,
-slices that do not start at zero) or not worth it (small batches), pyarrow writes the message and it is copied once
-more. Either way padding is zero, so no byte of foreign memory leaves the process.
+bitmaps that start within a byte) or not worth it (small batches), pyarrow writes the message and it is copied once
+more. Either way a slice sends its own rows and not the batch around it, and padding is zero.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from strom.errors import InvalidConfig
@@ -33,6 +34,7 @@ _COMPRESSED_BUFFER_BYTES_MIN = 64
 _PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
 _SIZE = struct.Struct("<q")
 _OFFSET = struct.Struct("<i")
+_BOOL = pa.bool_().id
 _VARIABLE_TYPES = frozenset({pa.string().id, pa.binary().id})
 
 
@@ -146,30 +148,38 @@ def assemble_message(
 
 
 def _gather(batch: pa.RecordBatch) -> tuple[list[int], list[Bytes]] | None:
-    """Nodes and buffers straight from the columns, or None when a column is nested, sliced or a kind of its own."""
+    """Nodes and buffers straight from the columns; None when one is nested, or has bits that would have to move."""
     rows = batch.num_rows
     nodes: list[int] = []
     buffers: list[Bytes] = []
     for column in batch.columns:
         parts = column.buffers()
-        if column.offset or not 2 <= len(parts) <= 3:
-            return None
         kind = column.type
+        start = column.offset
         nulls = column.null_count
+        if not 2 <= len(parts) <= 3 or kind.num_fields:
+            return None
+        if start & 7 and (nulls or kind.id == _BOOL):
+            return None
         nodes += (rows, nulls)
-        buffers.append(memoryview(parts[0])[: (rows + 7) >> 3] if nulls else b"")
+        buffers.append(memoryview(parts[0])[start >> 3 : (start + rows + 7) >> 3] if nulls else b"")
         if kind.id in _VARIABLE_TYPES:
-            offsets = memoryview(parts[1])[: 4 * (rows + 1)]
-            end = _OFFSET.unpack_from(offsets, 4 * rows)[0]
-            if _OFFSET.unpack_from(offsets, 0)[0]:
-                return None
-            buffers.append(offsets)
-            buffers.append(memoryview(parts[2])[:end] if end else b"")
-        elif len(parts) == 2 and not kind.num_fields:
-            buffers.append(memoryview(parts[1])[: (rows * kind.bit_width + 7) >> 3])
+            buffers += _text_buffers(parts[1], parts[2], start, rows)
+        elif len(parts) == 2:
+            width = kind.bit_width
+            buffers.append(memoryview(parts[1])[start * width >> 3 : ((start + rows) * width + 7) >> 3])
         else:
             return None
     return nodes, buffers
+
+
+def _text_buffers(offsets: pa.Buffer, data: pa.Buffer, start: int, rows: int) -> tuple[Bytes, Bytes]:
+    """Offsets from zero, and the bytes they point to."""
+    places: Bytes = memoryview(offsets)[4 * start : 4 * (start + rows + 1)]
+    first, end = _OFFSET.unpack_from(places, 0)[0], _OFFSET.unpack_from(places, 4 * rows)[0]
+    if first:
+        places = (np.frombuffer(places, "<i4") - np.int32(first)).tobytes()
+    return places, memoryview(data)[first:end] if end > first else b""
 
 
 def _lift(message: memoryview, record_count: int) -> tuple[list[int], list[Bytes]]:
