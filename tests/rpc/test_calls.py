@@ -163,6 +163,24 @@ def test_a_waiting_call_does_not_block_its_connection(play: Play) -> None:
     play(main)
 
 
+def test_a_call_may_be_sent_at_once_unless_too_much_is_unsent() -> None:
+    async def main(world: World) -> None:
+        async with (
+            listening(world, lambda call: produced(3)) as listener,
+            calling(world, listener) as caller,
+        ):
+            before = caller.statistics().requests
+            answer = caller.start(PRODUCE_LOG, a_produce(b"x"))
+            assert caller.statistics().requests == before + 1, "sent before anything is awaited"
+            assert answer is not None
+            assert await answer == produced(3)
+            started = [caller.start(PRODUCE_LOG, a_produce(bytes(300_000))) for _ in range(10)]
+            assert None in started
+            assert [await one for one in started if one is not None]
+
+    in_memory(main)
+
+
 def test_calls_may_wait_for_the_same_thing() -> None:
     async def main(world: World) -> None:
         synced = asyncio.get_running_loop().create_future()
