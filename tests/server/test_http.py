@@ -116,3 +116,16 @@ def test_heads_are_taken_apart() -> None:
     assert parse_head(b"GET /a") == ("", "", "")
     assert host_name("[::1]:9249") == "[::1]"
     assert host_name("LocalHost:80") == "localhost"
+
+
+def test_a_server_that_anyone_may_reach_takes_any_host() -> None:
+    async def main() -> None:
+        server = HttpServer(_respond, hosts=None)
+        port = await server.start(TcpNetwork(), "127.0.0.1", 0)
+        try:
+            status, _, _ = await ask(port, b"GET / HTTP/1.1\r\nHost: db.example\r\n\r\n")
+            assert status == 200
+        finally:
+            await server.close()
+
+    asyncio.run(main())

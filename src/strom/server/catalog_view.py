@@ -59,8 +59,8 @@ class CatalogView:
         return result
 
     async def follow(self) -> None:
-        """Look for changes of other processes, for ever."""
-        while True:
+        """Look for changes of other processes, for ever; nobody else changes what is ours alone."""
+        while not self._alone:
             await asyncio.sleep(FOLLOW_S)
             self.fresh()
 

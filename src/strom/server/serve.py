@@ -30,7 +30,7 @@ from strom.server.channel import Facts
 from strom.server.coordinator_node import CoordinatorNode, limits_of
 from strom.server.doors import COORDINATOR_TYPE, Doors
 from strom.server.folder import DataFolder, StillHeld, buckets_path, open_folder
-from strom.server.listeners import Endpoint, endpoints, tablet_endpoints
+from strom.server.listeners import Endpoint, endpoints, is_loopback, tablet_endpoints
 from strom.server.status import RemoteStatus, TabletServerStatus
 from strom.server.supervisor import Supervisor
 from strom.server.tablet_node import TabletNode
@@ -232,16 +232,13 @@ class RunningServer:
             return
         host = self._settings["http.host"]
         http = HttpServer(
-            site.respond, hosts={"localhost", "127.0.0.1", "[::1]", host, *self._advertised_hosts()}
+            site.respond, hosts={"localhost", "127.0.0.1", "[::1]"} if is_loopback(host) else None
         )
         bound = await http.start(self._world.network, host, port)
         self._http = http
         self._http_address = f"{host}:{bound}"
 
     _http_address: str | None = None
-
-    def _advertised_hosts(self) -> set[str]:
-        return {one.advertised_host for one in self._endpoints}
 
     def _announce(self, processes: Sequence[int]) -> None:
         assert self._folder is not None
@@ -253,9 +250,15 @@ class RunningServer:
         """Remove what dropped tables left behind when the server stopped before their folders were gone."""
         assert self._folder is not None
         files, root = self._world.files, buckets_path(self._folder.path)
-        for name in await self._world.offload.run(files.list, root):
-            if name.isdecimal() and view.catalog.table_by_id(int(name)) is None:
-                await self._world.offload.run(files.remove_tree, f"{root}/{name}")
+        for table in await self._world.offload.run(files.list, root):
+            if not table.isdecimal():
+                continue
+            if view.catalog.table_by_id(int(table)) is None:
+                await self._world.offload.run(files.remove_tree, f"{root}/{table}")
+                continue
+            for partition in await self._world.offload.run(files.list, f"{root}/{table}"):
+                if partition.isdecimal() and view.catalog.partition_by_id(int(partition)) is None:
+                    await self._world.offload.run(files.remove_tree, f"{root}/{table}/{partition}")
 
     async def stop(self, *, cleanly: bool = True) -> bool:
         """Stop everything, in order; returns whether every log was closed."""

@@ -102,4 +102,4 @@ class Slot:
     def _close(self) -> None:
         tablet, self.tablet = self.tablet, None
         if tablet is not None:
-            tablet.log.close()
+            tablet.close()

@@ -28,7 +28,7 @@ from strom.server.status import LocalStatus
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets, TabletSettings
 
-LANE_THREADS = 2
+LANE_THREADS = 3
 SYNC_THREADS = 4
 
 

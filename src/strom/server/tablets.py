@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strom.coordinator.catalog import Catalog
 from strom.errors import NotLeader, ServerStopping, StromError, UnknownBucket
@@ -114,13 +114,14 @@ class Tablets:
 
     def _open(self, bucket: BucketId) -> LogTablet:
         """Runs in the bucket's lane."""
+        durability = self._tables.of(bucket.table_id).durability
         log = Log.open(
             self._world.files,
             bucket_path(self._folder, bucket),
-            self._settings.log,
+            # Where nobody waits for a sync, a sync of a whole segment at its end would only stall writers.
+            replace(self._settings.log, sync_on_roll=durability == "group"),
             now_ms=self._world.clock.now_ms(),
         )
-        durability = self._tables.of(bucket.table_id).durability
         return LogTablet(bucket, log, durability=durability, limits=self._settings.limits)
 
     # --- dropped buckets -------------------------------------------------------------------------------

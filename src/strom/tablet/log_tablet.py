@@ -52,6 +52,7 @@ class LogTablet:
         self.durability: Durability = durability
         self.pending = Pending()
         self.error: StromError | None = None
+        self.closed = False
         self.bytes_since_checkpoint = 0
         self._limits = limits
 
@@ -119,7 +120,7 @@ class LogTablet:
 
     def pending_sync(self) -> SyncPoint | None:
         """What a sync has to cover, or None when everything is durable."""
-        return None if self.error is not None else self.log.pending_sync()
+        return None if self.error is not None or self.closed else self.log.pending_sync()
 
     def synced(self, point: SyncPoint) -> None:
         """A sync succeeded."""
@@ -137,6 +138,11 @@ class LogTablet:
         if self.error is None:
             self.error = error
             self.pending.fail(error)
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files; the log is opened again by a new tablet."""
+        self.closed = True
+        self.log.close()
 
     # --- reading ---------------------------------------------------------------------------------------
 

@@ -17,6 +17,9 @@ from strom.model.table import Table
 from strom.runtime.clock import Clock
 from strom.server.catalog_view import CatalogView
 
+ENABLED = "table.auto-partition.enabled"
+"""Looked at first: this runs on every change of the catalog, and few tables have it."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -53,13 +56,13 @@ class AutoPartitions:
 
     def _look(self, catalog: Catalog) -> None:
         wanting = self._wanting(catalog)
-        if any(self._known.get(table_id) != table for table_id, table in wanting.items()):
+        if any(self._known.get(table_id) is not table for table_id, table in wanting.items()):
             self._appeared.set()
 
     def _wanting(self, catalog: Catalog) -> dict[int, Table]:
         return {
             table.table_id: table
             for table in catalog.all_tables()
-            if table.partitioned
+            if ENABLED in table.description.properties
             and properties.auto_partition(table.description.properties, table.description) is not None
         }

@@ -131,7 +131,7 @@ class FetchLogCalls:
                 records=b"",
             )
         assert one.tablet is not None
-        if one.found.size:
+        if one.moved:
             traffic = self._tables.of(table.table_id).traffic
             traffic.rows_out.inc(one.found.rows)
             traffic.bytes_out.inc(one.found.size)

@@ -46,9 +46,10 @@ Respond = Callable[[str], Awaitable[Answer]]
 class HttpServer:
     """Answers GET requests of a few, known hosts."""
 
-    def __init__(self, respond: Respond, *, hosts: Collection[str]) -> None:
+    def __init__(self, respond: Respond, *, hosts: Collection[str] | None) -> None:
+        """``hosts``: what may stand in a Host header; None where anyone may ask anyway."""
         self._respond = respond
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self._tasks = Tasks()
         self._open: set[HttpConnection] = set()
         self._listening: Listening | None = None
@@ -87,7 +88,7 @@ class HttpServer:
         method, path, host = parse_head(head)
         if method not in ("GET", "HEAD"):
             answer = _plain(HTTPStatus.METHOD_NOT_ALLOWED)
-        elif host_name(host) not in self._hosts:
+        elif self._hosts is not None and host_name(host) not in self._hosts:
             answer = _plain(HTTPStatus.MISDIRECTED_REQUEST)
         else:
             try:

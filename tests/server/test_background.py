@@ -1,0 +1,256 @@
+"""What a server does by itself: retention, partitions by time, closing idle logs, sweeping up, knowing its state."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from integration.wire import Wire, encoded
+from strom.coordinator import commands
+from strom.coordinator.catalog import Server
+from strom.coordinator.coordinator import Coordinator
+from strom.errors import NotLeader, OffsetOutOfRange, UnknownBucket
+from strom.metadata.memory import MemoryStore
+from strom.model.bucket import BucketId
+from strom.model.schema import Schema
+from strom.model.table import Table, TableDescription, TablePath
+from strom.protocol import api_keys as api
+from strom.protocol.messages import partitions, tables
+from strom.rpc.budget import Budget
+from strom.runtime.metrics import Metrics
+from strom.runtime.settings import load
+from strom.runtime.world import World
+from strom.server import tablets as tablets_module
+from strom.server.catalog_view import CatalogView
+from strom.server.local import LocalServer
+from strom.server.tablet_node import TabletNode
+from strom.server.tablets import wait_for
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+
+def rows(count: int) -> bytes:
+    return encoded(pa.record_batch([list(range(count)), ["x" * 20] * count], schema=SCHEMA))
+
+
+async def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+class Node:
+    """A tablet server without a network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world = World.system()
+        self.coordinator = Coordinator(MemoryStore())
+        self.coordinator.perform(commands.bootstrap, now_ms=1)
+        for server_id in (0, 1):
+            self.coordinator.perform(commands.register_server, Server(server_id, {}))
+        self.view = CatalogView(self.coordinator, self.world.offload, alone=True)
+        self.metrics = Metrics()
+        settings = load(None, {}, {"log.segment.file-size": 4096})
+        self.node = TabletNode(self.world, settings, str(folder), 0, self.view, self.metrics, Budget(1 << 20))
+
+    async def create(self, name: str, buckets: int = 1, **properties: str) -> Table:
+        described = TableDescription(
+            Schema.from_arrow(SCHEMA),
+            bucket_count=buckets,
+            properties={key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()},
+        )
+        table: Table = await self.view.perform(
+            commands.create_table, TablePath("fluss", name), described, now_ms=2
+        )
+        return table
+
+    async def append(self, bucket: BucketId, count: int = 100) -> None:
+        facts = self.node.tables.of(bucket.table_id)
+        result = self.node.tablets.slot(bucket).do(
+            lambda tablet: tablet.append(
+                memoryview(bytearray(rows(count))),
+                layout_of=facts.layout_of,
+                now_ms=self.world.clock.now_ms(),
+            ),
+            small=False,
+        )
+        assert isinstance(result, asyncio.Future)
+        await result
+
+
+@asynccontextmanager
+async def node(folder: Path) -> AsyncIterator[Node]:
+    made = Node(folder)
+    try:
+        yield made
+    finally:
+        assert await made.node.close()
+        made.world.offload.close()
+
+
+def test_a_bucket_is_found_on_its_leader_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=4)
+            mine = [bucket for bucket in range(4) if table.leaders[bucket] == 0]
+            assert 0 < len(mine) < 4
+            for bucket in range(4):
+                if bucket in mine:
+                    await wait_for(made.node.tablets.slot(BucketId(table.table_id, None, bucket)).opened())
+                else:
+                    with pytest.raises(NotLeader):
+                        made.node.tablets.slot(BucketId(table.table_id, None, bucket))
+            for wrong in (
+                BucketId(table.table_id, None, 4),
+                BucketId(table.table_id, 7, 0),
+                BucketId(99, None, 0),
+            ):
+                with pytest.raises(UnknownBucket):
+                    made.node.tablets.slot(wrong)
+
+    asyncio.run(main())
+
+
+def test_idle_logs_are_closed_and_opened_again_when_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tablets_module, "IDLE_CLOSE_S", -1.0)
+
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=2)
+            bucket = BucketId(table.table_id, None, table.leaders.index(0))
+            await made.append(bucket)
+            slot = made.node.tablets.slot(bucket)
+            before = await made.node.status.table(table.table_id)
+            assert slot.tablet is not None
+            ticket = slot.tablet.pending.add(10**9, lambda error: None)
+            await made.node.tablets.close_idle()
+            assert slot.tablet is not None, "somebody waits for it"
+            slot.tablet.pending.cancel(ticket)
+            await made.node.tablets.close_idle()
+            assert slot.tablet is None
+            summary = await made.node.status.summary()
+            assert summary["tables"][str(table.table_id)]["size_bytes"] == before[0]["size_bytes"]
+            tablet = await wait_for(slot.opened())
+            assert tablet.end_offset == 100
+
+    asyncio.run(main())
+
+
+def test_too_many_open_logs_are_closed_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tablets_module, "OPEN_MAX", 2)
+
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=8)
+            mine = [BucketId(table.table_id, None, one) for one in range(8) if table.leaders[one] == 0]
+            for bucket in mine:
+                await wait_for(made.node.tablets.slot(bucket).opened())
+            await made.node.tablets.close_idle()
+            opened = [slot.bucket for slot in made.node.tablets if slot.tablet is not None]
+            assert opened == mine[-2:]
+
+    asyncio.run(main())
+
+
+def test_a_warm_up_opens_every_bucket_and_the_status_knows_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=6)
+            await made.node.tablets.warm_up()
+            summary = await made.node.status.summary()
+            assert summary["buckets_open"] == sum(leader == 0 for leader in table.leaders)
+            assert not summary["disk_full"]
+
+    asyncio.run(main())
+
+
+def test_a_log_that_cannot_be_opened_is_told_with_its_reason(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=2)
+            bucket = table.leaders.index(0)
+            (tmp_path / "buckets" / str(table.table_id)).mkdir(parents=True)
+            (tmp_path / "buckets" / str(table.table_id) / "-").write_text("not a folder")
+            [facts] = await made.node.status.table(table.table_id)
+            assert facts["bucket"] == bucket
+            assert "cannot be opened" in (facts["error"] or "")
+
+    asyncio.run(main())
+
+
+def test_old_segments_go_when_a_table_may_only_keep_so_much(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = {
+            "log.segment.file-size": "8kb",
+            "log.retention.check-interval": "100 ms",
+        }
+        with LocalServer(tmp_path, settings) as server:
+            async with Wire(server.address) as wire:
+                table = await wire.create("t", SCHEMA, properties={"table.log.retention-bytes": "10kb"})
+                for _ in range(20):
+                    await wire.produce(table, rows(100))
+                deadline = time.monotonic() + 20
+                while (await wire.fetch(table, -2)).log_start_offset == 0:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.02)
+                with pytest.raises(OffsetOutOfRange):
+                    await wire.fetch(table, 0)
+                kept = (await wire.read_all(table))[-1][0]
+                assert kept.next_offset == 2000
+
+    asyncio.run(main())
+
+
+def test_partitions_of_the_time_to_come_are_made_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        with LocalServer(tmp_path) as server:
+            async with Wire(server.address) as wire:
+                path = tables.TablePath(database_name="fluss", table_name="t")
+                described = TableDescription(
+                    Schema.from_arrow(SCHEMA),
+                    partition_keys=("day",),
+                    properties={
+                        "table.auto-partition.enabled": "true",
+                        "table.auto-partition.time-unit": "DAY",
+                        "table.auto-partition.num-precreate": "3",
+                    },
+                )
+                request = tables.CreateTableRequest(
+                    table_path=path, table_json=described.to_json_bytes(), ignore_if_exists=False
+                )
+                await wire.call(api.CREATE_TABLE, request)
+                deadline = time.monotonic() + 20
+                listing = partitions.ListPartitionInfosRequest(table_path=path)
+                while len((await wire.call(api.LIST_PARTITION_INFOS, listing)).partitions_info) < 3:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+
+
+def test_what_dropped_tables_left_behind_is_swept_up_at_the_next_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        with LocalServer(tmp_path) as server:
+            async with Wire(server.address) as wire:
+                table = await wire.create("t", SCHEMA)
+                await wire.produce(table, rows(1))
+        left = tmp_path / "buckets" / "4711" / "-" / "0"
+        left.mkdir(parents=True)
+        (left / "00000000000000000000.log").write_bytes(b"old")
+        partition = tmp_path / "buckets" / str(table) / "12" / "0"
+        partition.mkdir(parents=True)
+        with LocalServer(tmp_path):
+            await eventually(lambda: not (tmp_path / "buckets" / "4711").exists())
+            await eventually(lambda: not (tmp_path / "buckets" / str(table) / "12").exists())
+            assert (tmp_path / "buckets" / str(table) / "-" / "0").is_dir()
+
+    asyncio.run(main())
