@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from strom.testing.process import ServerProcess
 
 from cli.command import strom
+from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ ROWS = pa.table({"id": pa.array(range(25), pa.int64()), "name": [f"n{i}" for i i
 
 @pytest.fixture
 def table(server: ServerProcess, request: pytest.FixtureRequest) -> str:
-    name = "cli_" + request.node.name.partition("[")[0][5:60]
+    name = "cli_" + re.sub(r"\W", "_", request.node.name[5:])
     made = strom("table", "create", name, "id:bigint", "name:string", server=server.address)
     assert made.code == 0, made.err
     return name

@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -44,13 +45,12 @@ def plain(value: Any) -> Any:
 
 def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, form: Form) -> int:
     """Write batches as they come; returns how many rows there were."""
-    writers = {
-        Form.json: _write_json,
-        Form.csv: _write_csv,
-        Form.arrow: _write_arrow,
-        Form.table: _write_table,
-    }
-    return writers[form](batches, schema)
+    try:
+        return _WRITERS[form](batches, schema)
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. Keep Python from complaining while it closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
@@ -117,30 +117,21 @@ def _cell(value: Any) -> str:
     return json.dumps(said, ensure_ascii=False) if isinstance(said, dict | list) else str(said)
 
 
+_WRITERS = {Form.json: _write_json, Form.csv: _write_csv, Form.arrow: _write_arrow, Form.table: _write_table}
+
+
 def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain aligned table on standard output; numbers of columns and widths follow the content."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console(soft_wrap=not sys.stdout.isatty())
-    view = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in names:
-        view.add_column(
-            escape(name),
-            overflow="fold" if sys.stdout.isatty() else "ignore",
-            no_wrap=not sys.stdout.isatty(),
-        )
-    for row in rows:
-        view.add_row(*(escape(cell) for cell in row))
-    console.print(view, width=None if sys.stdout.isatty() else _width(names, rows))
+    """A plain aligned table on standard output: heads, a rule, rows."""
+    lines = [[_one_line(cell) for cell in row] for row in [names, *rows]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
+    lines.insert(1, ["─" * width for width in widths])
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _width(names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Wide enough for every cell: a pipe has no edge to wrap at."""
-    widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(names)]
-    return sum(widths) + 3 * len(names) + 8
+def _one_line(text: str) -> str:
+    """Keep a cell in its row, and the terminal's control characters out of it."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], form: Form, columns: Sequence[str]) -> None:

@@ -57,6 +57,7 @@ def drop(
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is not there.")] = False,
 ) -> None:
     """Drop a partition."""
+    spec = pairs(values)
     with connected(context) as database:
-        database.table(table).drop_partition(pairs(values), if_missing="ignore" if if_exists else "error")
+        database.table(table).drop_partition(spec, if_missing="ignore" if if_exists else "error")
     note(f"dropped partition {' '.join(values)} of {table}")

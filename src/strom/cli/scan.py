@@ -55,14 +55,11 @@ def scan(
     output: Output = Form.table,
 ) -> None:
     """Print a table."""
+    wanted, first, last = names(columns), place(start), place(end)
+    chosen = pairs(partition) if partition else None
     with connected(context) as database:
         found = database.table(table).scan(
-            columns=names(columns),
-            where=where,
-            start=place(start),
-            end=place(end),
-            limit=limit,
-            partitions=pairs(partition) if partition else None,
+            columns=wanted, where=where, start=first, end=last, limit=limit, partitions=chosen
         )
         write_batches(found.to_batches(), found.schema, output)
 
@@ -80,10 +77,10 @@ def tail(
     output: Output = Form.json,
 ) -> None:
     """Print the newest rows, then what arrives."""
+    wanted = names(columns)
+    begin: PlaceLike = place(start)
     with connected(context) as database:
         target = database.table(table)
-        wanted = names(columns)
-        begin: PlaceLike = place(start)
         first: Iterator[pa.RecordBatch] = iter(())
         if start is None:
             begin, first = _newest(target, rows, wanted, where)

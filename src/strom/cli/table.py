@@ -56,7 +56,7 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it exists.")] = False,
 ) -> None:
     """Create a table."""
-    schema = _schema(columns)
+    schema, properties = _schema(columns), pairs(prop or [])
     with connected(context) as database:
         database.create_table(
             name,
@@ -64,7 +64,7 @@ def create(
             partition_by=names(partition_by),
             buckets=buckets,
             bucket_key=names(bucket_key),
-            properties=pairs(prop or []),
+            properties=properties,
             comment=comment,
             if_exists="ignore" if if_not_exists else "error",
         )
@@ -183,13 +183,13 @@ def alter(
     """Alter a table."""
     if not (add or set_ or unset):
         raise typer.BadParameter("nothing to change: give --add, --set or --unset")
+    fields, properties = [_field(column) for column in add or []], pairs(set_ or [])
     with connected(context) as database:
         table = database.table(name)
-        for column in add or []:
-            field = _field(column)
+        for field in fields:
             table.add_column(field.name, field.type)
         if set_ or unset:
-            table.alter(set=pairs(set_ or []), unset=unset or [])
+            table.alter(set=properties, unset=unset or [])
     note(f"altered table {name}")
 
 
