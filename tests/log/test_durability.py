@@ -276,6 +276,28 @@ def test_what_a_failed_sync_lost_is_noticed_after_the_restart() -> None:
     bench.check()
 
 
+def test_a_file_that_was_taken_away_is_said_to_be_missing() -> None:
+    bench = Workbench()
+    bench.append()
+    bench.reopen()
+    bench.disk.remove(bench.path(bench.names(at.LOG_SUFFIX)[0]))
+    for call in (
+        bench.read,
+        lambda: bench.log.tail_rows(1, until=3),
+        lambda: bench.log.offset_at(0),
+        bench.append,
+    ):
+        with pytest.raises(StorageOffline, match="No such file"):
+            call()
+
+
+def test_a_sync_asked_for_after_closing_has_nothing_to_do() -> None:
+    bench = Workbench()
+    bench.append()
+    bench.log.close()
+    assert bench.log.pending_sync() is None
+
+
 def test_a_roll_waits_for_the_disk_only_when_told_to() -> None:
     for sync_on_roll in (True, False):
         bench = Workbench(segment_bytes=1500, sync_on_roll=sync_on_roll)

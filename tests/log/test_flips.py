@@ -20,7 +20,10 @@ from log.workbench import (
 )
 from strom.errors import ChecksumMismatch
 from strom.log import layout as at
+from strom.log.inspect import inspect_segment
 from strom.log.log import Log
+from strom.log.scan import StoredEntries
+from strom.record.checksum import crc32c
 from strom.record.project import Projection
 from strom.testing.disk import ForgettingDisk
 from strom.testing.disk_state import DiskState
@@ -56,6 +59,9 @@ class Folder:
         self.batches = bench.batches
         self.rows = bench.rows
         self.now_ms = bench.now_ms
+        #: No entry tells that the last batch is durable: a crash may leave it torn.
+        self.last_name = bench.names(at.LOG_SUFFIX)[-1]
+        self.last_position = list(inspect_segment(bench.disk, bench.path(self.last_name)))[-1].position
 
     def flipped(self, *suffixes: str, step: int = 1) -> Iterator[tuple[str, int, ForgettingDisk]]:
         """The folder with one bit flipped, for every byte of the files with these names (or every few)."""
@@ -138,10 +144,9 @@ def test_after_a_clean_stop_one_flip_hides_one_batch_at_most(suffix: str) -> Non
 def test_after_a_crash_one_flip_hides_one_batch_or_cuts_the_tail(suffix: str) -> None:
     folder = Folder(clean=False)
     for name, position, disk in folder.flipped(suffix, step=3 if suffix == at.LOG_SUFFIX else 1):
-        log = check_flipped(folder, disk, cut_allowed=suffix == at.LOG_SUFFIX)
-        if suffix == at.LOG_SUFFIX:
-            # Everything but the last batch was known to be durable: an entry told of it.
-            assert log.end_offset >= folder.batches[-1].base_offset
+        in_last = name == folder.last_name and position >= folder.last_position
+        log = check_flipped(folder, disk, cut_allowed=in_last)
+        assert log.end_offset >= folder.batches[-1].base_offset
         if position % 7 == 0:
             check_goes_on(folder, log, disk, name, position)
 
@@ -159,6 +164,66 @@ def check_goes_on(folder: Folder, log: Log, disk: ForgettingDisk, name: str, pos
     again = Log.open(disk, FOLDER, SETTINGS, folder.now_ms)
     assert again.epoch > epoch
     assert [row for row in read_what_is_sound(again)[0] if row[0] >= end] == [(end, 100), (end + 1, 101)]
+
+
+def test_an_entry_of_another_epoch_is_not_believed() -> None:
+    """It was written for a batch that power loss took; the same rows came again at another time."""
+    folder = Folder(clean=False)
+    name = folder.last_name.replace(at.LOG_SUFFIX, at.SIDECAR_SUFFIX)
+    content = folder.disk.read_whole(f"{FOLDER}/{name}")
+    entry = next(StoredEntries(folder.disk.open(f"{FOLDER}/{name}")).walk())
+    stale = at.ENTRY.pack(*entry._replace(epoch=entry.epoch - 1, timestamp_ms=entry.timestamp_ms - 1))
+    rest = (
+        stale[at.CHECKSUM_LENGTH :]
+        + content[at.SIDECAR_HEADER_SIZE + at.ENTRY_SIZE :][: 4 * entry.buffer_count]
+    )
+    stale = at.CHECKSUM.pack(crc32c(rest)) + rest
+    folder.disk.write_whole(
+        f"{FOLDER}/{name}",
+        content[: at.SIDECAR_HEADER_SIZE] + stale + content[at.SIDECAR_HEADER_SIZE + len(stale) :],
+    )
+    folder.disk.remove(f"{FOLDER}/{at.CHECKPOINT_NAME}")
+    log = Log.open(folder.disk, FOLDER, SETTINGS, folder.now_ms)
+    assert log.report.entries_made == 1
+    rows, stamps, raised = read_what_is_sound(log)
+    assert (rows, stamps, raised) == (folder.rows, folder.stamps, 0)
+
+
+@pytest.mark.parametrize("checkpoint", ["none yet", "before", "damaged"])
+def test_a_batch_that_was_durable_is_never_cut_whatever_the_checkpoint_says(checkpoint: str) -> None:
+    """A later entry tells that it was synced. A batch of which nobody knows that is torn, and goes."""
+    bench = Workbench(segment_bytes=10**6)
+    bench.append()
+    if checkpoint != "none yet":
+        bench.log.checkpoint()
+    bench.append_many(3)
+    bench.sync()
+    bench.append_many(2)
+    path = bench.path(bench.names(at.LOG_SUFFIX)[0])
+    assert isinstance(bench.disk, ForgettingDisk)
+    if checkpoint == "damaged":
+        bench.disk.flip(bench.path(at.CHECKPOINT_NAME), 20)
+    positions = [batch.position for batch in inspect_segment(bench.disk, path)]
+    bench.disk.flip(path, positions[2] + 100)
+    bench.disk.flip(path, positions[5] + 100)
+    bench.crash()
+    assert bench.log.end_offset == 15
+    assert bench.log.report.batches_damaged == 1
+    rows, _, raised = read_what_is_sound(bench.log)
+    assert raised == 1
+    assert rows == [(n, n) for n in (*range(6), *range(9, 15))]
+
+
+def test_a_sealed_segment_is_never_cut_even_if_nobody_knows_that_it_is_durable() -> None:
+    bench = Workbench(segment_bytes=900, sync_on_roll=False)
+    bench.append_many(6)
+    assert isinstance(bench.disk, ForgettingDisk)
+    bench.disk.flip(bench.path(bench.names(at.LOG_SUFFIX)[1]), 200)
+    bench.crash()
+    assert bench.log.end_offset == 18
+    rows, _, raised = read_what_is_sound(bench.log)
+    assert raised == 1
+    assert len(rows) == 15
 
 
 def test_epochs_are_known_again_after_a_flip_in_their_file() -> None:

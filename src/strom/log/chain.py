@@ -127,6 +127,8 @@ class Chain:
         try:
             log = self._files.open(segment.log_path)
         except FileNotFoundError as error:
+            if segment.end_offset is None:
+                raise  # retention removes sealed segments only: this file was taken away from under us
             raise expired(segment.base_offset, self.start_offset) from error
         sidecar = open_if_there(self._files, segment.sidecar_path)
         segment.worn = segment.worn or sidecar is None

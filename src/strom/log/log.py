@@ -407,6 +407,8 @@ class Log:
 
     def pending_sync(self) -> SyncPoint | None:
         """What has to be synced so that everything appended so far is durable; None when it is."""
+        if self._closed:
+            return None  # closing made everything durable, or nothing will
         self._check_online()
         end_offset = self._end_offset  # first: what is below it is in the files that are looked at next
         return None if end_offset == self._sync.synced_end else self._sync.point(end_offset)
@@ -513,7 +515,14 @@ class Log:
             skip=skip,
             min_one=min_one,
         )
-        return reader.read(offset)
+        try:
+            return reader.read(offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> StorageOffline:
+        """The error for a read that the disk refused. The log stays online: other parts may be readable."""
+        return StorageOffline(f"the disk failed to read in {self._folder}: {error}", folder=self._folder)
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
         if offset < self.start_offset:
@@ -541,7 +550,10 @@ class Log:
         end_offset = self._end_offset
         if timestamp_ms > self._last_timestamp_ms:
             return end_offset
-        return offset_at(self._chain, timestamp_ms, end_offset=end_offset)
+        try:
+            return offset_at(self._chain, timestamp_ms, end_offset=end_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def tail_rows(self, limit: int, *, until: int, max_bytes: int = TAIL_BYTES_MAX) -> LogSlice:
         """The newest batches below ``until`` that hold ``limit`` rows together, or as many as fit ``max_bytes``.
@@ -549,7 +561,10 @@ class Log:
         A damaged batch among them raises ChecksumMismatch.
         """
         until = max(min(until, self._end_offset), self.start_offset)
-        begin, size = tail_begin(self._chain, limit, until=until, max_bytes=max_bytes)
+        try:
+            begin, size = tail_begin(self._chain, limit, until=until, max_bytes=max_bytes)
+        except OSError as error:
+            raise self._unreadable(error) from error
         found = self.read(begin, until=until, max_bytes=max(size, 1))
         if found.next_offset < until:
             self.read(found.next_offset, until=until, max_bytes=1)  # raises what ended the slice

@@ -4,7 +4,7 @@ From an anchor on, every batch is read and held against its own CRC and against 
 
     batch sound, entry fits           believed
     batch sound, entry missing/stale  believed; the entry is made again
-    only the stamp is damaged         kept: the entry proves what it was; reads of it raise
+    stamp damaged, but durable        kept: the entry proves what it was; reads of it raise
     payload damaged, but durable      kept: reads of it raise (an entry is needed to know where it ends)
     anything else                     belief ends here
 
@@ -128,7 +128,10 @@ class SegmentScan:
         found = self._stored_here()
         if found is not None and self._fits(found[0]):
             return found
+        durable = found is not None and (self.place.offset < self._durable_end or self._is_complete())
         if found is not None and self._only_stamp_damaged(found[0]):
+            if not durable:
+                return None  # torn: to keep it would be to tell its writer that it is safe
             self.batches_damaged += 1
             return found
         made = self._made_here()
@@ -136,7 +139,7 @@ class SegmentScan:
             self._begin_repair()
             self.entries_made += 1
             return made
-        if found is not None and (self.place.offset < self._durable_end or self._is_complete()):
+        if durable:
             self.batches_damaged += 1
             return found
         return None
