@@ -77,7 +77,7 @@ class Scan:
             while not collected.complete and (chunk := run(stream.next())) is not None:
                 collected.add(chunk)
         finally:
-            run(stream.close())
+            self._background.run_unless_ending(stream.close)
         return collected.table()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -93,7 +93,7 @@ class Scan:
             while not rest.empty and (chunk := run(stream.next())) is not None:
                 yield from rest.take(self._core.read(chunk))
         finally:
-            run(stream.close())
+            self._background.run_unless_ending(stream.close)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()

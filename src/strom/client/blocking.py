@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
@@ -61,6 +62,10 @@ class Background:
         if self.pid != os.getpid():
             work.close()
             raise ConnectionClosed("this was made before a fork; connect again in the child process")
+        if sys.is_finalizing():
+            # The loop's thread does not run any more: waiting for it would be for ever.
+            work.close()
+            raise ConnectionClosed("Python is ending; close what you opened before")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result(timeout_s)
@@ -69,6 +74,11 @@ class Background:
         except BaseException:
             future.cancel()
             raise
+
+    def run_unless_ending(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Run ``work()`` and wait for it, unless Python is ending: for what ends by itself then."""
+        if not sys.is_finalizing() and self.pid == os.getpid():
+            self.run(work())
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Begin ``work()`` and do not wait: for what is left behind. What goes wrong is logged."""
