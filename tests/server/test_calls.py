@@ -33,6 +33,7 @@ from strom.record.batch import split
 from strom.record.decode import decode, offsets
 from strom.runtime.files import File, LocalFiles
 from strom.runtime.world import World
+from strom.server.calls.produce import INLINE_BYTES_MAX
 from strom.server.local import LocalServer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
@@ -67,11 +68,15 @@ def ids_of(records: object, schema: pa.Schema = SCHEMA) -> list[int]:
 def test_pipelined_appends_keep_their_order_whatever_their_size(tmp_path: Path) -> None:
     async def test(wire: Wire) -> None:
         table = await wire.create("t", SCHEMA)
-        sizes = [1, 20_000, 1, 3, 30_000, 1, 1, 20_000, 2]
+        sizes = [1, 30_000, 1, 3, 30_000, 1, 1, 30_000, 2]
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        opened = await wire.create("opened", SCHEMA)
         batches = [encoded(rows(start, size)) for start, size in zip(starts, sizes, strict=True)]
-        bases = await asyncio.gather(*(wire.produce(table, batch) for batch in batches))
-        assert list(bases) == starts
+        assert len(batches[1]) > INLINE_BYTES_MAX
+        await wire.produce(opened, batches[0])
+        for fresh, one in ((0, table), (1, opened)):
+            bases = await asyncio.gather(*(wire.produce(one, batch) for batch in batches))
+            assert [base - fresh for base in bases] == starts
         found: list[int] = []
         for header, view in await wire.read_all(table):
             found += decode(view, SCHEMA, header=header).column("id").to_pylist()

@@ -161,7 +161,9 @@ def test_offsets_by_time_stay_below_the_high_watermark() -> None:
     assert one.offset_at(2000, now_ms=5000) == 0
     sync(one)
     append(one, rows(3), now_ms=3000)
+    append(one, rows(3), now_ms=4000)
     assert one.offset_at(2500, now_ms=5000) == 3
+    assert one.offset_at(3500, now_ms=5000) == 3, "offset 6 is not durable yet"
     with pytest.raises(InvalidTimestamp, match="future"):
         one.offset_at(5000 + 10**6, now_ms=5000)
 
