@@ -21,6 +21,7 @@ from strom.server.calls.fetch import Fetches
 from strom.server.calls.fetch_log import FetchLogCalls
 from strom.server.calls.fetch_rows import FetchRowsCalls
 from strom.server.calls.filtering import FilterLimits
+from strom.server.calls.keys import KeyCalls
 from strom.server.calls.offsets import OffsetCalls
 from strom.server.calls.produce import ProduceCalls
 from strom.server.catalog_view import CatalogView
@@ -73,6 +74,7 @@ class TabletNode:
             FetchLogCalls(self._fetches, self.tables, limits),
             FetchRowsCalls(self._fetches, self.tables, limits),
             OffsetCalls(self.tablets, self.tables, world.offload, world.clock),
+            KeyCalls(),
         )
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
         self._retention = Retention(
