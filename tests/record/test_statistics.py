@@ -81,6 +81,16 @@ def test_records_of_one_width_are_compared_as_unsigned_bytes() -> None:
     assert one(["b\0", "a\0", "a\0"], pa.string()) == ColumnStatistics(b"a\0", b"b\0", 0)
 
 
+@pytest.mark.parametrize("width", range(1, 18))
+def test_records_of_every_width_are_compared_by_their_bytes(width: int) -> None:
+    noise = np.random.default_rng(width).bytes(width * 500)
+    records = [noise[i : i + width] for i in range(0, len(noise), width)]
+    for kind in (pa.binary(width), pa.binary()):
+        assert one(records, kind) == ColumnStatistics(min(records), max(records), 0)
+        sliced = pa.record_batch({"c": pa.array(records, kind)}).slice(3, 400)
+        assert known(sliced)[0] == ColumnStatistics(min(records[3:403]), max(records[3:403]), 0)
+
+
 def test_nan_is_the_largest_number() -> None:
     for kind in (pa.float32(), pa.float64()):
         found = one([1.5, math.nan, -2.0], kind)

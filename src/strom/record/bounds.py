@@ -1,7 +1,7 @@
 """Minimum and maximum of a column, fast: the costly part of writing a batch with statistics.
 
 numpy reads numbers straight from the column's buffer (four times faster than pyarrow's kernel on floats); texts of
-one length are compared as fixed-width records; other texts by pyarrow's top-1 selection, which is two to four times
+one length are compared word by word; other texts by pyarrow's top-1 selection, which is two to four times
 faster than its min_max on text. One-row batches take the value itself.
 
 NaN is greater than every number, here as in predicates and in the peer's statistics.
@@ -22,6 +22,7 @@ from strom.record.aligned_row import Comparable, decimal_of
 _SMALLEST = pc.SelectKOptions(1, [("", "ascending")])
 _LARGEST = pc.SelectKOptions(1, [("", "descending")])
 _OFFSETS = struct.Struct("<ii")
+_WORD_MAX = 8
 
 _BOOL = pa.bool_().id
 _DECIMAL = pa.decimal128(1).id
@@ -118,11 +119,33 @@ def _record_bounds(column: pa.Array, width: int) -> tuple[bytes, bytes] | None:
 
 
 def _extremes(data: pa.Buffer, width: int, count: int, start: int) -> tuple[bytes, bytes]:
-    """Smallest and largest of records of one width, by their bytes."""
-    values = np.frombuffer(data, f"S{width}", count, start)
-    low, high = start + width * int(values.argmin()), start + width * int(values.argmax())
-    view = memoryview(data)
-    return bytes(view[low : low + width]), bytes(view[high : high + width])
+    """Smallest and largest of records of one width, by their bytes.
+
+    A few bytes read as one big-endian number sort as the number does. Records of two words are looked at through two
+    windows that may overlap; beyond that, comparing byte strings costs less.
+    """
+    if width > 2 * _WORD_MAX:
+        values = np.frombuffer(data, f"S{width}", count, start)
+        return _record(data, width, start, values.argmin()), _record(data, width, start, values.argmax())
+    word = next(size for size in (8, 4, 2, 1) if size <= width)
+    records = np.frombuffer(data, np.uint8, count * width, start)
+    left, right = (
+        np.ndarray((count,), f">u{word}", records, place, (width,)).astype(f"=u{word}")
+        for place in (0, width - word)
+    )
+    low, high = left.min(), left.max()
+    if word == width:
+        return int(low).to_bytes(width, "big"), int(high).to_bytes(width, "big")
+    smallest, largest = np.flatnonzero(left == low), np.flatnonzero(left == high)
+    return (
+        _record(data, width, start, smallest[right[smallest].argmin()]),
+        _record(data, width, start, largest[right[largest].argmax()]),
+    )
+
+
+def _record(data: pa.Buffer, width: int, start: int, index: np.intp) -> bytes:
+    position = start + width * int(index)
+    return bytes(memoryview(data)[position : position + width])
 
 
 def _decimal_bounds(column: pa.Array, kind: pa.DataType, nulls: int) -> tuple[Comparable, Comparable]:
