@@ -167,6 +167,13 @@ class ForgettingDisk:
             if count >= first:
                 yield count, cls(state=state.after_crash(keep_unsynced))
 
+    def durable_at(self, path: str, position: int, length: int) -> bytes:
+        """What power loss leaves at least of these bytes of a file; empty when it would take its name."""
+        node: FileNode | FolderNode | None = self._state.root
+        for part in split(path):
+            node = node.synced.get(part) if isinstance(node, FolderNode) else None
+        return bytes(node.synced[position : position + length]) if isinstance(node, FileNode) else b""
+
     # --- Faults
 
     def fill(self, free_bytes: int | None) -> None:

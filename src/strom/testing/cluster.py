@@ -1,0 +1,224 @@
+"""A whole cluster in one event loop: the real server, real clients, a network, a disk and metadata in memory.
+
+The server is :class:`strom.server.serve.RunningServer` as it is, the clients are :mod:`strom.aio` as it is. Time is the
+loop's, chance comes from a seed, nothing runs in a thread. So one seed is one history, and it can be had again.
+
+    cluster = SimulatedCluster(SeededRandomness(7), observer, settings={"durability": "group"})
+    await cluster.start()
+    db = await cluster.connect("reader")
+    cluster.kill(power_loss=True)         what was not synced is gone
+    await cluster.start()                 the same disk and metadata, another process
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+
+from strom.aio.database import Database
+from strom.aio.session import Session
+from strom.client.cluster import Cluster
+from strom.client.options import ClientOptions
+from strom.errors import StromError
+from strom.metadata.memory import MemoryStore
+from strom.model.table import DEFAULT_DATABASE
+from strom.runtime.files import Files
+from strom.runtime.random import Randomness
+from strom.runtime.settings import load
+from strom.runtime.world import World
+from strom.server.serve import RunningServer
+from strom.testing.clock import START_MS, LoopClock
+from strom.testing.disk import ForgettingDisk, Survival
+from strom.testing.mortal import (
+    Killed,
+    Life,
+    MortalFiles,
+    MortalNetwork,
+    MortalStore,
+    Observer,
+    SlowOffload,
+    current_life,
+    watch_tasks,
+)
+from strom.testing.network import MemoryNetwork
+
+HOST = "server"
+PORT = 9123
+ADDRESS = f"{HOST}:{PORT}"
+FOLDER = "/data"
+SETTINGS = {
+    "data.dir": FOLDER,
+    "bind.listeners": f"CLIENT://127.0.0.1:{PORT}",
+    "advertised.listeners": f"CLIENT://{HOST}:{PORT}",
+    "http.port": "-1",
+}
+
+
+class SimulatedCluster:
+    """One server on one disk, through all its lives, and its clients."""
+
+    def __init__(
+        self,
+        randomness: Randomness,
+        observer: Observer,
+        *,
+        settings: Mapping[str, str],
+        network: MemoryNetwork | None = None,
+        offload_ms_max: int = 10,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        watch_tasks(self._loop)
+        self.randomness = randomness
+        self.network = network or MemoryNetwork(delay_s=0.0002, jitter_s=0.004, randomness=randomness)
+        self.disk = ForgettingDisk(record=False)
+        self.store = MemoryStore()
+        self.settings = dict(settings)
+        self.died = asyncio.Event()
+        self.on_crash: list[Callable[[bool], None]] = []
+        """Are told of every death by ``kill``: whether the power was lost too."""
+        self.lives = 0
+        self.clock_shift_ms = 0
+        """How far off the clock of the next life is."""
+        self._observer = observer
+        self._offload_ms_max = offload_ms_max
+        self._life: Life | None = None
+        self._server: RunningServer | None = None
+        self._survival: bool | Survival = True
+        self.clients: list[Life] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server's process runs (it may be starting)."""
+        return self._life is not None and not self._life.dead
+
+    # --- the server ------------------------------------------------------------------------------------------
+
+    async def start(self) -> bool:
+        """Start the server; False when it was killed meanwhile. Raises what kept it from starting."""
+        assert not self.alive
+        self.lives += 1
+        life = self._life = Life(HOST)
+        life.on_death.append(self._crashed)
+        self.died = asyncio.Event()
+        self._survival = True
+        world = self._world(life, start_ms=START_MS + self.clock_shift_ms)
+
+        def open_store(files: Files, folder: str, *, owner: bool, create: bool) -> MortalStore:
+            return MortalStore(life, self.store)
+
+        server = RunningServer(load(None, {}, {**SETTINGS, **self.settings}), world, open_store=open_store)
+        starting = life.spawn(server.start(), "start")
+        await asyncio.wait([starting])
+        if life.dead:
+            return False
+        if starting.exception() is not None:
+            life.die()
+            raise starting.exception()  # type: ignore[misc]
+        self._server = server
+        return True
+
+    async def stop(self) -> bool:
+        """Stop the server in order; False when it was killed meanwhile or a log could not be closed."""
+        life, server = self._life, self._server
+        assert life is not None
+        assert server is not None
+        stopping = life.spawn(server.stop(), "stop")
+        await asyncio.wait([stopping])
+        if life.dead:
+            return False
+        cleanly = stopping.result()
+        life.die()
+        return cleanly
+
+    def kill(self, *, power_loss: bool | Survival = False) -> None:
+        """End the server's process now. ``power_loss``: the disk forgets what was not synced, or a part of it."""
+        if self._life is not None and not self._life.dead:
+            self._survival = _survival(power_loss)
+            self._life.die()
+
+    def kill_after(self, changes: int, *, power_loss: bool | Survival = False) -> None:
+        """As ``kill``, instead of the server's ``changes`` + 1st change to disk or metadata from now on."""
+        if self._life is not None:
+            self._survival = _survival(power_loss)
+            self._life.die_after(changes)
+
+    def _crashed(self) -> None:
+        power_lost = self._survival is not True
+        self.disk.crash(self._survival)
+        for callback in self.on_crash:
+            callback(power_lost)
+        self.died.set()
+
+    # --- clients ---------------------------------------------------------------------------------------------
+
+    def client(self, name: str) -> Life:
+        """A process for a client."""
+        life = Life(name)
+        self.clients.append(life)
+        return life
+
+    async def connect(self, life: Life, options: ClientOptions | None = None) -> Database:
+        """Connect from a client's process, however long it takes."""
+        while True:
+            try:
+                cluster = await Cluster.connect(self._world(life), ADDRESS, options=options)
+                return Database(Session(cluster), DEFAULT_DATABASE)
+            except StromError:
+                await asyncio.sleep(0.1)
+
+    async def close(self) -> None:
+        """End all processes and wait until nothing of them runs."""
+        for life in (*self.clients, self._life):
+            if life is not None:
+                life.die()
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    def _world(self, life: Life, *, start_ms: int = START_MS) -> World:
+        return World(
+            LoopClock(self._loop.time, start_ms),
+            self.randomness,
+            MortalFiles(life, self.disk, self._observer),
+            MortalNetwork(life, self.network),
+            SlowOffload(self.randomness, delay_ms_max=self._offload_ms_max),
+        )
+
+
+def _survival(power_loss: bool | Survival) -> bool | Survival:
+    """What the disk keeps, as the disk says it: True for everything."""
+    return not power_loss if isinstance(power_loss, bool) else power_loss
+
+
+class Alarm(logging.Handler):
+    """Hears of what should never happen in a living process: crashed tasks, failed callbacks, errors in the log."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._loop = loop
+        self._report = report
+
+    def __enter__(self) -> Alarm:
+        self._loop.set_exception_handler(self._failed)
+        logging.getLogger("strom").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("strom").removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._tell(f"{record.getMessage()}: {error!r}", error)
+
+    def _failed(self, _loop: asyncio.AbstractEventLoop, facts: dict[str, object]) -> None:
+        error = facts.get("exception")
+        self._tell(f"{facts.get('message')}: {error!r}", error)
+
+    def _tell(self, text: str, error: object) -> None:
+        life = current_life()
+        if isinstance(error, Killed) or (life is not None and life.dead):
+            return  # what the dead do is nobody's business
+        if isinstance(error, BaseException):
+            text += "\n" + "".join(traceback.format_exception(error))
+        self._report(text)

@@ -1,0 +1,402 @@
+"""Processes that can be killed, inside one event loop.
+
+A :class:`Life` is one process from its start to its death. What it starts (tasks), opens (files, connections) and
+commits belongs to it, and all of that ends in the same moment: after ``die`` nothing of it reaches the disk, the
+network or the metadata any more, whatever its code still does. That is kill -9; what the disk keeps is the disk's
+business.
+
+A life may also be told to die at its n-th change from now on (``die_after``), so that it ends in the middle of a write
+that has several steps, as real ones do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar, TypeVarTuple
+
+from strom.metadata.changes import Requirement, Update
+from strom.metadata.memory import MemoryStore
+from strom.metadata.store import Snapshot, Watcher
+from strom.runtime.files import Bytes
+from strom.runtime.random import Randomness
+from strom.runtime.tasks import InlineOffload
+from strom.testing.disk import ForgettingDisk, ForgettingFile, ForgettingLock
+from strom.testing.network import MemoryListening, MemoryNetwork
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+Spoken = TypeVar("Spoken", bound=asyncio.BaseProtocol)
+
+_here: ContextVar[Life | None] = ContextVar("life", default=None)
+
+
+class Killed(BaseException):
+    """The process that runs this code is dead. Not an ``Exception``: nobody may handle it."""
+
+
+class Life:
+    """One process, alive until ``die``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.on_death: list[Callable[[], None]] = []
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._changes_left: int | None = None
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """What runs here is done by this process."""
+        token = _here.set(self)
+        try:
+            yield
+        finally:
+            _here.reset(token)
+
+    def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+        """Start a task of this process."""
+        with self.inside():
+            return asyncio.get_running_loop().create_task(work, name=f"{self.name}: {name}")
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """A task that this process started."""
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if self.dead:
+            task.cancel()
+
+    @property
+    def task_count(self) -> int:
+        """Tasks that have not ended."""
+        return len(self._tasks)
+
+    def check(self) -> None:
+        """Raise Killed when the process is dead."""
+        if self.dead:
+            raise Killed(self.name)
+
+    def change(self) -> None:
+        """Before every change that the world keeps: the moment to die, when it has come."""
+        self.check()
+        if self._changes_left is not None:
+            self._changes_left -= 1
+            if self._changes_left < 0:
+                self.die()
+                raise Killed(self.name)
+
+    def die_after(self, changes: int) -> None:
+        """Die instead of making the change after ``changes`` more."""
+        self._changes_left = changes
+
+    def die(self) -> None:
+        """End everything, now."""
+        if self.dead:
+            return
+        self.dead = True
+        for task in list(self._tasks):
+            task.cancel()
+        for callback in self.on_death:
+            callback()
+
+
+def current_life() -> Life | None:
+    """The process that runs the code that asks."""
+    return _here.get()
+
+
+def watch_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Let every new task of the loop belong to the process that starts it."""
+
+    def make(
+        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        life = _here.get()
+        if life is not None:
+            life.adopt(task)
+        return task
+
+    loop.set_task_factory(make)  # type: ignore[arg-type]
+
+
+# --- its disk --------------------------------------------------------------------------------------------------------
+
+
+class Observer(Protocol):
+    """Is told what a process did to the disk, after it was done."""
+
+    def appended(self, path: str, position: int, content: bytes) -> None:
+        """Bytes at the end of a file."""
+
+    def truncated(self, path: str, size: int) -> None:
+        """A file was cut."""
+
+    def replaced(self, path: str, content: bytes) -> None:
+        """A file was written whole, durably."""
+
+    def removed(self, path: str) -> None:
+        """A file is gone."""
+
+
+class MortalFile:
+    """A :class:`strom.runtime.files.File` of a process that can die."""
+
+    def __init__(self, life: Life, file: ForgettingFile, observer: Observer) -> None:
+        self._life = life
+        self._file = file
+        self._observer = observer
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def size(self) -> int:
+        self._life.check()
+        return self._file.size()
+
+    def read_at(self, position: int, length: int) -> bytes:
+        self._life.check()
+        return self._file.read_at(position, length)
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
+        self._life.check()
+        return self._file.read_ranges(ranges)
+
+    def append(self, buffers: Sequence[Bytes]) -> int:
+        self._life.change()
+        content = b"".join(buffers)
+        position = self._file.append([content])
+        self._observer.appended(self.path, position, content)
+        return position
+
+    def truncate(self, size: int) -> None:
+        self._life.change()
+        self._file.truncate(size)
+        self._observer.truncated(self.path, size)
+
+    def sync(self) -> None:
+        self._life.change()
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class MortalFiles:
+    """A :class:`strom.runtime.files.Files` of a process that can die."""
+
+    def __init__(self, life: Life, disk: ForgettingDisk, observer: Observer) -> None:
+        self._life = life
+        self._disk = disk
+        self._observer = observer
+
+    def open(self, path: str, *, create: bool = False) -> MortalFile:
+        if create and not self.exists(path):
+            self._life.change()
+        self._life.check()
+        return MortalFile(self._life, self._disk.open(path, create=create), self._observer)
+
+    def exists(self, path: str) -> bool:
+        self._life.check()
+        return self._disk.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        self._life.check()
+        return self._disk.is_folder(path)
+
+    def size(self, path: str) -> int:
+        self._life.check()
+        return self._disk.size(path)
+
+    def make_folder(self, path: str) -> None:
+        self._life.change()
+        self._disk.make_folder(path)
+
+    def remove(self, path: str) -> None:
+        self._life.change()
+        self._disk.remove(path)
+        self._observer.removed(path)
+
+    def remove_tree(self, path: str) -> None:
+        for name in self.list(path):
+            inner = f"{path}/{name}"
+            if self.is_folder(inner):
+                self.remove_tree(inner)
+            else:
+                self.remove(inner)
+        self._life.change()
+        self._disk.remove_tree(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._life.change()
+        self._disk.rename(source, target)
+
+    def sync_folder(self, path: str) -> None:
+        self._life.change()
+        self._disk.sync_folder(path)
+
+    def read_whole(self, path: str) -> bytes:
+        self._life.check()
+        return self._disk.read_whole(path)
+
+    def write_whole(self, path: str, content: Bytes) -> None:
+        self._life.change()
+        self._disk.write_whole(path, content)
+        self._observer.replaced(path, bytes(content))
+
+    def write_whole_if_absent(self, path: str, content: Bytes) -> bool:
+        self._life.change()
+        written = self._disk.write_whole_if_absent(path, content)
+        if written:
+            self._observer.replaced(path, bytes(content))
+        return written
+
+    def free_bytes(self, path: str) -> int:
+        self._life.check()
+        return self._disk.free_bytes(path)
+
+    def lock(self, path: str) -> ForgettingLock | None:
+        self._life.check()
+        return self._disk.lock(path)
+
+    def list(self, folder: str) -> list[str]:
+        """Last, because the name hides the type from here on."""
+        self._life.check()
+        return self._disk.list(folder)
+
+
+class SlowOffload(InlineOffload):
+    """Work that takes its time: others go on before it begins, and between its end and the news of it."""
+
+    def __init__(self, randomness: Randomness, *, delay_ms_max: int) -> None:
+        self._randomness = randomness
+        self._delay_ms_max = delay_ms_max
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        await self._pause()
+        result = work(*arguments)
+        await self._pause()
+        return result
+
+    async def _pause(self) -> None:
+        steps = self._randomness.below(4)
+        # Often no time at all, only a turn of the others: most races need no more.
+        await asyncio.sleep(0 if steps < 2 else self._randomness.below(self._delay_ms_max * 1000) / 1e6)
+
+
+# --- its connections -------------------------------------------------------------------------------------------------
+
+
+class _Inside(asyncio.BufferedProtocol):
+    """A protocol whose calls are made by its process, and no more once that is dead."""
+
+    def __init__(self, life: Life, protocol: Any) -> None:
+        self._life = life
+        self._protocol = protocol
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        if self._life.dead:
+            return None
+        with self._life.inside():
+            return getattr(self._protocol, name)(*arguments)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._call("connection_made", transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._call("connection_lost", error)
+
+    def get_buffer(self, sizehint: int) -> Any:
+        found = self._call("get_buffer", sizehint)
+        return bytearray(64 * 1024) if found is None else found
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._call("buffer_updated", nbytes)
+
+    def eof_received(self) -> bool | None:
+        return bool(self._call("eof_received"))
+
+    def pause_writing(self) -> None:
+        self._call("pause_writing")
+
+    def resume_writing(self) -> None:
+        self._call("resume_writing")
+
+
+class MortalNetwork:
+    """A :class:`strom.runtime.sockets.Network` as one process sees it, on a host of the process's name."""
+
+    def __init__(self, life: Life, network: MemoryNetwork) -> None:
+        self._life = life
+        self._network = network
+        life.on_death.append(self._leave)
+        self._listening: list[MemoryListening] = []
+
+    async def listen(
+        self, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]
+    ) -> MemoryListening:
+        self._life.check()
+        listening = await self._network.listen(
+            self._life.name, port, lambda: _Inside(self._life, self._made(factory))
+        )
+        self._listening.append(listening)
+        return listening
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], Spoken]
+    ) -> tuple[asyncio.Transport, Spoken]:
+        self._life.check()
+        protocol = factory()
+        transport, _ = await self._network.connect(
+            host, port, lambda: _Inside(self._life, protocol), source=self._life.name
+        )
+        return transport, protocol
+
+    def _made(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
+        with self._life.inside():
+            return factory()
+
+    def _leave(self) -> None:
+        for listening in self._listening:
+            listening.close()
+        self._network.cut(self._life.name)
+
+
+# --- its metadata ----------------------------------------------------------------------------------------------------
+
+
+class MortalStore:
+    """A :class:`strom.metadata.store.MetadataStore` that one process opened; what it commits stays."""
+
+    notice: str | None = None
+
+    def __init__(self, life: Life, store: MemoryStore) -> None:
+        self._life = life
+        self._store = store
+        self._watches: list[Callable[[], None]] = []
+
+    def read(self, prefix: str = "") -> Snapshot:
+        self._life.check()
+        return self._store.read(prefix)
+
+    def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
+        self._life.change()
+        version = self._store.commit(requirements, updates)
+        self._life.change()  # dead before anybody heard that it was done
+        return version
+
+    def changed_since(self, version: int) -> bool:
+        self._life.check()
+        return self._store.changed_since(version)
+
+    def watch(self, callback: Watcher) -> Callable[[], None]:
+        forget = self._store.watch(callback)
+        self._watches.append(forget)
+        return forget
+
+    def close(self) -> None:
+        for forget in self._watches:
+            forget()
