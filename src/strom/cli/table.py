@@ -140,6 +140,7 @@ def _describe_for_eyes(table: Table) -> None:
     print()
     print_table(["column", "type"], [[column.name, column.type.sql()] for column in table.columns])
     if table.properties:
+        print()
         print_table(["property", "value"], [[key, value] for key, value in sorted(table.properties.items())])
     print_table(
         [
