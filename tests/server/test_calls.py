@@ -31,6 +31,7 @@ from strom.protocol.messages import log, own, tables
 from strom.protocol.predicate_wire import to_wire
 from strom.record.batch import split
 from strom.record.decode import decode, offsets
+from strom.record.encode import encode
 from strom.runtime.files import File, LocalFiles
 from strom.runtime.world import World
 from strom.server.calls.produce import INLINE_BYTES_MAX
@@ -323,6 +324,23 @@ def test_a_column_that_was_added_is_null_in_older_batches(tmp_path: Path) -> Non
             1,
             2,
         ]
+
+    serve(tmp_path, test)
+
+
+def test_a_waiting_fetch_understands_a_schema_that_came_later(tmp_path: Path) -> None:
+    wider = pa.schema([*SCHEMA, ("extra", pa.int32())])
+
+    async def test(wire: Wire) -> None:
+        table = await wire.create("t", SCHEMA)
+        waiting = asyncio.ensure_future(wire.fetch_rows(table, 0, ids=(0,), wait_ms=20_000))
+        await asyncio.sleep(0.05)
+        path = tables.TablePath(database_name="fluss", table_name="t")
+        changes = b'{"add_columns": [{"name": "extra", "data_type": {"type": "INTEGER"}}]}'
+        await wire.call(api.ALTER_TABLE, own.AlterTableRequest(table_path=path, changes_json=changes))
+        batch = pa.record_batch([[7], ["x"], [0.5], pa.array([1], pa.int32())], schema=wider)
+        await wire.produce(table, bytes(encode(batch, schema_id=2)))
+        assert ids_of((await waiting).records, pa.schema([SCHEMA.field("id")])) == [7]
 
     serve(tmp_path, test)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from strom.coordinator.catalog import Catalog
 from strom.errors import InvalidProjection, LimitExceeded, UnknownBucket
 from strom.model import properties
+from strom.model.schema import Schema
 from strom.model.table import Table
 from strom.record.columns import ColumnLayout
 from strom.record.project import Projection
@@ -39,12 +41,23 @@ class Traffic:
 class TableFacts:
     """One table, ready to serve."""
 
-    def __init__(self, table: Table, durability: Durability, traffic: Traffic) -> None:
+    def __init__(
+        self, table: Table, durability: Durability, traffic: Traffic, newest: Callable[[], TableFacts]
+    ) -> None:
         self.table = table
         self.traffic = traffic
+        self._newest = newest
         self.durability: Durability = properties.durability(table.description.properties) or durability
         self._layouts: dict[int, ColumnLayout] = {}
         self._projections: dict[tuple[int, tuple[int, ...]], Projection | None] = {}
+
+    def knowing(self, schema_id: int) -> TableFacts:
+        """These facts, or newer ones that have the schema: a waiting fetch may outlive a change of its table."""
+        return self if self.layout_of(schema_id) is not None else self._newest()
+
+    def schema(self, schema_id: int) -> Schema:
+        """One version of the table's schema, also one that came later."""
+        return self.knowing(schema_id).table.schema_by_id(schema_id)
 
     def layout_of(self, schema_id: int) -> ColumnLayout | None:
         """The nodes and buffers of a batch written under one of the table's schemas."""
@@ -105,7 +118,8 @@ class Tables:
         facts = self._facts.get(table_id)
         if facts is None or facts.table is not table:
             traffic = facts.traffic if facts is not None else Traffic(self._metrics, str(table.path))
-            facts = self._facts[table_id] = TableFacts(table, self._durability, traffic)
+            facts = TableFacts(table, self._durability, traffic, lambda: self.of(table_id))
+            self._facts[table_id] = facts
         return facts
 
     def with_schema(self, table_id: int, schema_id: int) -> TableFacts:

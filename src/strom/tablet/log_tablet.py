@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from strom.errors import InvalidTimestamp, MalformedBatch, SchemaNotFound, StorageOffline, StromError
-from strom.log.log import Log
+from strom.log.log import Appended, Log
 from strom.log.slices import LogSlice
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
@@ -23,6 +23,7 @@ from strom.record.batch import BatchHeader, BatchLimits, check, split
 from strom.record.message import BatchColumns, ColumnLayout
 from strom.record.project import Projection
 from strom.tablet.pending import Pending
+from strom.tablet.recent import Recent
 
 Durability = Literal["os", "group"]
 LayoutOf = Callable[[int], ColumnLayout | None]
@@ -51,6 +52,7 @@ class LogTablet:
         self.log = log
         self.durability: Durability = durability
         self.pending = Pending()
+        self.recent = Recent()
         self.error: StromError | None = None
         self.closed = False
         self.bytes_since_checkpoint = 0
@@ -102,7 +104,7 @@ class LogTablet:
     def _append_all(
         self, batches: list[tuple[memoryview, BatchHeader, BatchColumns]], *, now_ms: int, size: int
     ) -> Accepted:
-        results = [self.log.append(view, header, columns, now_ms=now_ms) for view, header, columns in batches]
+        results = [self._append_one(*batch, now_ms=now_ms) for batch in batches]
         return Accepted(
             base_offset=results[0].base_offset,
             next_offset=max(result.next_offset for result in results),
@@ -110,6 +112,20 @@ class LogTablet:
             size=size,
             duplicate=all(result.duplicate for result in results),
         )
+
+    def _append_one(
+        self, view: memoryview, header: BatchHeader, columns: BatchColumns, *, now_ms: int
+    ) -> Appended:
+        result = self.log.append(view, header, columns, now_ms=now_ms)
+        if not result.duplicate:
+            self.recent.add(
+                view,
+                base_offset=result.base_offset,
+                next_offset=result.next_offset,
+                rows=header.record_count,
+                schema_id=header.schema_id,
+            )
+        return result
 
     # --- durability ------------------------------------------------------------------------------------
 
@@ -157,14 +173,12 @@ class LogTablet:
     ) -> LogSlice:
         """Whole batches from ``offset`` up to the high watermark (and ``until``), at least one."""
         self.check_online()
-        end = self.high_watermark
-        return self.log.read(
-            offset,
-            until=end if until is None else min(until, end),
-            max_bytes=max_bytes,
-            projection=projection,
-            skip=skip,
-        )
+        end = self.high_watermark if until is None else min(until, self.high_watermark)
+        if skip is None:
+            found = self.recent.read(offset, until=end, max_bytes=max_bytes, projection=projection)
+            if found is not None:
+                return found
+        return self.log.read(offset, until=end, max_bytes=max_bytes, projection=projection, skip=skip)
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes there are from ``offset`` to the end."""

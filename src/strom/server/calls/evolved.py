@@ -20,7 +20,7 @@ from strom.runtime.files import Bytes
 class Evolved:
     """Gives every batch the columns ``wanted``; those it has are in ``schema_read(schema_id)``, by name."""
 
-    def __init__(self, wanted: pa.Schema, schema_read: Callable[[int], pa.Schema | None]) -> None:
+    def __init__(self, wanted: pa.Schema, schema_read: Callable[[int], pa.Schema]) -> None:
         self._wanted = wanted
         self._schema_read = schema_read
 
@@ -30,7 +30,7 @@ class Evolved:
 
     def _complete(self, header: BatchHeader, view: memoryview) -> Bytes:
         have = self._schema_read(header.schema_id)
-        if have is None or not header.record_count or have.names == self._wanted.names:
+        if not header.record_count or have.names == self._wanted.names:
             return view
         batch = decode(view, have, header=header, check_crc=False)
         arrays = [

@@ -19,6 +19,7 @@ from strom.protocol.message import Message
 from strom.runtime.files import Bytes
 from strom.runtime.tasks import Offload
 from strom.server.slot import Slot
+from strom.server.table_facts import Traffic
 from strom.server.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
 
@@ -56,10 +57,18 @@ class Wanted:
     until: int | None = None
     costly: bool = False
     """Whether even a small read may take long (a row filter decodes)."""
+    traffic: Traffic | None = None
     error: StromError | Exception | None = None
     slot: Slot | None = None
     tablet: LogTablet | None = None
     found: Found = field(default_factory=lambda: Found([], 0, 0, 0))
+
+    def count(self) -> None:
+        """Count what leaves, in the table's metrics."""
+        if self.traffic is not None and self.moved:
+            self.traffic.rows_out.inc(self.found.rows)
+            self.traffic.bytes_out.inc(self.found.size)
+            self.traffic.bytes_skipped.inc(self.found.bytes_skipped)
 
     @property
     def moved(self) -> bool:

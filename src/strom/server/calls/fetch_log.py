@@ -63,26 +63,26 @@ class FetchLogCalls:
     # --- what is wanted --------------------------------------------------------------------------------
 
     def _wanted(self, table: FetchLogTableRequest) -> list[Wanted]:
+        read: Read = _never
+        traffic, error = None, None
         try:
-            read = self._reading(table)
-            error = None
+            facts = self._tables.of(table.table_id)
+            read, traffic = self._reading(facts, table), facts.traffic
         except StromError as problem:
-            read, error = _never, problem
-        return [self._bucket(table, bucket, read, error) for bucket in table.buckets_req]
+            error = problem
+        return [
+            Wanted(
+                BucketId(table.table_id, bucket.partition_id, bucket.bucket_id),
+                offset=bucket.fetch_offset,
+                max_bytes=max(bucket.max_fetch_bytes, 1),
+                read=read,
+                traffic=traffic,
+                error=error,
+            )
+            for bucket in table.buckets_req
+        ]
 
-    def _bucket(
-        self, table: FetchLogTableRequest, bucket: FetchLogBucketRequest, read: Read, error: StromError | None
-    ) -> Wanted:
-        return Wanted(
-            BucketId(table.table_id, bucket.partition_id, bucket.bucket_id),
-            offset=bucket.fetch_offset,
-            max_bytes=max(bucket.max_fetch_bytes, 1),
-            read=read,
-            error=error,
-        )
-
-    def _reading(self, table: FetchLogTableRequest) -> Read:
-        facts = self._tables.of(table.table_id)
+    def _reading(self, facts: TableFacts, table: FetchLogTableRequest) -> Read:
         columns = _Columns(facts, table, self._limits) if table.projection_pushdown_enabled else None
         projection = None if columns is None or columns.all else columns.projection
         skip = self._skip(facts, table)
@@ -101,8 +101,8 @@ class FetchLogCalls:
         if table.filter_predicate is None:
             return None
         schema_id = table.filter_schema_id
-        schema = facts.table.schema if schema_id is None else facts.table.schema_by_id(schema_id)
-        return BatchFilter.of(table.filter_predicate, facts.table, schema, self._limits).skips
+        schema = facts.table.schema if schema_id is None else facts.schema(schema_id)
+        return BatchFilter.of(table.filter_predicate, facts, schema, self._limits).skips
 
     # --- the answer ------------------------------------------------------------------------------------
 
@@ -131,11 +131,7 @@ class FetchLogCalls:
                 records=b"",
             )
         assert one.tablet is not None
-        if one.moved:
-            traffic = self._tables.of(table.table_id).traffic
-            traffic.rows_out.inc(one.found.rows)
-            traffic.bytes_out.inc(one.found.size)
-            traffic.bytes_skipped.inc(one.found.bytes_skipped)
+        one.count()
         pruned = table.filter_predicate is not None and one.found.bytes_skipped
         return FetchLogBucketResponse(
             partition_id=bucket.partition_id,
@@ -165,14 +161,13 @@ class _Columns:
 
     def projection(self, schema_id: int) -> Projection | None:
         """What a batch of this schema has of the columns; at least one, to have something to read."""
-        layout = self._facts.layout_of(schema_id)
-        count = 0 if layout is None else len(layout.columns)
-        return self._facts.projection(schema_id, tuple(one for one in self._positions if one < count) or (0,))
+        facts = self._facts.knowing(schema_id)
+        count = len(facts.schema(schema_id).columns)
+        return facts.projection(schema_id, tuple(one for one in self._positions if one < count) or (0,))
 
-    def _schema_read(self, schema_id: int) -> pa.Schema | None:
+    def _schema_read(self, schema_id: int) -> pa.Schema:
         projection = self.projection(schema_id)
-        layout = self._facts.layout_of(schema_id)
-        return projection.schema if projection is not None else None if layout is None else layout.schema
+        return self._facts.schema(schema_id).to_arrow() if projection is None else projection.schema
 
 
 def _never(tablet: LogTablet, offset: int, max_bytes: int) -> Found:

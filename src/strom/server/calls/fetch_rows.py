@@ -46,11 +46,13 @@ class FetchRowsCalls:
     def fetch_rows(self, call: Call) -> Message | Awaitable[Message]:
         """Read several buckets of one table."""
         request: FetchRowsRequest = call.request
+        read: Read = _never
+        traffic, error = None, None
         try:
-            read: Read = self._reading(request)
-            error = None
+            facts = self._tables.of(request.table_id)
+            read, traffic = self._reading(facts, request), facts.traffic
         except StromError as problem:
-            read, error = _never, problem
+            error = problem
         wanted = [
             Wanted(
                 BucketId(request.table_id, one.partition_id, one.bucket_id),
@@ -59,6 +61,7 @@ class FetchRowsCalls:
                 read=_up_to(read, one.end_offset),
                 until=one.end_offset,
                 costly=request.predicate is not None,
+                traffic=traffic,
                 error=error,
             )
             for one in request.buckets_req
@@ -71,8 +74,7 @@ class FetchRowsCalls:
             answer=lambda found: self._answer(request, found),
         )
 
-    def _reading(self, request: FetchRowsRequest) -> RowsRead:
-        facts = self._tables.of(request.table_id)
+    def _reading(self, facts: TableFacts, request: FetchRowsRequest) -> RowsRead:
         ids = frozenset(request.projected_ids)
         if len(ids) > self._limits.columns_max:
             raise LimitExceeded(
@@ -81,18 +83,14 @@ class FetchRowsCalls:
             )
         batches = None
         if request.predicate is not None:
-            batches = BatchFilter.of(request.predicate, facts.table, facts.table.schema, self._limits)
+            batches = BatchFilter.of(request.predicate, facts, facts.table.schema, self._limits)
         return RowsRead(facts, ids, batches, self._limits)
 
     def _answer(self, request: FetchRowsRequest, found: Sequence[Wanted]) -> FetchRowsResponse:
         pairs = zip(request.buckets_req, found, strict=True)
-        return FetchRowsResponse(
-            buckets_resp=[self._bucket_answer(request, bucket, one) for bucket, one in pairs]
-        )
+        return FetchRowsResponse(buckets_resp=[self._bucket_answer(bucket, one) for bucket, one in pairs])
 
-    def _bucket_answer(
-        self, request: FetchRowsRequest, bucket: FetchRowsBucketRequest, one: Wanted
-    ) -> FetchRowsBucketResponse:
+    def _bucket_answer(self, bucket: FetchRowsBucketRequest, one: Wanted) -> FetchRowsBucketResponse:
         if one.error is not None:
             return FetchRowsBucketResponse(
                 partition_id=bucket.partition_id,
@@ -101,11 +99,7 @@ class FetchRowsCalls:
                 error_message=message_of(one.error),
             )
         assert one.tablet is not None
-        if one.moved:
-            traffic = self._tables.of(request.table_id).traffic
-            traffic.rows_out.inc(one.found.rows)
-            traffic.bytes_out.inc(one.found.size)
-            traffic.bytes_skipped.inc(one.found.bytes_skipped)
+        one.count()
         return FetchRowsBucketResponse(
             partition_id=bucket.partition_id,
             bucket_id=bucket.bucket_id,
@@ -158,25 +152,23 @@ class RowsRead:
         looked_at = frozenset[str]() if self._batches is None else self._batches.columns
         return tuple(
             position
-            for position, column in enumerate(self._facts.table.schema_by_id(schema_id).columns)
+            for position, column in enumerate(self._facts.schema(schema_id).columns)
             if not self._ids or column.id in self._ids or column.name in looked_at
         )
 
     def _projection(self, schema_id: int) -> Projection | None:
-        return self._facts.projection(schema_id, self._columns_read(schema_id))
+        return self._facts.knowing(schema_id).projection(schema_id, self._columns_read(schema_id))
 
     def _schema_read(self, schema_id: int) -> pa.Schema:
         """The Arrow schema of what was read of a batch."""
         projection = self._projection(schema_id)
-        return (
-            self._facts.table.schema_by_id(schema_id).to_arrow() if projection is None else projection.schema
-        )
+        return self._facts.schema(schema_id).to_arrow() if projection is None else projection.schema
 
     def _positions_wanted(self, schema_id: int) -> list[int] | None:
         """What leaves of it, as positions in what was read; None for all of it."""
         if not self._ids:
             return None
-        columns = self._facts.table.schema_by_id(schema_id).columns
+        columns = self._facts.schema(schema_id).columns
         read = self._columns_read(schema_id)
         return [index for index, position in enumerate(read) if columns[position].id in self._ids]
 

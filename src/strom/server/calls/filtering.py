@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
-from strom.model.table import Table
 from strom.protocol.messages.predicate import Predicate as PredicateMessage
 from strom.protocol.predicate_wire import from_wire
 from strom.record.batch import BatchHeader, read_header, split
@@ -21,6 +20,7 @@ from strom.record.filter import RowFilter
 from strom.record.prune import Pruner
 from strom.runtime.files import Bytes
 from strom.runtime.settings import Settings
+from strom.server.table_facts import TableFacts
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,25 @@ class FilterLimits:
 class BatchFilter:
     """Skips batches of one table by their statistics."""
 
-    def __init__(self, predicate: Predicate, table: Table) -> None:
+    def __init__(self, predicate: Predicate, schema_of: Callable[[int], Schema]) -> None:
         self.predicate = predicate
         self.columns = frozenset(predicate.columns())
-        self._table = table
+        self._schema_of = schema_of
         self._pruners: dict[int, Pruner] = {}
 
     @classmethod
-    def of(cls, message: PredicateMessage, table: Table, schema: Schema, limits: FilterLimits) -> BatchFilter:
+    def of(
+        cls, message: PredicateMessage, facts: TableFacts, schema: Schema, limits: FilterLimits
+    ) -> BatchFilter:
         """From the wire, checked against the schema it was made for."""
         predicate = from_wire(message, schema, depth_max=limits.depth_max, nodes_max=limits.nodes_max)
-        return cls(predicate, table)
+        return cls(predicate, facts.schema)
 
     def skips(self, header: BatchHeader, head: memoryview) -> bool:
         """Whether no row of the batch can match."""
         pruner = self._pruners.get(header.schema_id)
         if pruner is None:
-            schema = self._table.schema_by_id(header.schema_id)
+            schema = self._schema_of(header.schema_id)
             pruner = self._pruners[header.schema_id] = Pruner(self.predicate, schema.to_arrow())
         return pruner.skips(header, head)
 

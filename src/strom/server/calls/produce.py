@@ -164,6 +164,7 @@ class ProduceCalls:
             facts.traffic.rows_in.inc(accepted.rows)
             facts.traffic.bytes_in.inc(accepted.size)
             self._checkpoints.appended(slot, tablet, accepted.size)
+        followed = len(tablet.pending) > 0
         tablet.advance()
         response = ProduceLogBucketResponse(
             partition_id=wanted.partition_id, bucket_id=wanted.bucket_id, base_offset=accepted.base_offset
@@ -171,7 +172,7 @@ class ProduceCalls:
         if tablet.durability == "group":
             self._commit.request(tablet)
         if request.acks == 0 or tablet.high_watermark >= accepted.next_offset:
-            return response
+            return _after_readers(response) if followed else response
         return _acknowledged(tablet, accepted.next_offset, wanted, response)
 
 
@@ -217,6 +218,19 @@ def _is_quick(slot: Slot, size: int, now_ms: int) -> bool:
     """Whether an append may be done on the loop: a copy, and no sync on the way."""
     tablet = slot.tablet
     return tablet is not None and size <= INLINE_BYTES_MAX and tablet.log.appends_quickly(size, now_ms)
+
+
+def _after_readers(response: ProduceLogBucketResponse) -> asyncio.Future[ProduceLogBucketResponse]:
+    """``response`` a turn later: the readers that were just woken wait for the row, the writer only for a word."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[ProduceLogBucketResponse] = loop.create_future()
+    loop.call_soon(_resolve, answer, response)
+    return answer
+
+
+def _resolve(answer: asyncio.Future[ProduceLogBucketResponse], response: ProduceLogBucketResponse) -> None:
+    if not answer.done():
+        answer.set_result(response)
 
 
 def _acknowledged(
