@@ -121,6 +121,22 @@ def test_a_checkpoint_is_due_by_bytes_and_written_elsewhere() -> None:
     bench.check()
 
 
+def test_a_checkpoint_syncs_only_what_came_since_the_last_one() -> None:
+    bench = Workbench()
+    bench.append_many(60)
+    assert bench.log.segment_count > 5
+    bench.log.checkpoint()
+    bench.append()
+    for life in range(2):
+        before = sum(isinstance(change, Synced) for change in disk_of(bench).trace)
+        bench.log.checkpoint()
+        after = sum(isinstance(change, Synced) for change in disk_of(bench).trace)
+        assert after - before == 3, "the active segment, its sidecar, the checkpoint"
+        if not life:
+            bench.crash()
+            bench.append()
+
+
 def test_one_checkpoint_at_a_time_and_no_expiry_meanwhile() -> None:
     bench = Workbench(checkpoint_bytes=1)
     bench.append_many(30)

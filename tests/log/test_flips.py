@@ -226,6 +226,51 @@ def test_a_sealed_segment_is_never_cut_even_if_nobody_knows_that_it_is_durable()
     assert len(rows) == 15
 
 
+@pytest.mark.parametrize("sidecar", [True, False])
+def test_a_batch_whose_stamp_was_torn_off_is_cut_and_its_writer_may_send_it_again(sidecar: bool) -> None:
+    """To keep it would be to tell its writer that rows are safe which nobody can read."""
+    bench = Workbench()
+    bench.append(2, writer_id=3, sequence=0)
+    bench.sync()
+    bench.append(2, writer_id=3, sequence=1)
+    path = bench.path(bench.names(at.LOG_SUFFIX)[0])
+    content = bytearray(bench.disk.read_whole(path))
+    stamp = [batch.position for batch in inspect_segment(bench.disk, path)][1] + 13
+    content[stamp : stamp + 8] = bytes(8)
+    bench.disk.write_whole(path, content)
+    if not sidecar:
+        entries = bench.path(bench.names(at.SIDECAR_SUFFIX)[0])
+        bench.disk.open(entries).truncate(at.SIDECAR_HEADER_SIZE + at.ENTRY_SIZE)
+    bench.crash()
+    assert bench.log.end_offset == 2
+    assert bench.append(2, writer_id=3, sequence=1) == (2, 4, False)
+
+
+def test_a_log_whose_checkpointed_segment_is_gone_is_opened_from_its_beginning() -> None:
+    bench = Workbench(segment_bytes=900)
+    bench.append_many(6)
+    bench.log.close()
+    for suffix in (at.LOG_SUFFIX, at.SIDECAR_SUFFIX, at.INDEX_SUFFIX):
+        bench.disk.remove(bench.path(bench.names(suffix)[-1]))
+    bench.log = bench._open()
+    assert bench.log.end_offset == 18, "no offset is given again as if nothing had been there"
+    rows, _, raised = read_what_is_sound(bench.log)
+    assert raised == 1
+    assert rows == bench.rows[:12]
+    assert bench.append().base_offset == 18
+
+
+def test_a_log_whose_segments_are_all_gone_keeps_its_end() -> None:
+    bench = Workbench(segment_bytes=900)
+    bench.append_many(6)
+    bench.log.close()
+    for name in bench.names(at.LOG_SUFFIX):
+        bench.disk.remove(bench.path(name))
+    bench.log = bench._open()
+    assert (bench.log.start_offset, bench.log.end_offset) == (18, 18)
+    assert bench.append().base_offset == 18
+
+
 def test_epochs_are_known_again_after_a_flip_in_their_file() -> None:
     folder = Folder(clean=True)
     for _, _, disk in folder.flipped(at.EPOCHS_NAME):

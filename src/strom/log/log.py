@@ -80,8 +80,8 @@ class Log:
             files,
             folder,
             self._chain,
-            synced_end=found.end_offset,
-            checkpoint_end=found.end_offset if found.report.clean else -1,
+            end_offset=found.end_offset,
+            checkpointed=found.report.clean,
         )
         self._offline: StorageOffline | None = None
         self._closed = False
@@ -114,7 +114,7 @@ class Log:
         """Make everything durable and let go of the files. Closing twice is fine."""
         if self._closed:
             return
-        if self._offline is None and self._sync.checkpoint_end != self._end_offset:
+        if self._offline is None and not self._sync.is_checkpointed(self._end_offset):
             self._checkpoint_if_room()
         self._closed = True
         self._chain.forget_all()
@@ -294,8 +294,7 @@ class Log:
         sealed.end_offset = self._end_offset
         self._chain.segments = (*self._chain.segments, following)
         sealed.files = sealed.index = None
-        # The checkpoint names the sealed segment: write a new one at the latest when the log is closed.
-        self._sync.checkpoint_end = min(self._sync.checkpoint_end, sealed.base_offset)
+        self._sync.rolled()
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Seal the active segment when its oldest batch is old enough, also when nobody writes."""

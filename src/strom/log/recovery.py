@@ -163,6 +163,8 @@ class Recovery:
                     return number, Anchor(checkpoint.end_offset, checkpoint.log_size, checkpoint.sidecar_size)
             if self._segments[0].base_offset >= checkpoint.end_offset:
                 self._writers = Writers(expiry_ms=self._writer_expiry_ms, states=checkpoint.writers)
+            else:
+                self._last_timestamp_ms = at.NO_TIMESTAMP  # the checkpoint's is not yet reached
         return 0, _start(self._segments[0])
 
     def _recover_from(self, number: int, anchor: Anchor) -> None:
@@ -233,6 +235,7 @@ class Recovery:
             anchor,
             epochs=self._epochs,
             durable_end=self._durable_end,
+            last_timestamp_ms=self._last_timestamp_ms,
             on_entry=self._replay,
         )
         scan.run()

@@ -4,8 +4,7 @@ From an anchor on, every batch is read and held against its own CRC and against 
 
     batch sound, entry fits           believed
     batch sound, entry missing/stale  believed; the entry is made again
-    stamp damaged, but durable        kept: the entry proves what it was; reads of it raise
-    payload damaged, but durable      kept: reads of it raise (an entry is needed to know where it ends)
+    batch damaged, but durable        kept: reads of it raise (its entry says where it ends)
     anything else                     belief ends here
 
 A stale entry is one of another epoch: it was written for a batch that power loss took away.
@@ -72,6 +71,7 @@ class SegmentScan:
         *,
         epochs: Epochs,
         durable_end: int,
+        last_timestamp_ms: int,
         on_entry: Callable[[Entry], None],
     ) -> None:
         self.place = anchor
@@ -82,6 +82,7 @@ class SegmentScan:
         self._opened = opened
         self._epochs = epochs
         self._durable_end = durable_end
+        self._last_timestamp_ms = last_timestamp_ms
         self._on_entry = on_entry
         self._stored = StoredEntries(opened.sidecar)
         self._repair: SidecarGrowth | SidecarRewrite | None = None
@@ -115,7 +116,7 @@ class SegmentScan:
         )
         if segment.first_timestamp_ms < 0:
             segment.first_timestamp_ms = entry.timestamp_ms
-        segment.last_timestamp_ms = max(segment.last_timestamp_ms, entry.timestamp_ms)
+        segment.last_timestamp_ms = self._last_timestamp_ms = max(self._last_timestamp_ms, entry.timestamp_ms)
         if self._repair is not None:
             self._repair.add(content)
         self._on_entry(entry)
@@ -128,18 +129,13 @@ class SegmentScan:
         found = self._stored_here()
         if found is not None and self._fits(found[0]):
             return found
-        durable = found is not None and (self.place.offset < self._durable_end or self._is_complete())
-        if found is not None and self._only_stamp_damaged(found[0]):
-            if not durable:
-                return None  # torn: to keep it would be to tell its writer that it is safe
-            self.batches_damaged += 1
-            return found
-        made = self._made_here()
+        # A batch whose stamp was torn is sound but for it; what is left of the stamp must not be taken for the truth.
+        made = None if found is not None and self._payload_fits(found[0]) else self._made_here()
         if made is not None:
             self._begin_repair()
             self.entries_made += 1
             return made
-        if durable:
+        if found is not None and (self.place.offset < self._durable_end or self._is_complete()):
             self.batches_damaged += 1
             return found
         return None
@@ -159,7 +155,7 @@ class SegmentScan:
             return False
         return True
 
-    def _only_stamp_damaged(self, entry: Entry) -> bool:
+    def _payload_fits(self, entry: Entry) -> bool:
         view = memoryview(self._opened.log.read_at(entry.position, entry.batch_size))
         covered_from = batch_at.SCHEMA_ID_POSITION[entry.magic]
         return len(view) == entry.batch_size and crc32c(view[covered_from:]) == entry.batch_crc
@@ -178,7 +174,8 @@ class SegmentScan:
             return None
         entry = decode_entry(content)
         assert entry is not None
-        return entry, content
+        # Timestamps never fall, so this one is what a torn write left of the true one.
+        return None if entry.timestamp_ms < self._last_timestamp_ms else (entry, content)
 
     def _is_complete(self) -> bool:
         """Whether the segment was sealed and its sidecar tells of every batch to the end: then nothing is torn."""

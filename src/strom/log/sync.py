@@ -14,6 +14,8 @@ from strom.log.chain import Chain
 from strom.log.checkpoint import Checkpoint
 from strom.runtime.files import File, Files
 
+NO_CHECKPOINT = -1
+
 
 class SyncPoint:
     """Everything below ``end_offset``, to be made durable."""
@@ -71,15 +73,18 @@ class SyncState:
     """Up to where a log is durable, and up to where a checkpoint says so."""
 
     def __init__(
-        self, files: Files, folder: str, chain: Chain, *, synced_end: int, checkpoint_end: int
+        self, files: Files, folder: str, chain: Chain, *, end_offset: int, checkpointed: bool
     ) -> None:
+        """Opening a log made everything in it durable; whether a checkpoint says so is another matter."""
         self._files = files
         self._folder = folder
         self._chain = chain
-        self.checkpoint_end = checkpoint_end
+        #: Below this, sidecars are durable too.
+        self._sidecars_end = end_offset
+        self._checkpoint_end = end_offset if checkpointed else NO_CHECKPOINT
         # Two numbers, because two hands may raise them; the higher one counts.
-        self._synced_end = synced_end
-        self._checkpointed_end = synced_end
+        self._synced_end = end_offset
+        self._checkpointed_end = end_offset
         self.bytes_since_checkpoint = 0
         self._folder_changes = self._folder_synced = 0
         self._generation = 0
@@ -94,6 +99,14 @@ class SyncState:
     def checkpoint_under_way(self) -> bool:
         """Whether a checkpoint was taken out and is not written yet."""
         return self._pending is not None and self._pending.under_way
+
+    def is_checkpointed(self, end_offset: int) -> bool:
+        """Whether the checkpoint is about all of a log that ends there."""
+        return self._checkpoint_end == end_offset
+
+    def rolled(self) -> None:
+        """A segment was sealed: the checkpoint names one that is no longer active."""
+        self._checkpoint_end = NO_CHECKPOINT
 
     def folder_changed(self) -> None:
         """A file was created."""
@@ -134,7 +147,7 @@ class SyncState:
         """What makes ``checkpoint`` true and writes it."""
         assert not self.checkpoint_under_way, "two checkpoints would write one file"
         self.bytes_since_checkpoint = 0
-        point = self._point(checkpoint.end_offset, max(self.checkpoint_end, 0), sidecars=True)
+        point = self._point(checkpoint.end_offset, self._sidecars_end, sidecars=True)
         path = f"{self._folder}/{at.CHECKPOINT_NAME}"
         self._pending = PendingCheckpoint(self._files, path, point, checkpoint)
         return self._pending
@@ -143,9 +156,11 @@ class SyncState:
         """A checkpoint was written."""
         if pending.point.generation == self._generation:
             self._folder_synced = max(self._folder_synced, pending.point.folder_changes)
-            self._checkpointed_end = self.checkpoint_end = pending.checkpoint.end_offset
+            end_offset = pending.checkpoint.end_offset
+            self._checkpointed_end = self._checkpoint_end = self._sidecars_end = end_offset
 
     def truncated(self, end_offset: int) -> None:
         """The log was cut and is durable up to its end; points taken before are void."""
         self._generation += 1
-        self._synced_end = self._checkpointed_end = self.checkpoint_end = end_offset
+        self._synced_end = self._checkpointed_end = end_offset
+        self._checkpoint_end = self._sidecars_end = end_offset
