@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strom.runtime.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
+from strom.runtime.units import format_duration, format_size, parse_duration_ms, parse_size_bytes, rough_size
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,11 @@ def test_what_is_shown_reads_back_as_the_same(value: int) -> None:
 def test_values_are_shown_in_the_largest_unit_that_is_exact() -> None:
     assert [format_duration(value) for value in (0, 90_000, 604_800_000)] == ["0 ms", "90 s", "7 d"]
     assert [format_size(value) for value in (1500, 4096, 1 << 30)] == ["1500 b", "4 kb", "1 gb"]
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(0, "0 B"), (584, "584 B"), (1024, "1.0 KB"), (81_740_705_792, "76.1 GB"), (1 << 60, "1048576.0 TB")],
+)
+def test_a_size_is_said_as_people_say_it(size: int, said: str) -> None:
+    assert rough_size(size) == said

@@ -73,6 +73,16 @@ def format_size(size: int) -> str:
     return _format(size, SIZE_UNITS_BYTES)
 
 
+def rough_size(size: int) -> str:
+    """A size as people say it: ``"76.1 GB"``, ``"1.2 MB"``, ``"584 B"`` (1024 to a step)."""
+    amount = float(size)
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if abs(amount) < 1024 or unit == "TB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
 def _format(value: int, units: dict[str, int]) -> str:
     for unit, factor in reversed(units.items()):
         if value and value % factor == 0:

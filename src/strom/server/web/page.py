@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from strom.runtime.units import format_size
+from strom.runtime.units import rough_size
 
 STYLE = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 18%, transparent); }
@@ -118,7 +118,7 @@ def _count(value: float) -> str:
 
 
 def _size(value: float) -> str:
-    return escape(format_size(int(value)))
+    return escape(rough_size(int(value)))
 
 
 def _duration(seconds: float) -> str:
