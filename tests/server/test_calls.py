@@ -69,7 +69,7 @@ def ids_of(records: object, schema: pa.Schema = SCHEMA) -> list[int]:
 def test_pipelined_appends_keep_their_order_whatever_their_size(tmp_path: Path) -> None:
     async def test(wire: Wire) -> None:
         table = await wire.create("t", SCHEMA)
-        sizes = [1, 30_000, 1, 3, 30_000, 1, 1, 30_000, 2]
+        sizes = [1, 80_000, 1, 3, 80_000, 1, 1, 80_000, 2]
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         opened = await wire.create("opened", SCHEMA)
         batches = [encoded(rows(start, size)) for start, size in zip(starts, sizes, strict=True)]

@@ -46,8 +46,10 @@ from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
 
-INLINE_BYTES_MAX = 512 * 1024
-"""A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop."""
+INLINE_BYTES_MAX = 2 * 1024 * 1024 + 64 * 1024
+"""A larger append leaves the loop. Up to here (a full batch of our own client: checksums and a copy into the page
+cache, about a millisecond) a thread would cost more than it frees: the two would only pass the interpreter's lock to
+and fro."""
 ACKS = (-1, 0, 1)
 TIMEOUT_S_MAX = 600.0
 
