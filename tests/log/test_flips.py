@@ -25,6 +25,7 @@ from strom.log.log import Log
 from strom.log.scan import StoredEntries
 from strom.record.checksum import crc32c
 from strom.record.project import Projection
+from strom.runtime.files import TEMPORARY_SUFFIX
 from strom.testing.disk import ForgettingDisk
 from strom.testing.disk_state import DiskState
 
@@ -292,6 +293,39 @@ def test_a_missing_file_is_made_again(missing: str, clean: bool) -> None:
     if missing in (at.SIDECAR_SUFFIX, at.INDEX_SUFFIX):
         stems = {name.partition(".")[0] for name in disk.list(FOLDER) if name.endswith(at.LOG_SUFFIX)}
         assert {name.partition(".")[0] for name in disk.list(FOLDER) if name.endswith(missing)} == stems
+
+
+def worn_log(*, full: bool = False, beyond_repair: bool = False) -> Workbench:
+    """A log of which readers found a sealed segment without its sidecar."""
+    bench = Workbench(segment_bytes=900)
+    bench.append_many(6)
+    bench.log.close()
+    assert isinstance(bench.disk, ForgettingDisk)
+    bench.disk.remove(bench.path(bench.names(at.SIDECAR_SUFFIX)[1]))
+    if beyond_repair:
+        bench.disk.flip(bench.path(bench.names(at.LOG_SUFFIX)[1]), 200)
+    bench.log = bench._open()
+    assert read_what_is_sound(bench.log)[2] == int(beyond_repair)
+    if full:
+        bench.disk.fill(0)
+    return bench
+
+
+def test_a_sidecar_that_readers_miss_is_made_again_by_housekeeping() -> None:
+    bench = worn_log()
+    assert bench.log.mend() == 1
+    assert len(bench.names(at.SIDECAR_SUFFIX)) == 3
+    assert bench.log.mend() == 0
+    bench.check()
+
+
+@pytest.mark.parametrize("why", [{"full": True}, {"beyond_repair": True}], ids=str)
+def test_a_sidecar_that_cannot_be_made_again_leaves_nothing_behind(why: dict[str, bool]) -> None:
+    bench = worn_log(**why)
+    assert bench.log.mend() == 0
+    assert len(bench.names(at.SIDECAR_SUFFIX)) == 2
+    assert bench.names(TEMPORARY_SUFFIX) == []
+    assert set(read_what_is_sound(bench.log)[0]) <= set(bench.rows)
 
 
 @pytest.mark.parametrize("suffix", [at.SIDECAR_SUFFIX, at.INDEX_SUFFIX, at.EPOCHS_NAME, at.CHECKPOINT_NAME])

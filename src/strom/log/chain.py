@@ -90,8 +90,9 @@ class Chain:
 
     def files_of(self, segment: Segment) -> SegmentFiles:
         """A segment's open files."""
-        if segment.files is not None:
-            return segment.files
+        files = segment.files  # looked at once: another thread may seal the segment right now
+        if files is not None:
+            return files
         files = self._sealed_open.pop(segment.base_offset, None)
         if files is None:
             files = self._open(segment)
@@ -132,8 +133,8 @@ class Chain:
             raise expired(segment.base_offset, self.start_offset) from error
         sidecar = open_if_there(self._files, segment.sidecar_path)
         segment.worn = segment.worn or sidecar is None
-        if segment.index is not None:
-            return SegmentFiles(log, sidecar, segment.index)
+        if (index := segment.index) is not None:
+            return SegmentFiles(log, sidecar, index)
         found = read_index(self._files, segment, self.epochs, interval_bytes=self._interval_bytes)
         if found is None:
             index = self._rebuild_index(segment, log, sidecar)

@@ -116,6 +116,10 @@ class Log:
             return
         if self._offline is None and not self._sync.is_checkpointed(self._end_offset):
             self._checkpoint_if_room()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files as they are."""
         self._closed = True
         self._chain.forget_all()
 

@@ -65,6 +65,11 @@ class SidecarRewrite:
         """The next entry."""
         self._growth.add(part)
 
+    def give_up(self) -> None:
+        """Leave the old one as it is."""
+        self._file.close()
+        self._files.remove(self._path + TEMPORARY_SUFFIX)
+
     def finish(self) -> None:
         """Put it in the old one's place."""
         self._growth.finish()
@@ -84,9 +89,12 @@ def rebuild_sidecar(
         while walk.position < end:
             walk.next()
             rewrite.add(walk.entry_bytes())
-    except ChecksumMismatch:
+        rewrite.finish()
+    except (ChecksumMismatch, StorageFull) as error:
+        rewrite.give_up()
+        if isinstance(error, StorageFull):
+            raise
         return False
-    rewrite.finish()
     return True
 
 
