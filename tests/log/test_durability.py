@@ -137,6 +137,19 @@ def test_a_checkpoint_syncs_only_what_came_since_the_last_one() -> None:
             bench.append()
 
 
+@pytest.mark.parametrize("sync_on_roll", [True, False])
+def test_what_was_found_after_kill_9_is_durable_once_the_log_is_open(sync_on_roll: bool) -> None:
+    """Its rows are shown from then on, so power loss must not take them."""
+    bench = Workbench(sync_on_roll=sync_on_roll)
+    bench.append_many(40)
+    bench.crash(True)
+    assert bench.log.synced_end == bench.log.end_offset == 120
+    bench.crash(False)
+    assert bench.log.end_offset == 120
+    bench.check()
+    assert bench.log.report.entries_made == 0, "sidecars were synced too"
+
+
 def test_one_checkpoint_at_a_time_and_no_expiry_meanwhile() -> None:
     bench = Workbench(checkpoint_bytes=1)
     bench.append_many(30)
