@@ -30,6 +30,8 @@ class Slot:
         self.bucket = bucket
         self.tablet: LogTablet | None = None
         self.readers = 0
+        self.checkpoint: asyncio.Task[None] | None = None
+        """A checkpoint that is being written: the log is neither closed nor removed beside it."""
         self.last_known: Any = None
         """What the status page showed last; kept while the log is closed."""
         self.touched_at = clock.monotonic()
@@ -60,21 +62,32 @@ class Slot:
         self.touched_at = self._clock.monotonic()
         return self.tablet if self.tablet is not None else self._lane.submit(self._opened)
 
-    def close(self) -> asyncio.Future[None]:
+    async def close(self) -> None:
         """Close the log after everything before it; the next touch opens it again."""
-        return self._lane.submit(self._close)
+        await self._checkpointed()
+        await self._lane.submit(self._close)
 
-    def drop(self, remove: Callable[[], None]) -> asyncio.Future[None]:
-        """The bucket is gone: fail those who wait, close the log and remove what it stored."""
+    def retire(self) -> None:
+        """The bucket is gone: everyone who waits for it, or comes, is told so. ``remove`` does the rest."""
         self._dropped = True
         if self.tablet is not None:
             self.tablet.retire(self._unknown())
 
-        def close_and_remove() -> None:
-            self._close()
+    async def remove(self, remove: Callable[[], None]) -> None:
+        """After ``retire``: let go of the files and remove what was stored."""
+        await self._checkpointed()
+
+        def let_go_and_remove() -> None:
+            tablet, self.tablet = self.tablet, None
+            if tablet is not None:
+                tablet.abandon()
             remove()
 
-        return self._lane.submit(close_and_remove)
+        await self._lane.submit(let_go_and_remove)
+
+    async def _checkpointed(self) -> None:
+        if self.checkpoint is not None:
+            await asyncio.wait([self.checkpoint])
 
     def _check(self) -> None:
         if self._dropped:

@@ -129,19 +129,34 @@ class Tablets:
     def _reconcile(self, catalog: Catalog) -> None:
         for bucket, slot in list(self._slots.items()):
             leader = catalog.leader_of(bucket)
+            if leader == self.server_id:
+                continue
+            del self._slots[bucket]
+            slot.retire()
             if leader is None:
-                del self._slots[bucket]
-                slot.drop(lambda bucket=bucket: self._remove(bucket))  # type: ignore[misc]
-            elif leader != self.server_id:
-                del self._slots[bucket]
-                slot.drop(lambda: None)
+                self._tasks.spawn(self._drop(slot), f"remove bucket {bucket}")
+            else:
+                self._tasks.spawn(slot.close(), f"let go of bucket {bucket}")
+
+    async def _drop(self, slot: Slot) -> None:
+        try:
+            await slot.remove(lambda: self._remove(slot.bucket))
+        except OSError as error:
+            # The next start sweeps it up.
+            logger.warning(
+                "bucket %s was dropped, but its folder could not be removed: %s", slot.bucket, error
+            )
 
     def _remove(self, bucket: BucketId) -> None:
-        """Remove a bucket's folder, and those above it once they are empty."""
+        """Remove a bucket's folder, and those above it once they are empty and dropped too.
+
+        A folder whose table or partition lives on is never removed: a bucket may come into being in it right now.
+        """
         files = self._world.files
         path = bucket_path(self._folder, bucket)
         files.remove_tree(path)
-        for _ in range(2):
+        above = 1 if self._view.catalog.table_by_id(bucket.table_id) is not None else 2
+        for _ in range(above):
             path = path.rpartition("/")[0]
             if files.list(path):
                 return

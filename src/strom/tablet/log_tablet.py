@@ -160,6 +160,11 @@ class LogTablet:
         self.closed = True
         self.log.close()
 
+    def abandon(self) -> None:
+        """Let go of the files: what they hold is about to be removed."""
+        self.closed = True
+        self.log.abandon()
+
     # --- reading ---------------------------------------------------------------------------------------
 
     def read(

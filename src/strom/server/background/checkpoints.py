@@ -30,7 +30,7 @@ class Checkpoints:
         if tablet.bytes_since_checkpoint >= self._every_bytes and id(tablet) not in self._under_way:
             tablet.bytes_since_checkpoint = 0
             self._under_way.add(id(tablet))
-            self._tasks.spawn(self._write(slot, tablet), f"checkpoint of {slot.bucket}")
+            slot.checkpoint = self._tasks.spawn(self._write(slot, tablet), f"checkpoint of {slot.bucket}")
 
     async def _write(self, slot: Slot, tablet: LogTablet) -> None:
         slot.readers += 1  # a log that is being checkpointed is not idle
@@ -50,6 +50,7 @@ class Checkpoints:
             pass  # dropped or offline meanwhile: nothing to remember
         finally:
             slot.readers -= 1
+            slot.checkpoint = None
             self._under_way.discard(id(tablet))
 
     async def _take(self, slot: Slot) -> PendingCheckpoint | None:

@@ -1,0 +1,111 @@
+"""A bucket goes away while something else happens: nothing is left behind, and nothing of others is taken."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import strom
+from strom.log.sync import PendingCheckpoint
+from strom.runtime.files import LocalFiles
+from strom.server.local import LocalServer
+
+SCHEMA = pa.schema([("a", pa.int64())])
+
+
+def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class SlowCheckpoints:
+    """Checkpoints that wait until they are told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.written = 0
+        write = PendingCheckpoint.write
+
+        def waiting(pending: PendingCheckpoint) -> None:
+            self.begun.set()
+            assert self.go_on.wait(20)
+            write(pending)
+            self.written += 1
+
+        monkeypatch.setattr(PendingCheckpoint, "write", waiting)
+
+
+@pytest.fixture
+def checkpoints(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowCheckpoints]:
+    slow = SlowCheckpoints(monkeypatch)
+    yield slow
+    slow.go_on.set()
+
+
+def fill(table: strom.Table) -> None:
+    """More than a checkpoint's worth of rows."""
+    table.append(pa.table({"a": np.random.default_rng(1).integers(0, 1 << 60, 40_000)}))
+    table.flush()
+
+
+def test_a_table_dropped_beside_its_checkpoint_leaves_no_files(
+    tmp_path: Path, checkpoints: SlowCheckpoints
+) -> None:
+    data = tmp_path / "data"
+    with LocalServer(data, {"log.checkpoint.bytes": "64kb"}) as server, strom.connect(server.address) as db:
+        fill(db.create_table("t", SCHEMA))
+        assert checkpoints.begun.wait(20)
+        db.drop_table("t")
+        checkpoints.go_on.set()
+        assert eventually(lambda: not list((data / "buckets").iterdir()))
+
+
+def test_a_stop_beside_a_checkpoint_is_clean(tmp_path: Path, checkpoints: SlowCheckpoints) -> None:
+    with LocalServer(tmp_path / "data", {"log.checkpoint.bytes": "64kb"}) as server:
+        with strom.connect(server.address) as db:
+            fill(db.create_table("t", SCHEMA))
+            assert checkpoints.begun.wait(20)
+        threading.Timer(0.2, checkpoints.go_on.set).start()
+    assert checkpoints.written
+    assert not (tmp_path / "data" / "running.json").exists(), "a clean stop removes it"
+
+
+def test_a_dropped_partition_does_not_take_a_new_one_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table's folder looks empty for a moment: when the old partition is gone and the new one not yet there."""
+    empty, go_on = threading.Event(), threading.Event()
+    look = LocalFiles.list
+
+    def slow(files: LocalFiles, folder: str) -> list[str]:
+        found = look(files, folder)
+        if folder.endswith("/buckets/1") and not found:
+            empty.set()
+            go_on.wait(20)
+        return found
+
+    schema = pa.schema([("a", pa.int64()), ("p", pa.string())])
+    with LocalServer(tmp_path / "data") as server, strom.connect(server.address) as db:
+        table = db.create_table("t", schema, partition_by=["p"])
+        table.append([{"a": 1, "p": "old"}])
+        table.flush()
+        monkeypatch.setattr(LocalFiles, "list", slow)
+        table.drop_partition({"p": "old"})
+        empty.wait(1.0)
+        table.append([{"a": 2, "p": "new"}])
+        table.flush()
+        go_on.set()
+        assert eventually(lambda: len(list((tmp_path / "data" / "buckets" / "1").iterdir())) == 1)
+    with LocalServer(tmp_path / "data") as server, strom.connect(server.address) as db:
+        assert db.table("t").scan().to_arrow()["a"].to_pylist() == [2]
