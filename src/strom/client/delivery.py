@@ -4,7 +4,7 @@ An answer is settled in one of four ways:
     acknowledged   forget the batch, make room, look what may leave now
     delayed        send it again after a pause; where the error says so, learn first who leads the bucket
     fenced         the server does not know our sequence: begin again with a new writer id (see ``_settle``)
-    failed         nothing more is sent; the failure waits until somebody is told (``raise_failure``)
+    failed         nothing more is sent; the failure waits until somebody is told (``flush``)
 
 After a failure everything that was not acknowledged is dropped, so that what was written of each bucket is a prefix
 of what was appended: no hole that nobody knows of.
@@ -25,6 +25,7 @@ from strom.client.options import WriterOptions
 from strom.client.retry import MISPLACED, PASSING
 from strom.client.room import Room
 from strom.errors import (
+    ConnectionClosed,
     InvalidRequest,
     LeaderNotAvailable,
     OutOfOrderSequence,
@@ -70,9 +71,12 @@ class Delivery:
         """Guards the accumulator and ``_failure``: appending threads and the loop share them. Never held long."""
         self._accumulator = Accumulator(options, writer_id=writer_id)
         self._failure: StromError | None = None
+        self._last_failure: StromError | None = None
+        """The same, and kept when it was told."""
         self.spent = False
         """After a failure: the sequences have a gap, so the writer id cannot be used any more."""
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._flushes: list[tuple[int, asyncio.Future[StromError | None]]] = []
+        """Those who wait for the batches up to a mark: for None, or for what keeps them from coming."""
         self._timer: asyncio.TimerHandle | None = None
         self._pump_scheduled = False
         self._closed = False
@@ -88,7 +92,7 @@ class Delivery:
 
     @property
     def failure(self) -> StromError | None:
-        """What ended the delivery, until ``raise_failure``."""
+        """What ended the delivery, until a flush has told it."""
         return self._failure
 
     def add(self, bucket: BucketId, piece: object, *, size_bytes: int, schema: Schema) -> list[Outgoing]:
@@ -96,7 +100,9 @@ class Delivery:
         with self._lock:
             if self._failure is not None:
                 raise copy_of(self._failure)
-            assert not self.spent
+            if self.spent:  # a flush beside this append has told it: the first part of the append is gone
+                assert self._last_failure is not None
+                raise copy_of(self._last_failure)
             self._schemas[schema.schema_id] = schema
             return self._accumulator.add(
                 bucket,
@@ -112,16 +118,25 @@ class Delivery:
             return self._accumulator.last_number, self._accumulator.seal_all()
 
     def encode(self, batch: Outgoing) -> None:
-        """Make a batch's bytes; it may leave then. Any thread, one per batch."""
-        identity = (batch.writer_id, batch.sequence)
+        """Make a batch's bytes; it may leave then. Any thread; the second time does nothing."""
+        with self._lock:
+            if batch.encoded is not None:
+                return
+            identity, pieces = (batch.writer_id, batch.sequence), batch.pieces
         encoded = self._encoder.encode(
-            batch.pieces, self._schemas[batch.schema_id], writer_id=identity[0], sequence=identity[1]
+            pieces, self._schemas[batch.schema_id], writer_id=identity[0], sequence=identity[1]
         )
         with self._lock:
+            if batch.encoded is not None:
+                return
             if (batch.writer_id, batch.sequence) != identity:  # numbered anew meanwhile
                 seal(encoded, writer_id=batch.writer_id, batch_sequence=batch.sequence)
             batch.encoded = encoded
             batch.pieces = []
+
+    def encode_later(self, batches: Sequence[Outgoing]) -> None:
+        """Whoever was to encode these was interrupted: the loop does it, since later ones wait behind them."""
+        self._loop.call_soon_threadsafe(self._encode_rest, batches)
 
     def return_room(self, amount: int) -> None:
         """Give back room that was taken for rows that did not go anywhere; from any thread."""
@@ -138,21 +153,22 @@ class Delivery:
     # --- on the loop ------------------------------------------------------------------------------------------
 
     async def flush(self, mark: int) -> None:
-        """Wait until every batch up to ``mark`` is acknowledged; raise the failure if there is one."""
+        """Wait until every batch up to ``mark`` is acknowledged; raise the failure if there is one.
+
+        It is told to everyone who waits, and once to those who come later; then ``begin_again`` lets new rows in.
+        """
         self._pump()
         with self._lock:
-            oldest = self._accumulator.oldest_number()
-        if oldest is not None and oldest <= mark and self._failure is None:
-            future: asyncio.Future[None] = self._loop.create_future()
+            oldest, failure = self._accumulator.oldest_number(), self._failure
+        if oldest is not None and oldest <= mark and failure is None:
+            future: asyncio.Future[StromError | None] = self._loop.create_future()
             self._flushes.append((mark, future))
-            await future
-
-    def tell_failure(self) -> None:
-        """Raise the failure, if there is one. Told once: after that ``begin_again`` lets new rows in."""
-        with self._lock:
-            failure, self._failure = self._failure, None
+            failure = await future or self._failure
         if failure is not None:
-            raise failure
+            with self._lock:
+                if self._failure is failure:
+                    self._failure = None
+            raise copy_of(failure) from failure.__cause__
 
     async def begin_again(self) -> None:
         """Take rows again after a failure, under a new writer id."""
@@ -166,6 +182,7 @@ class Delivery:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        self._answer_flushes(ConnectionClosed(f"the writer of {self._table.path} was closed meanwhile"))
         await self._tasks.close()
 
     def _pump(self) -> None:
@@ -196,6 +213,12 @@ class Delivery:
         else:
             self._tasks.spawn(self._encode_there(batch), f"encode for {batch.bucket}")
 
+    def _encode_rest(self, batches: Sequence[Outgoing]) -> None:
+        if not self._closed:
+            for batch in batches:
+                self._encode_here(batch)
+            self._pump()
+
     async def _encode_there(self, batch: Outgoing) -> None:
         await self._aside(self._try_encode, batch)
         self._pump()
@@ -216,8 +239,11 @@ class Delivery:
     def _try_encode(self, batch: Outgoing) -> None:
         try:
             self.encode(batch)
-        except StromError as error:
-            self._loop.call_soon_threadsafe(self._fail, error, batch)
+        except Exception as error:
+            told = (
+                error if isinstance(error, StromError) else StromError(f"rows cannot be encoded: {error!r}")
+            )
+            self._loop.call_soon_threadsafe(self._fail, told, batch)
 
     def _set_timer(self, now: float) -> None:
         if self._timer is not None:
@@ -382,9 +408,15 @@ class Delivery:
                 return
             dropped = self._accumulator.clear()
             self.spent = True
-            self._failure = _explained(error, self._table, batch, dropped)
+            failure = self._failure = self._last_failure = _explained(error, self._table, batch, dropped)
         self.room.give(sum(one.size_bytes for one in dropped))
-        self._tell_flushes()
+        self._answer_flushes(failure)
+
+    def _answer_flushes(self, failure: StromError) -> None:
+        flushes, self._flushes = self._flushes, []
+        for _, future in flushes:
+            if not future.done():
+                future.set_result(failure)
 
     def _tell_flushes(self) -> None:
         if not self._flushes:

@@ -23,7 +23,7 @@ from strom.client.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of, ne
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.routing import Part, Router, cut
-from strom.errors import ConnectionClosed, NotPrimaryKeyTable, PartitionNotFound, SchemaMismatch
+from strom.errors import ConnectionClosed, NotPrimaryKeyTable, PartitionNotFound, SchemaMismatch, StromError
 from strom.model.bucket import BucketId
 
 PIECE_OVERHEAD_BYTES = 128
@@ -78,25 +78,34 @@ class Writer:
     async def flush(self) -> None:
         """Wait until every row appended so far is acknowledged; raise what went wrong since the last flush."""
         mark, sealed = self._delivery.seal_all()
-        for batch in sealed:
-            await self._delivery.encode_aside(batch)
+        try:
+            for batch in sealed:
+                await self._delivery.encode_aside(batch)
+        except BaseException:
+            self._delivery.encode_later(sealed)
+            raise
         await self.flushed(mark)
 
     def seal_from_thread(self) -> int:
         """The part of a flush that a blocking caller does in its own thread; then it waits for ``flushed``."""
         mark, sealed = self._delivery.seal_all()
-        for batch in sealed:
-            self._delivery.encode(batch)
+        try:
+            for batch in sealed:
+                self._delivery.encode(batch)
+        except BaseException:
+            self._delivery.encode_later(sealed)
+            raise
         return mark
 
     async def flushed(self, mark: int) -> None:
         """Wait for every batch up to ``mark``; raise the failure, if there is one, and begin anew."""
-        await self._delivery.flush(mark)
-        if self._delivery.failure is not None:
+        try:
+            await self._delivery.flush(mark)
+        except StromError:
             for name in self._partitions.keys() - {None}:
                 self._cluster.metadata.forget_partition(self._table.table_id, str(name))
             self._partitions = {None: None}
-            self._delivery.tell_failure()
+            raise
 
     async def close(self) -> None:
         """Flush, then finish. The second time does nothing."""
@@ -147,11 +156,16 @@ class Writer:
             size += overhead
             if not self._delivery.room.try_take(size):
                 yield self._delivery.room.take(size)
-            for batch in self._add(bucket, piece, size):
-                if aside and batch.size_bytes > ENCODE_INLINE_BYTES_MAX:
-                    yield self._delivery.encode_aside(batch)
-                else:
-                    self._delivery.encode(batch)
+            sealed = self._add(bucket, piece, size)
+            try:
+                for batch in sealed:
+                    if aside and batch.size_bytes > ENCODE_INLINE_BYTES_MAX:
+                        yield self._delivery.encode_aside(batch)
+                    else:
+                        self._delivery.encode(batch)
+            except BaseException:
+                self._delivery.encode_later(sealed)
+                raise
             self._delivery.wake()
 
     def _add(self, bucket: BucketId, piece: pa.RecordBatch, size: int) -> list[Outgoing]:

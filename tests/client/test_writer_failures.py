@@ -1,0 +1,124 @@
+"""Whoever flushes a writer hears how it went, and nobody waits for ever: not after an interrupt, not beside others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from client.play import play_out, playing
+from strom.client.encoding import Encoder
+from strom.client.options import WriterOptions
+from strom.client.writer import Writer
+from strom.errors import ConnectionClosed, MalformedBatch, StromError
+from strom.rpc.call import Call
+
+SMALL = WriterOptions(batch_bytes_max=1024, memory_bytes_max=2048)
+
+
+def ids(*numbers: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"id": pa.array(numbers, pa.int64())})
+
+
+def refusing(after_s: float = 0.0) -> Any:
+    async def fault(call: Call) -> Any:
+        await asyncio.sleep(after_s)
+        return MalformedBatch("no")
+
+    return fault
+
+
+class Interrupted:
+    """An encoder that is interrupted the first times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *problems: BaseException) -> None:
+        self.problems = list(problems)
+        encode = Encoder.encode
+
+        def interrupted(encoder: Encoder, *arguments: Any, **named: Any) -> bytearray:
+            if self.problems:
+                raise self.problems.pop(0)
+            return encode(encoder, *arguments, **named)
+
+        monkeypatch.setattr(Encoder, "encode", interrupted)
+
+
+def test_everyone_who_waits_for_a_flush_hears_of_the_failure() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            play.faults["ProduceLog"].append(refusing(after_s=1.0))
+            await writer.append(ids(1))
+            told = await asyncio.gather(writer.flush(), writer.flush(), return_exceptions=True)
+            assert [type(one) for one in told] == [MalformedBatch, MalformedBatch]
+            await writer.flush()
+            await writer.append(ids(2))
+            await writer.close()
+            assert play.rows() == [2]
+
+    play_out(main())
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), MemoryError()], ids=repr)
+def test_an_interrupt_while_rows_are_encoded_does_not_hold_up_the_rest(
+    problem: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            Interrupted(monkeypatch, problem)
+            with pytest.raises(type(problem)):
+                list(writer.steps(ids(1)))
+            await writer.append(ids(2))
+            await asyncio.wait_for(writer.flush(), 30)
+            await writer.close()
+            assert play.rows() == [1, 2]
+
+    play_out(main())
+
+
+def test_rows_that_cannot_be_encoded_fail_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            Interrupted(monkeypatch, MemoryError("first"), MemoryError("again"))
+            with pytest.raises(MemoryError, match="first"):
+                await writer.append(ids(1))
+            with pytest.raises(StromError, match=r"again.*1 rows"):
+                await asyncio.wait_for(writer.flush(), 30)
+            await writer.append(ids(2))
+            await writer.close()
+            assert play.rows() == [2]
+
+    play_out(main())
+
+
+def test_an_append_beside_the_flush_that_told_the_failure_says_so_too() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table, SMALL)
+            play.faults["ProduceLog"].append(refusing(after_s=1.0))
+            appending = asyncio.create_task(writer.append(ids(*range(2000))))
+            await asyncio.sleep(0.5)
+            assert not appending.done(), "it waits for room"
+            told = await asyncio.gather(writer.flush(), appending, return_exceptions=True)
+            assert [type(one) for one in told] == [MalformedBatch, MalformedBatch]
+
+    play_out(main())
+
+
+def test_a_flush_beside_the_end_of_the_writer_does_not_wait_for_ever() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            play.faults["ProduceLog"].append(refusing(after_s=1000.0))
+            await writer.append(ids(1))
+            flushing = asyncio.create_task(writer.flush())
+            await asyncio.sleep(0.1)
+            await writer.abandon()
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(flushing, 1)
+
+    play_out(main())
