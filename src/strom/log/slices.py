@@ -205,6 +205,8 @@ class SliceReader:
             return self._take(entry, [view])
         columns = read_columns(head, header)
         ranges = projection.ranges(columns)
+        if not self._fits(sum(size for _, size in ranges)):
+            return False  # before its bytes are read: the next slice would read them again
         crc_of = dict(zip(columns.buffers, walk.buffer_crcs(entry), strict=True))
         buffers = files.log.read_ranges([(entry.position + start, size) for start, size in ranges])
         for wanted, buffer in zip(ranges, buffers, strict=True):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.files import Files, LocalFiles
+from strom.runtime.memory import keep_freed_blocks
 from strom.runtime.random import Randomness, SystemRandomness
 from strom.runtime.sockets import Network, TcpNetwork
 from strom.runtime.tasks import Offload, ThreadOffload
@@ -26,6 +27,7 @@ class World:
     @classmethod
     def system(cls, *, offload_threads: int = OFFLOAD_THREADS) -> World:
         """The machine this runs on. Its owner closes ``offload`` at the end."""
+        keep_freed_blocks()
         return cls(
             clock=SystemClock(),
             randomness=SystemRandomness(),

@@ -1,0 +1,17 @@
+"""The allocator's habits, which it learns from what it is given back.
+
+Batches come and go by the megabyte. glibc hands a freed block of that size back to the system, and takes every page of
+the next one anew: on a read that cost more than the read itself. But it learns: once it was given back one large
+block, it keeps that much for later (up to twice its size per thread, see ``M_TRIM_THRESHOLD`` in mallopt(3)).
+
+Other allocators take the lesson for an allocation like any other.
+"""
+
+from __future__ import annotations
+
+KEPT_BYTES = 16 * 1024 * 1024
+
+
+def keep_freed_blocks() -> None:
+    """Teach it. The block is never touched, so it costs no memory."""
+    bytes(KEPT_BYTES)
