@@ -244,3 +244,22 @@ def test_relative_paths_work_too(files: LocalFiles, tmp_path: Path, monkeypatch:
     assert files.write_whole_if_absent("other", b"2")
     assert files.list(".") == ["other", "top", "x"]
     assert files.free_bytes("none/below") > 0
+
+
+def test_after_a_failed_sync_the_handle_never_says_again_that_all_is_well(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = files.open(str(tmp_path / "a"), create=True)
+    file.append([b"x"])
+
+    def failing(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("strom.runtime.files._sync", failing)
+        with pytest.raises(OSError, match="Input/output error"):
+            file.sync()
+    with pytest.raises(OSError, match="an earlier sync") as caught:
+        file.sync()
+    assert caught.value.errno == errno.EIO
+    files.open(str(tmp_path / "a")).sync()

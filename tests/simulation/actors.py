@@ -28,7 +28,7 @@ from strom.protocol.messages.tables import TablePath
 from strom.record.encode import encode
 from strom.server.folder import bucket_path
 from strom.testing.cluster import FOLDER, HOST, PORT, SimulatedCluster
-from strom.testing.disk import Drawn
+from strom.testing.disk import Drawn, FirstBytes, Survival
 from strom.testing.invariants import Row, Witness
 from strom.testing.mortal import Life
 
@@ -146,7 +146,7 @@ class AppendingActor(Actor):
                 await self._append(writer)
             except StromError as error:
                 self._failed(error)
-            await self.pause(self.draw.choice((0.0, 0.02, 0.3)))
+            await self.pause(self.draw.choice((0.0, 0.05, 0.4)))
         for _ in range(3):
             try:
                 await self._flush(writer)
@@ -208,7 +208,7 @@ class PlainActor(Actor):
                 await self._send(bucket, *self.draw.choice(repeated))
             else:
                 await self._send_new(bucket)
-            await self.pause(self.draw.choice((0.0, 0.02, 0.3)))
+            await self.pause(self.draw.choice((0.0, 0.05, 0.4)))
 
     async def _buckets(self) -> list[BucketId]:
         ids: list[int | None] = [None]
@@ -424,7 +424,7 @@ class TroubleActor:
         loop = asyncio.get_running_loop()
         end = loop.time() + self.scene.plan.seconds
         while loop.time() < end:
-            await asyncio.sleep(self.draw.random() * self.draw.choice((0.1, 0.5, 1.5)))
+            await asyncio.sleep(self.draw.random() * self.draw.choice((0.1, 0.3, 0.9)))
             if self.scene.plan.troubles:
                 trouble = self.draw.choice(self.scene.plan.troubles)
                 self.note(trouble)
@@ -438,13 +438,15 @@ class TroubleActor:
         self.full = False
         while not self.cluster.alive:  # noqa: ASYNC110 - a start may fail, there is no one event
             await asyncio.sleep(0.05)
-        if self.failing:
-            # A disk that failed to sync is replaced or repaired; then the server is started again.
-            self.cluster.kill()
-            self.failing = False
 
-    def _survival(self) -> Drawn | bool:
-        return self.draw.choice((True, Drawn(self.draw.randrange(1 << 30))))
+    def _survival(self) -> bool | Survival:
+        """What power loss leaves. Holes only where a segment is synced before the next one begins (``group``)."""
+        torn = (
+            Drawn(self.draw.randrange(1 << 30))
+            if self.scene.plan.group
+            else FirstBytes(self.draw.randrange(3_000))
+        )
+        return self.draw.choice((True, torn))
 
     async def kill(self) -> None:
         self.cluster.kill()
@@ -485,7 +487,7 @@ class TroubleActor:
         self.cluster.disk.fail_next_sync()
         await asyncio.sleep(self.draw.random())
         self.cluster.disk.fail_next_sync(0)
-        self.cluster.kill(power_loss=True)
+        self.cluster.kill()
         self.failing = False
 
     async def clock(self) -> None:

@@ -277,11 +277,20 @@ def test_a_failed_sync_loses_its_bytes_for_good_even_if_a_later_one_succeeds(dis
     disk.fail_next_sync()
     with pytest.raises(OSError, match="Input/output error"):
         file.sync()
-    file.append([b"after"])
-    file.sync()
+    other = disk.open("/data/a")
+    other.append([b"after"])
+    other.sync()
     assert disk.read_whole("/data/a") == b"safegoneafter"
     disk.crash()
     assert disk.read_whole("/data/a") == b"safe\0\0\0\0after"
+
+
+def test_after_a_failed_sync_the_handle_never_says_again_that_all_is_well(disk: ForgettingDisk) -> None:
+    file = disk.open("/data/a", create=True)
+    disk.fail_next_sync()
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            file.sync()
 
 
 def test_a_flipped_bit_is_on_the_medium(disk: ForgettingDisk) -> None:

@@ -25,6 +25,7 @@ import os
 import posixpath
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
@@ -63,7 +64,11 @@ class File(Protocol):
         """Cut the file to ``size`` bytes, never more than it has."""
 
     def sync(self) -> None:
-        """Make everything written so far survive power loss (fdatasync; F_FULLFSYNC on macOS)."""
+        """Make everything written so far survive power loss (fdatasync; F_FULLFSYNC on macOS).
+
+        Once it failed, it fails for ever on this handle: the system may have given up the bytes and say nothing
+        the next time.
+        """
 
     def close(self) -> None:
         """Give the handle back. Closing twice is fine."""
@@ -159,6 +164,8 @@ class LocalFile:
     def __init__(self, path: str, flags: int) -> None:
         self._path = path
         self._descriptor: _Descriptor | None = _Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
+        self._syncing = threading.Lock()
+        self._sync_error: int | None = None
 
     @property
     def path(self) -> str:
@@ -221,7 +228,16 @@ class LocalFile:
         os.ftruncate(descriptor, size)
 
     def sync(self) -> None:
-        _sync(self._open_descriptor().number)
+        descriptor = self._open_descriptor()
+        # One at a time: of two that overlap, the system may tell only one that the disk failed.
+        with self._syncing:
+            if self._sync_error is not None:
+                raise OSError(self._sync_error, "an earlier sync of this file failed", self._path)
+            try:
+                _sync(descriptor.number)
+            except OSError as error:
+                self._sync_error = error.errno
+                raise
 
     def close(self) -> None:
         self._descriptor = None

@@ -145,8 +145,12 @@ class SimulatedCluster:
             self._life.die_after(changes)
 
     def _crashed(self) -> None:
-        power_lost = self._survival is not True
-        self.disk.crash(self._survival)
+        assert self._life is not None
+        # After a failed sync the machine is restarted, not only the server: what the system's cache shows may be
+        # on no disk, and no program can tell.
+        survival = False if self._survival is True and self._life.sync_failed else self._survival
+        power_lost = survival is not True
+        self.disk.crash(survival)
         for callback in self.on_crash:
             callback(power_lost)
         self.died.set()

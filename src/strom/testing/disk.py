@@ -72,6 +72,7 @@ class ForgettingFile:
         self._node = node
         self._run = disk.run
         self._closed = False
+        self._sync_failed = False
 
     @property
     def path(self) -> str:
@@ -108,7 +109,13 @@ class ForgettingFile:
 
     def sync(self) -> None:
         self._check_open()
-        self._disk._sync(self._path, self._node)
+        if self._sync_failed:
+            raise problem(errno.EIO, self._path)
+        try:
+            self._disk._sync(self._path, self._node)
+        except OSError:
+            self._sync_failed = True
+            raise
 
     def close(self) -> None:
         self._closed = True

@@ -275,11 +275,12 @@ class Witness:
 
     def scanned(self, rows: Sequence[Row], wanted: Iterable[Row], *, power_losses: int) -> None:
         """A scan gave ``rows``; the ``wanted`` ones were acknowledged before it began."""
-        if len(set(rows)) != len(rows):
+        given = set(rows)
+        if len(given) != len(rows):
             self.report("NothingIsDoubled", "a scan gave a row twice")
         if not self._group and power_losses != self.power_losses:
             return
-        lost = [row for row in wanted if row not in self.expired and row not in set(rows)]
+        lost = [row for row in wanted if row not in self.expired and row not in given]
         if lost:
             self.report("AcknowledgedIsNeverLost", f"a scan does not give {lost[:5]}")
         for row in rows:
@@ -299,14 +300,11 @@ class Witness:
         if list(found) != list(range(min(found, default=0), max(found, default=-1) + 1)):
             self.report("OffsetsAreDense", f"{folder} was read as {list(found)[:100]}")
         for offset, row in found.items():
-            if there.get(offset) != row:
+            if there.get(offset) != row and row not in self.expired:
                 self.report(
                     "DeliveredIsNeverTakenBack", f"{folder} gives {row} at {offset}, not {there.get(offset)}"
                 )
-        lost = [
-            row
-            for offset, row in there.items()
-            if offset not in found and row in self.acknowledged - self.expired
-        ]
+        promised = self.acknowledged - self.expired
+        lost = [row for offset, row in there.items() if offset not in found and row in promised]
         if lost:
             self.report("AcknowledgedIsNeverLost", f"{folder} ends before {lost[:5]}")

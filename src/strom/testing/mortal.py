@@ -43,6 +43,8 @@ class Life:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
+        self.sync_failed = False
+        """Whether it saw a sync fail: then the system's cache and the disk may differ until the machine restarts."""
         self.on_death: list[Callable[[], None]] = []
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._changes_left: int | None = None
@@ -179,7 +181,11 @@ class MortalFile:
 
     def sync(self) -> None:
         self._life.change()
-        self._file.sync()
+        try:
+            self._file.sync()
+        except OSError:
+            self._life.sync_failed = True
+            raise
 
     def close(self) -> None:
         self._file.close()
