@@ -13,7 +13,7 @@ from strategies import record_batches
 from strom.errors import ChecksumMismatch, InvalidConfig, InvalidTable, MalformedBatch, TornBatch
 from strom.record import layout as at
 from strom.record.batch import check, read_header, stamp
-from strom.record.columns import ColumnLayout
+from strom.record.columns import ColumnLayout, Kind
 from strom.record.decode import changes, decode, offsets
 from strom.record.encode import encode
 
@@ -240,3 +240,42 @@ def test_types_nested_too_deep_are_refused() -> None:
 def test_a_layout_is_remembered_as_long_as_its_schema_lives() -> None:
     schema = pa.schema([("a", pa.int8())])
     assert ColumnLayout.of(schema) is ColumnLayout.of(schema)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["aaaa", "bbbb", "cccc"]),
+        pa.array([b"aaaa", None, b"cccc"]),
+        pa.array([[1, 2, 3, 4], [5], []], pa.list_(pa.int64())),
+        pa.array([[["aaaa"]], [["bbbb"], ["c"]], []], pa.list_(pa.list_(pa.string()))),
+        pa.array([{"x": "aaaa"}, {"x": "bbbb"}, {"x": "cccc"}]),
+        pa.array([[("a", "x")], [("b", "y")], []], pa.map_(pa.string(), pa.string())),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_offsets_that_fall_are_refused_before_anyone_follows_them(column: pa.Array) -> None:
+    """A writer can give any bytes a sound checksum; it must not make a reader read past a buffer."""
+    batch = pa.record_batch({"c": column})
+    view = encoded(batch)
+    assert rows(decode(view, batch.schema)) == rows(batch)
+    _, columns = check(view, layout=ColumnLayout(batch.schema))
+    nodes = [node for node in ColumnLayout(batch.schema).nodes if node.kind in (Kind.VARIABLE, Kind.LIST)]
+    assert nodes
+    for node in nodes:
+        wrong = bytearray(view)
+        np.frombuffer(wrong, "<i4", 2, columns.buffers[node.buffer + 1][0])[1] = 0x7000_0000
+        check(resealed(wrong), layout=ColumnLayout(batch.schema))
+        with pytest.raises(MalformedBatch, match="column c"):
+            decode(wrong, batch.schema)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_offsets_that_fall_are_refused_in_compressed_batches_too(compression: str) -> None:
+    offsets = np.array([0, 0x7000_0000, 8, 12], "<i4")
+    column = pa.Array.from_buffers(
+        pa.string(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"aaaabbbbcccc")]
+    )
+    view = encoded(pa.record_batch({"c": column}), compression=compression)
+    with pytest.raises(MalformedBatch, match="column c"):
+        decode(view, pa.schema([("c", pa.string())]))

@@ -56,8 +56,8 @@ TOP = -1
 LIST_CHILD = -2
 
 # Plain integers: the check below runs for every node of every batch.
-_NULL, _BITS, _FIXED, _VARIABLE, _STRUCT = (
-    int(kind) for kind in (Kind.NULL, Kind.BITS, Kind.FIXED, Kind.VARIABLE, Kind.STRUCT)
+_NULL, _BITS, _FIXED, _VARIABLE, _LIST, _STRUCT = (
+    int(kind) for kind in (Kind.NULL, Kind.BITS, Kind.FIXED, Kind.VARIABLE, Kind.LIST, Kind.STRUCT)
 )
 
 BUFFERS_OF_KIND = {Kind.NULL: 0, Kind.BITS: 2, Kind.FIXED: 2, Kind.VARIABLE: 3, Kind.LIST: 2, Kind.STRUCT: 1}
@@ -93,13 +93,17 @@ class ColumnLayout:
         self.columns: list[ColumnRange] = []
         #: (node, name) of every top-level column that must not hold nulls
         self.required: list[tuple[int, str]] = []
+        #: Top-level columns that hold offsets, and whether there may be others inside.
+        self.with_offsets: list[tuple[int, bool]] = []
         self._buffer_count = 0
-        for field in schema:
+        for position, field in enumerate(schema):
             start = (len(self.nodes), self._buffer_count)
             if not field.nullable:
                 self.required.append((start[0], field.name))
             self._walk(field.type, field.name, parent=TOP, depth=1)
             self.columns.append(ColumnRange(start[0], len(self.nodes), start[1], self._buffer_count))
+            if any(node.kind in (_VARIABLE, _LIST) for node in self.nodes[start[0] :]):
+                self.with_offsets.append((position, pa.types.is_nested(field.type)))
 
     @property
     def node_count(self) -> int:
@@ -177,8 +181,8 @@ def _offsets_problem(
 ) -> str | None:
     """Offsets must be there, and, where they lie in the clear, must end within what they point to.
 
-    That each is at least the one before is not checked here: that would be work per row, and a reader that
-    does not trust the writer asks ``decode`` for full validation.
+    That each is at least the one before is not checked here, where a batch is only stored: that would be work per
+    row. ``decode`` does it.
     """
     if size < (length + 1) * 4:
         return "the offsets are too short"
