@@ -6,7 +6,6 @@ growing pauses, within ``retry_timeout_ms``, and the metadata is learned anew wh
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -39,6 +38,7 @@ from strom.protocol.message import Message
 from strom.protocol.messages import metadata as wire
 from strom.protocol.messages import partitions as partition_wire
 from strom.protocol.messages import tables as table_wire
+from strom.rpc.promise import Promise
 from strom.runtime.world import World
 
 Request = TypeVar("Request", bound=Message)
@@ -129,7 +129,7 @@ class Cluster:
         *,
         lane: Lane,
         timeout_ms: int,
-    ) -> asyncio.Future[Response] | None:
+    ) -> Promise[Response] | None:
         """As ``call``, but sent before this returns; None when the connection is not open or its queue is full."""
         caller = self._connections.ready(address, lane)
         return None if caller is None else caller.start(api, request, timeout_s=timeout_ms / 1000)

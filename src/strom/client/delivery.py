@@ -45,6 +45,7 @@ from strom.protocol.messages.log import (
     ProduceLogResponse,
 )
 from strom.record.batch import seal
+from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
 
 ENCODE_INLINE_BYTES_MAX = 256 * 1024
@@ -279,7 +280,7 @@ class Delivery:
             buckets_req=[_bucket_request(batch) for batch in batches],
         )
         timeout_ms = self._cluster.options.request_timeout_ms + ANSWER_GRACE_MS
-        answer: asyncio.Future[ProduceLogResponse] | None = None
+        answer: Promise[ProduceLogResponse] | None = None
         try:
             answer = self._cluster.start(address, PRODUCE_LOG, request, lane="write", timeout_ms=timeout_ms)
         except StromError:
@@ -302,7 +303,7 @@ class Delivery:
             outcome = error
         self._settle_all(batches, outcome)
 
-    def _answered(self, answer: asyncio.Future[ProduceLogResponse], batches: Sequence[Outgoing]) -> None:
+    def _answered(self, answer: Promise[ProduceLogResponse], batches: Sequence[Outgoing]) -> None:
         if answer.cancelled():
             return
         error = answer.exception()

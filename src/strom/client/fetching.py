@@ -52,9 +52,9 @@ class ReadStatistics:
     rows_skipped: int = 0
     requests: int = 0
 
-    def count(self, answer: FetchRowsBucketResponse, size: int) -> None:
+    def count(self, answer: FetchRowsBucketResponse, batches: Sequence[Encoded]) -> None:
         """Add one bucket's answer."""
-        self.bytes_fetched += size
+        self.bytes_fetched += sum([header.size for header, _ in batches])
         self.bytes_skipped += answer.bytes_skipped or 0
         self.rows_skipped += answer.rows_skipped or 0
 
@@ -84,12 +84,21 @@ class Source:
 
     async def batches_of(self, answer: FetchRowsBucketResponse) -> list[Encoded]:
         """The batches of one bucket's answer, with every schema they need learned."""
-        records = whole(answer.records or b"")
-        self.statistics.count(answer, len(records))
-        batches = split(records)
+        batches = split(whole(answer.records or b""))
         for schema_id in {header.schema_id for header, _ in batches}:
             if not self.reader.knows(schema_id):
                 self.reader.learn(await self.cluster.schema(self.table, schema_id))
+        self.statistics.count(answer, batches)
+        return batches
+
+    def known_batches_of(self, answer: FetchRowsBucketResponse) -> list[Encoded] | None:
+        """The same without waiting; None when a schema has to be learned first."""
+        batches = split(whole(answer.records or b""))
+        knows = self.reader.knows
+        for header, _ in batches:
+            if not knows(header.schema_id):
+                return None
+        self.statistics.count(answer, batches)
         return batches
 
 

@@ -33,7 +33,13 @@ from strom.model.bucket import BucketId
 from strom.model.predicate import Predicate
 from strom.protocol.api_keys import FETCH_ROWS
 from strom.protocol.error_codes import error_of
-from strom.protocol.messages.own import FetchRowsBucketRequest, FetchRowsBucketResponse
+from strom.protocol.messages.own import (
+    FetchRowsBucketRequest,
+    FetchRowsBucketResponse,
+    FetchRowsRequest,
+    FetchRowsResponse,
+)
+from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
 
 
@@ -89,7 +95,7 @@ class TailBatch:
         return f"TailBatch({self.num_rows} rows from offset {self.base_offset} of {where}, {self.timestamp:%H:%M:%S})"
 
 
-@dataclass
+@dataclass(eq=False)
 class Cursor:
     """Where the tail is in one bucket."""
 
@@ -108,6 +114,20 @@ class Arrived(NamedTuple):
     start: int
     """Rows before this offset were seen already."""
     encoded: Encoded
+
+
+class _Server:
+    """One server that is being asked, and the request it gets again and again."""
+
+    def __init__(self, address: Address | None) -> None:
+        self.address = address
+        self.failures = 0
+        """Since the last answer."""
+        self.cursors: list[Cursor] = []
+        self.buckets: list[FetchRowsBucketRequest] = []
+        self.request: FetchRowsRequest | None = None
+        self.over: asyncio.Future[FetchRowsResponse | None]
+        """Settled when asking cannot go on by itself."""
 
 
 class Tail:
@@ -258,58 +278,144 @@ class Tail:
 
     async def _follow_server(self, address: Address | None) -> None:
         """Ask one server again and again, while it leads anything. None: buckets that nobody is known to lead."""
-        failures = 0
+        server = _Server(address)
         try:
             while cursors := self._by_server().get(address):
                 try:
-                    await self._round(address, cursors)
-                    failures = 0
+                    await self._have_room()
+                    await self._take_all(await self._ask_first(server, cursors))
+                    server.failures = 0
+                    while (answer := await self._ask_on(server)) is not None:
+                        await self._take_all(answer)
                 except PASSING as error:
-                    failures += 1
-                    await self._recover(error, cursors, failures)
+                    server.failures += 1
+                    await self._recover(error, cursors, server.failures)
         except Exception as error:
             self._fail(error)
         finally:
             self._followed.discard(address)
 
-    async def _round(self, address: Address | None, cursors: list[Cursor]) -> None:
-        """One long-polling request for all buckets of a server."""
+    async def _have_room(self) -> None:
         while self._full:
             self._room.clear()
             self._holding = True
-            if (
-                self._full
-            ):  # looked at again: the reader may have taken it all before it could see that we hold
+            # Looked at again: the reader may have taken it all before it could see that we hold.
+            if self._full:
                 await self._room.wait()
         self._holding = False
-        if address is None:
+
+    async def _ask_first(self, server: _Server, cursors: list[Cursor]) -> FetchRowsResponse:
+        """One long-polling request for all buckets of a server; makes the connection where there is none."""
+        if server.address is None:
             raise LeaderNotAvailable(f"nobody leads bucket {cursors[0].bucket} right now")
-        options = self._source.options
-        self._turn += 1
-        first = self._turn % len(cursors)  # an answer has a bound: nobody is always the last in it
-        wanted = [_bucket_request(one, options) for one in (*cursors[first:], *cursors[:first])]
-        self._source.statistics.requests += 1
-        response = await self._cluster.call(
-            address,
-            FETCH_ROWS,
-            self._source.request(wanted, wait_ms=options.wait_ms),
-            lane="tail",
-            timeout_ms=self._cluster.options.request_timeout_ms + options.wait_ms,
+        request = self._request(server, cursors)
+        return await self._cluster.call(
+            server.address, FETCH_ROWS, request, lane="tail", timeout_ms=self._timeout_ms
         )
+
+    async def _ask_on(self, server: _Server) -> FetchRowsResponse | None:
+        """Ask without a task: what an answer brings is there, and the next request gone, within the socket's turn.
+
+        Returns an answer that takes more than that (a schema has to be learned), or None when it is time to look
+        around: no room, no connection, other buckets.
+        """
+        server.over = asyncio.get_running_loop().create_future()
+        self._ask(server)
+        return await server.over
+
+    def _ask(self, server: _Server) -> None:
+        cursors = self._by_server().get(server.address)
+        asked = None
+        if server.address is not None and cursors and not self._full:
+            asked = self._cluster.start(
+                server.address,
+                FETCH_ROWS,
+                self._request(server, cursors),
+                lane="tail",
+                timeout_ms=self._timeout_ms,
+            )
+        if asked is None:
+            server.over.set_result(None)
+        else:
+            asked.add_done_callback(lambda answered: self._answered(server, answered))
+
+    def _answered(self, server: _Server, answered: Promise[FetchRowsResponse]) -> None:
+        if server.over.done():
+            return  # closed meanwhile
+        try:
+            answer = answered.result()
+            if not self._take_known(answer):
+                server.over.set_result(answer)
+                return
+            server.failures = 0
+            self._ask(server)
+        except Exception as error:
+            server.over.set_exception(error)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self._cluster.options.request_timeout_ms + self._source.options.wait_ms
+
+    def _request(self, server: _Server, cursors: list[Cursor]) -> FetchRowsRequest:
+        """The next request: the last one with other offsets, while the buckets are the same."""
+        options = self._source.options
+        if cursors != server.cursors:
+            server.cursors = cursors
+            server.buckets = [_bucket_request(one, options) for one in cursors]
+            server.request = self._source.request(server.buckets, wait_ms=options.wait_ms)
+        assert server.request is not None
+        for cursor, bucket in zip(cursors, server.buckets, strict=True):
+            bucket.fetch_offset = cursor.offset
+        if len(cursors) > 1:
+            # An answer has a bound: nobody is always the last in it.
+            self._turn += 1
+            first = self._turn % len(cursors)
+            server.request.buckets_req = [*server.buckets[first:], *server.buckets[:first]]
+        self._source.statistics.requests += 1
+        return server.request
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def _take_known(self, response: FetchRowsResponse) -> bool:
+        """Take all batches of an answer at once; False, and nothing taken, when a schema is not known yet."""
+        taken = []
         problem = None
         for answer in response.buckets_resp:
-            cursor = self._cursors.get(BucketId(self._table.table_id, answer.partition_id, answer.bucket_id))
+            cursor = self._cursor_of(answer)
             if cursor is None:
-                continue  # its partition was dropped meanwhile
+                continue
+            if answer.error_code:
+                problem = error_of(answer.error_code, answer.error_message)
+                continue
+            batches = self._source.known_batches_of(answer)
+            if batches is None:
+                return False
+            taken.append((cursor, answer, batches))
+        for one in taken:
+            self._take(*one)
+        if problem is not None:
+            raise problem
+        return True
+
+    async def _take_all(self, response: FetchRowsResponse) -> None:
+        """Take all batches of an answer, with what has to be learned for them."""
+        problem = None
+        for answer in response.buckets_resp:
+            cursor = self._cursor_of(answer)
+            if cursor is None:
+                continue
             if answer.error_code:
                 problem = error_of(answer.error_code, answer.error_message)
             else:
-                await self._take(cursor, answer)
+                self._take(cursor, answer, await self._source.batches_of(answer))
         if problem is not None:
             raise problem
 
-    async def _take(self, cursor: Cursor, answer: FetchRowsBucketResponse) -> None:
-        batches = await self._source.batches_of(answer)
+    def _cursor_of(self, answer: FetchRowsBucketResponse) -> Cursor | None:
+        """None when its partition was dropped meanwhile."""
+        return self._cursors.get(BucketId(self._table.table_id, answer.partition_id, answer.bucket_id))
+
+    def _take(self, cursor: Cursor, answer: FetchRowsBucketResponse, batches: Sequence[Encoded]) -> None:
         start = cursor.offset
         assert answer.next_offset is not None
         cursor.offset = answer.next_offset

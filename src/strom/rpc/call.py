@@ -7,6 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 from strom.protocol.api_keys import Api
 from strom.protocol.message import Message
+from strom.rpc.promise import Promise
+
+Answer = Message | Awaitable[Message] | Promise[Message]
+"""What a handler gives: the answer, or what will become it."""
 
 
 class Call(NamedTuple):
@@ -26,10 +30,11 @@ class Handler(Protocol):
     """Answers calls.
 
     A message returned is sent at once: the cheapest way, for what takes microseconds. An awaitable is waited for
-    beside other calls: a future costs least, a coroutine becomes a task. Calls may share a future, unless they are
-    of a kind that is cancelled with its connection (``api.waits``). An exception becomes an error response, unless
-    the handler also has a method ``failed(call, error) -> Message | None`` and that gives a response.
+    beside other calls: a promise is answered the moment it is kept, a future a round of the loop later, a coroutine
+    becomes a task. Calls may share a future, unless they are of a kind that is cancelled with its connection
+    (``api.waits``). An exception becomes an error response, unless the handler also has a method
+    ``failed(call, error) -> Message | None`` and that gives a response.
     """
 
-    def __call__(self, call: Call, /) -> Message | Awaitable[Message]:
+    def __call__(self, call: Call, /) -> Answer:
         """Answer one call."""

@@ -14,6 +14,7 @@ from strom.errors import ConnectionClosed, Disconnected, UnsupportedVersion
 from strom.protocol.api_keys import API_VERSIONS, APIS, AUTHENTICATE, Api, Request, Response
 from strom.protocol.messages.connection import ApiVersionsRequest, AuthenticateRequest
 from strom.rpc.client_connection import ClientConnection
+from strom.rpc.promise import Promise
 from strom.rpc.sasl import PLAIN, plain_token
 from strom.runtime.world import World
 
@@ -87,16 +88,19 @@ class Caller:
         connection = self._connection
         while connection.congested:
             await connection.writable()
-        answer: Response = await connection.send(api, self._version(api), request, timeout_s)
-        return answer
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        connection.send(api, self._version(api), request, timeout_s, answer)
+        return await answer
 
     def start(
         self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
-    ) -> asyncio.Future[Response] | None:
+    ) -> Promise[Response] | None:
         """As ``call``, but sent before this returns; None when too much is unsent, so that one should ``call``."""
         if self._connection.congested:
             return None
-        return self._connection.send(api, self._version(api), request, timeout_s)
+        answer: Promise[Response] = Promise()
+        self._connection.send(api, self._version(api), request, timeout_s, answer)
+        return answer
 
     def _version(self, api: Api[Any, Any]) -> int:
         version = self._versions.get(api.key)

@@ -21,6 +21,7 @@ from strom.protocol.frame import (
 )
 from strom.protocol.message import Message
 from strom.protocol.messages.connection import ErrorResponse
+from strom.rpc.promise import Promise
 from strom.rpc.sending import send
 from strom.runtime.files import Bytes
 
@@ -29,7 +30,7 @@ RESPONSE_FIELDS_MAX = 5_000_000
 """Answers come from a server we chose: the bounds are there to notice nonsense."""
 
 
-_Waiting = tuple[Api[Any, Any], "asyncio.Future[Any]", float]
+_Waiting = tuple[Api[Any, Any], "asyncio.Future[Any] | Promise[Any]", float]
 """A call, where its answer goes, and its deadline."""
 
 
@@ -64,23 +65,26 @@ class ClientConnection(asyncio.BufferedProtocol):
         return len(self._waiting)
 
     def send(
-        self, api: Api[Any, Any], version: int, request: Message, timeout_s: float
-    ) -> asyncio.Future[Any]:
-        """Send a request; its answer comes with the future."""
+        self,
+        api: Api[Any, Any],
+        version: int,
+        request: Message,
+        timeout_s: float,
+        answer: asyncio.Future[Any] | Promise[Any],
+    ) -> None:
+        """Send a request; its answer settles ``answer``."""
         if self.broken is not None or self._transport is None:
             raise self.broken or Disconnected(f"not connected to {self.address}")
         request_id = self.requests & REQUEST_ID_MASK
         buffers = encode_request(api.key, version, request_id, request)
         loop, transport = self._loop, self._transport
-        future = loop.create_future()
         deadline = loop.time() + timeout_s
-        self._waiting[request_id] = (api, future, deadline)
+        self._waiting[request_id] = (api, answer, deadline)
         self.requests += 1
         self.bytes_sent += sum(map(len, buffers))
         send(transport, buffers)
         if deadline < self._timer_at:
             self._set_timer(deadline)
-        return future
 
     async def writable(self) -> None:
         """Wait until the server has read enough of what was sent."""

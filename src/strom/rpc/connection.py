@@ -20,6 +20,7 @@ from strom.protocol.frame import encode_error, read_request_head
 from strom.protocol.message import Message
 from strom.rpc.call import Call
 from strom.rpc.flow import Flow, Hold
+from strom.rpc.promise import Promise
 from strom.rpc.sending import send
 from strom.rpc.service import Service
 from strom.runtime.files import Bytes
@@ -31,6 +32,8 @@ LINGER_S = 1.0
 
 _NOWHERE = memoryview(bytearray(64 * 1024))
 """Where the bytes of a refused connection go."""
+
+_Answer = asyncio.Future[Message] | Promise[Message]
 
 
 @dataclass(eq=False, slots=True)
@@ -65,7 +68,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reader = FrameReader(frame_bytes_max=self._frame_bytes_max())
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[_Waiting, asyncio.Future[Message]] = {}
+        self._waiting: dict[_Waiting, _Answer] = {}
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
         self._bytes_seen = self._frames_seen = 0
@@ -232,13 +235,13 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._refused = True
             self._linger = self._loop.call_later(LINGER_S, self.abort)
 
-    def _wait(self, waiting: _Waiting, answer: Awaitable[Message], counted: bool) -> None:
-        future = asyncio.ensure_future(answer)
+    def _wait(self, waiting: _Waiting, answer: Awaitable[Message] | Promise[Message], counted: bool) -> None:
+        future = answer if isinstance(answer, Promise) else asyncio.ensure_future(answer)
         self._waiting[waiting] = future
         self.flow.began(waiting.size, counted=counted)
         future.add_done_callback(partial(self._answered, waiting))
 
-    def _answered(self, waiting: _Waiting, future: asyncio.Future[Message]) -> None:
+    def _answered(self, waiting: _Waiting, future: _Answer) -> None:
         del self._waiting[waiting]
         if self._transport is not None:
             buffers = self._frame_of(waiting, future)
@@ -249,7 +252,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.flow.ended(waiting.size)
         self._close_if_done()
 
-    def _frame_of(self, waiting: _Waiting, future: asyncio.Future[Message]) -> list[Bytes]:
+    def _frame_of(self, waiting: _Waiting, future: _Answer) -> list[Bytes]:
         try:
             answer = future.result()
             return self._service.success(waiting.call, waiting.request_id, answer)

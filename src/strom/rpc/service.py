@@ -6,7 +6,7 @@ No I/O: a frame and a session come in, a message, something to wait for, or an e
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from strom.errors import AuthenticationFailed, SecurityDisabled, StromError, UnsupportedVersion
@@ -17,7 +17,7 @@ from strom.protocol.frame import REQUEST_HEAD, encode_error, encode_response
 from strom.protocol.message import Message
 from strom.protocol.messages.connection import ApiVersion, ApiVersionsResponse, AuthenticateResponse
 from strom.rpc.budget import Budget
-from strom.rpc.call import Call, Handler
+from strom.rpc.call import Answer, Call, Handler
 from strom.rpc.limits import Limits
 from strom.rpc.sasl import Sasl
 from strom.rpc.traffic import Traffic
@@ -93,7 +93,7 @@ class Service:
         request = decode(api.request, frame, start=REQUEST_HEAD.size, fields_max=self.limits.fields_max)
         return Call(api, version, request, session.principal, self.name, session.connection_id)
 
-    def answer(self, session: Session, call: Call) -> Message | Awaitable[Message]:
+    def answer(self, session: Session, call: Call) -> Answer:
         """The answer to a call, or what will become it."""
         if call.api.role is not Role.CONNECTION:
             return self._handler(call)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from strom.errors import UnsupportedVersion
 from strom.protocol.api_keys import API_VERSIONS, AUTHENTICATE, Api
-from strom.protocol.message import Message
-from strom.rpc.call import Call
+from strom.rpc.call import Answer, Call
 
-CallHandler = Callable[[Call], Message | Awaitable[Message]]
+CallHandler = Callable[[Call], Answer]
 
 
 class CallGroup(Protocol):
@@ -34,7 +33,7 @@ class Dispatch:
         self.apis = tuple(apis)
         """What the listener advertises."""
 
-    def __call__(self, call: Call) -> Message | Awaitable[Message]:
+    def __call__(self, call: Call) -> Answer:
         """Answer a call."""
         handler = self._handlers.get(call.api.key)
         if handler is None:

@@ -10,12 +10,15 @@ slices, so that a full scan takes turns with everyone else's reads instead of go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from strom.errors import OffsetOutOfRange, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
+from strom.rpc.call import Answer
+from strom.rpc.promise import Promise
 from strom.runtime.files import Bytes
 from strom.runtime.tasks import Offload
 from strom.server.slot import Slot
@@ -81,6 +84,15 @@ class Wanted:
         return self.until is not None and max(self.offset, self.found.next_offset) >= self.until
 
 
+class Terms(NamedTuple):
+    """What a fetch may take, how little is worth an answer, and until when it waits (the loop's time)."""
+
+    max_bytes: int
+    min_bytes: int
+    deadline: float
+    answer: Callable[[Sequence[Wanted]], Message]
+
+
 class Fetches:
     """Performs fetches."""
 
@@ -97,14 +109,14 @@ class Fetches:
         self._max_bytes = max_bytes
         self._crowded = crowded
         self._turn = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[_Waiting, None] = {}
         self._stopping = False
 
     def stop(self) -> None:
         """Answer everyone who waits, with what there is."""
         self._stopping = True
         for waiting in list(self._waiting):
-            _wake(waiting)
+            waiting.give_up()
 
     def fetch(
         self,
@@ -114,37 +126,50 @@ class Fetches:
         min_bytes: int,
         max_wait_ms: int,
         answer: Callable[[Sequence[Wanted]], Message],
-    ) -> Message | Awaitable[Message]:
+    ) -> Answer:
         """The answer, at once if there is something or nobody wants to wait."""
         max_bytes = min(max(max_bytes, 1), self._max_bytes)
         min_bytes = max(1, min(min_bytes, max_bytes))
+        deadline = asyncio.get_running_loop().time() + min(max_wait_ms / 1000, WAIT_S_MAX)
+        terms = Terms(max_bytes, min_bytes, deadline, answer)
         for one in wanted:
             self._find(one)
-        if all(one.tablet is not None or one.error is not None for one in wanted):
-            if not any(self._readable(one) for one in wanted):
-                if self._satisfied(wanted, min_bytes) or max_wait_ms <= 0:
-                    return answer(wanted)
-            elif not any(self._leaves_loop(one, max_bytes) for one in wanted):
-                self._read_all_inline(wanted, max_bytes)
-                if self._satisfied(wanted, min_bytes) or max_wait_ms <= 0:
-                    return answer(wanted)
-        return self._fetch_later(wanted, max_bytes, min_bytes, max_wait_ms, answer)
+        if any(one.tablet is None and one.error is None for one in wanted):
+            return self._fetch_later(wanted, terms)
+        if self._leaves_loop(wanted, max_bytes):
+            return self._fetch_later(wanted, terms)
+        self._read_all_inline(wanted, max_bytes)
+        if self._satisfied(wanted, min_bytes) or max_wait_ms <= 0:
+            return answer(wanted)
+        return _Waiting(self, wanted, terms).promise
 
-    async def _fetch_later(
-        self,
-        wanted: list[Wanted],
-        max_bytes: int,
-        min_bytes: int,
-        max_wait_ms: int,
-        answer: Callable[[Sequence[Wanted]], Message],
-    ) -> Message:
-        deadline = asyncio.get_running_loop().time() + min(max_wait_ms / 1000, WAIT_S_MAX)
+    async def _fetch_later(self, wanted: list[Wanted], terms: Terms) -> Message:
+        """A fetch that has to open logs or to read much: it leaves the loop, so it takes a task."""
         for one in wanted:
             await self._open(one)
-        while True:
-            await self._read_all(wanted, max_bytes)
-            if self._satisfied(wanted, min_bytes) or not await self._wait(wanted, deadline):
-                return answer(wanted)
+        await self._read_all(wanted, terms.max_bytes)
+        if self._satisfied(wanted, terms.min_bytes) or asyncio.get_running_loop().time() >= terms.deadline:
+            return terms.answer(wanted)
+        promise = _Waiting(self, wanted, terms).promise
+        try:
+            return await promise
+        finally:
+            promise.cancel()
+
+    def _moved(self, waiting: _Waiting) -> None:
+        """A bucket of a waiting fetch has more, or is gone: answer, or wait on."""
+        wanted, terms = waiting.wanted, waiting.terms
+        for one in wanted:
+            if one.tablet is not None and one.tablet.error is not None:
+                one.error = one.tablet.error
+        if self._leaves_loop(wanted, terms.max_bytes):
+            waiting.read_aside(self._read_all(wanted, terms.max_bytes))
+            return
+        self._read_all_inline(wanted, terms.max_bytes)
+        if self._satisfied(wanted, terms.min_bytes):
+            waiting.promise.set_result(terms.answer(wanted))
+        else:
+            waiting.wait()
 
     # --- finding ---------------------------------------------------------------------------------------
 
@@ -190,7 +215,11 @@ class Fetches:
         assert one.tablet is not None
         return one.tablet.high_watermark > one.found.next_offset
 
-    def _leaves_loop(self, one: Wanted, max_bytes: int) -> bool:
+    def _leaves_loop(self, wanted: Sequence[Wanted], max_bytes: int) -> bool:
+        """Whether what there is takes too long to be read on the loop."""
+        return any(self._is_long(one, max_bytes) for one in wanted)
+
+    def _is_long(self, one: Wanted, max_bytes: int) -> bool:
         if one.costly:
             return self._readable(one)
         if min(one.max_bytes, max_bytes) <= INLINE_BYTES_MAX or not self._readable(one):
@@ -232,7 +261,7 @@ class Fetches:
         assert slot is not None
         slot.readers += 1
         try:
-            if self._leaves_loop(one, room):
+            if self._is_long(one, room):
                 _add(one, await self._readers.run(one.read, tablet, one.found.next_offset, room))
             else:
                 _add(one, one.read(tablet, one.found.next_offset, room))
@@ -259,35 +288,76 @@ class Fetches:
             return True
         return any(one.found.bytes_skipped and one.moved for one in wanted)
 
-    async def _wait(self, wanted: Sequence[Wanted], deadline: float) -> bool:
-        """Wait until one of the buckets has more; False when the time is over."""
-        loop = asyncio.get_running_loop()
-        if loop.time() >= deadline:
-            return False
-        woken: asyncio.Future[None] = loop.create_future()
-        tickets = [
-            (one.tablet, one.tablet.pending.add(one.found.next_offset + 1, lambda _error: _wake(woken)))
-            for one in wanted
-            if one.tablet is not None and not one.ended
-        ]
-        timer = loop.call_at(deadline, _wake, woken)
-        self._waiting.add(woken)
+
+class _Waiting:
+    """A fetch that found nothing: wakes up when a bucket moves, a bucket is gone, or its time is over.
+
+    No task and no future: the answer leaves within the append that brought its rows.
+    """
+
+    def __init__(self, fetches: Fetches, wanted: list[Wanted], terms: Terms) -> None:
+        self.wanted = wanted
+        self.terms = terms
+        self.promise: Promise[Message] = Promise()
+        self._fetches = fetches
+        self._tickets: list[tuple[LogTablet, int]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_at(terms.deadline, self.give_up)
+        fetches._waiting[self] = None
+        self.promise.add_done_callback(self._ended)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the next row of any bucket that has not given all."""
+        for one in self.wanted:
+            if one.tablet is not None and not one.ended:
+                self._tickets.append(
+                    (one.tablet, one.tablet.pending.add(one.found.next_offset + 1, self._moved))
+                )
+
+    def give_up(self) -> None:
+        """Answer with what there is."""
+        if self._task is None:
+            self._settle(lambda: self.promise.set_result(self.terms.answer(self.wanted)))
+
+    def read_aside(self, reading: Coroutine[Any, Any, None]) -> None:
+        """There is too much to be read right here: a task does it."""
+        self._task = asyncio.get_running_loop().create_task(reading)
+        self._task.add_done_callback(self._has_read)
+
+    def _has_read(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():
+            self.promise.cancel()
+        elif (error := task.exception()) is not None:
+            self.promise.set_exception(error)
+        elif asyncio.get_running_loop().time() >= self.terms.deadline:
+            self.give_up()
+        elif not self.promise.done():
+            self._settle(lambda: self._fetches._moved(self))
+
+    def _moved(self, _error: StromError | None) -> None:
+        if self._task is None and not self.promise.done():
+            self._forget_tickets()
+            self._settle(lambda: self._fetches._moved(self))
+
+    def _settle(self, step: Callable[[], None]) -> None:
         try:
-            await woken
-        finally:
-            self._waiting.discard(woken)
-            timer.cancel()
-            for tablet, ticket in tickets:
-                tablet.pending.cancel(ticket)
-        for one in wanted:
-            if one.tablet is not None and one.tablet.error is not None:
-                one.error = one.tablet.error
-        return loop.time() < deadline
+            step()
+        except Exception as error:  # an append called us: it is not its fault
+            self.promise.set_exception(error)
 
+    def _forget_tickets(self) -> None:
+        tickets, self._tickets = self._tickets, []
+        for tablet, ticket in tickets:
+            tablet.pending.cancel(ticket)
 
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
+    def _ended(self, _promise: Promise[Message]) -> None:
+        del self._fetches._waiting[self]
+        self._timer.cancel()
+        self._forget_tickets()
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _add(one: Wanted, more: Found) -> None:

@@ -6,7 +6,7 @@ clients expect. ``records`` is always set, because without it the peer's client 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from strom.errors import StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_LOG, Api
 from strom.protocol.error_codes import code_of, message_of
-from strom.protocol.message import Message
 from strom.protocol.messages.log import (
     FetchLogBucketRequest,
     FetchLogBucketResponse,
@@ -25,7 +24,7 @@ from strom.protocol.messages.log import (
     FetchLogTableResponse,
 )
 from strom.record.project import Projection
-from strom.rpc.call import Call
+from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.evolved import Evolved
 from strom.server.calls.fetch import Fetches, Found, Read, Wanted
@@ -48,7 +47,7 @@ class FetchLogCalls:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {FETCH_LOG: self.fetch_log}
 
-    def fetch_log(self, call: Call) -> Message | Awaitable[Message]:
+    def fetch_log(self, call: Call) -> Answer:
         """Read several buckets of several tables."""
         request: FetchLogRequest = call.request
         wanted = [one for table in request.tables_req for one in self._wanted(table)]

@@ -7,7 +7,7 @@ batches that held nothing: a filter that matches rarely still gets ahead.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,6 @@ from strom.errors import LimitExceeded, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_ROWS, Api
 from strom.protocol.error_codes import code_of, message_of
-from strom.protocol.message import Message
 from strom.protocol.messages.own import (
     FetchRowsBucketRequest,
     FetchRowsBucketResponse,
@@ -24,7 +23,7 @@ from strom.protocol.messages.own import (
     FetchRowsResponse,
 )
 from strom.record.project import Projection
-from strom.rpc.call import Call
+from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.fetch import Fetches, Found, Read, Wanted
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
@@ -43,7 +42,7 @@ class FetchRowsCalls:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {FETCH_ROWS: self.fetch_rows}
 
-    def fetch_rows(self, call: Call) -> Message | Awaitable[Message]:
+    def fetch_rows(self, call: Call) -> Answer:
         """Read several buckets of one table."""
         request: FetchRowsRequest = call.request
         read: Read = _never
