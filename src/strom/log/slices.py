@@ -9,7 +9,7 @@ A damaged batch ends a slice before it; the read that begins with it raises Chec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from strom.errors import ChecksumMismatch
@@ -207,12 +207,10 @@ class SliceReader:
         ranges = projection.ranges(columns)
         if not self._fits(sum(size for _, size in ranges)):
             return False  # before its bytes are read: the next slice would read them again
-        crc_of = dict(zip(columns.buffers, walk.buffer_crcs(entry), strict=True))
-        buffers = files.log.read_ranges([(entry.position + start, size) for start, size in ranges])
-        for wanted, buffer in zip(ranges, buffers, strict=True):
-            if len(buffer) != wanted[1] or crc32c(buffer) != crc_of[wanted]:
-                raise damaged_batch(entry, "a column does not fit its checksum")
-        return self._take(entry, projection.assemble(head, columns, buffers))
+        parts = files.log.read_ranges([(entry.position + start, size) for start, size in ranges])
+        expected = zip(columns.buffers, walk.buffer_crcs(entry), strict=True)
+        _check_parts(entry, ranges, parts, projection.pick_buffers(list(expected)))
+        return self._take(entry, projection.assemble(head, columns, parts))
 
     # --- counting ------------------------------------------------------------------------------------------------
 
@@ -241,3 +239,23 @@ class SliceReader:
 
     def _may_go_on(self) -> bool:
         return self._bytes_skipped < SKIPPED_BYTES_MAX and self._batches_skipped < SKIPPED_BATCHES_MAX
+
+
+def _check_parts(
+    entry: Entry,
+    ranges: Sequence[tuple[int, int]],
+    parts: Sequence[Bytes],
+    expected: Iterable[tuple[tuple[int, int], int]],
+) -> None:
+    """Hold every buffer (place, checksum) against the bytes that were read; each range holds the next few of them."""
+    found = zip(ranges, parts, strict=True)
+    base = end = 0
+    view = memoryview(b"")
+    for (start, size), crc in expected:
+        if not size:
+            continue
+        if start >= end:
+            (base, length), part = next(found)
+            end, view = base + length, memoryview(part)
+        if crc32c(view[start - base : start - base + size]) != crc:
+            raise damaged_batch(entry, "a column does not fit its checksum")

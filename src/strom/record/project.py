@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -23,10 +23,23 @@ from strom.record.columns import BatchColumns, ColumnLayout
 from strom.record.message import message_template
 from strom.runtime.files import Bytes
 
+_UNALIGNED = at.BUFFER_ALIGNMENT - 1
+_PADDING_SIZES = range(at.BUFFER_ALIGNMENT)
 _PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
 _HEADER_SIZE = at.HEADER_SIZE[at.MAGIC_PLAIN]
 _CRC_START = at.SCHEMA_ID_POSITION[at.MAGIC_PLAIN]
 _CRC_FIELD = slice(at.CRC_POSITION[at.MAGIC_PLAIN], _CRC_START)
+
+Buffer = TypeVar("Buffer")
+
+
+class _Plan(NamedTuple):
+    """How a body is cut down."""
+
+    ranges: list[tuple[int, int]]
+    places: list[int]
+    """Position and length of each buffer in the new body, flat."""
+    body_size: int
 
 
 class Projection:
@@ -46,14 +59,42 @@ class Projection:
         self._pick_buffers = _picker(buffers)
 
     def ranges(self, columns: BatchColumns) -> list[tuple[int, int]]:
-        """(position, length) of every wanted buffer that is not empty, in order, from the start of the batch."""
+        """(position, length) of what is wanted of the body, in order, from the start of the batch.
+
+        Buffers that lie side by side come as one range, with the padding between them: columns that were written
+        next to each other are read, summed up and sent as one piece.
+        """
         if not columns.nodes and not columns.buffers:
             return []  # a batch without records has no message at all; `message` refuses everything else
+        return self._plan(columns).ranges
+
+    def pick_buffers(self, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+        """Those of the wanted columns, of anything that a batch has one of per buffer."""
+        return self._pick_buffers(buffers)
+
+    def _plan(self, columns: BatchColumns) -> _Plan:
+        """What to take, and where it will lie in the new body."""
         self._check_fits(columns)
-        return [place for place in self._pick_buffers(columns.buffers) if place[1]]
+        ranges: list[tuple[int, int]] = []
+        places: list[int] = []
+        start = end = shift = 0  # of the range that grows, and from its old place to its new one
+        for position, length in self._pick_buffers(columns.buffers):
+            if length and (not end or position - end not in _PADDING_SIZES or position + shift & _UNALIGNED):
+                if end:
+                    ranges.append((start, end - start))
+                shift = _padded(end + shift) - position
+                start = position
+            if length:
+                places += (position + shift, length)
+                end = position + length
+            else:
+                places += (_padded(end + shift), 0)
+        if end:
+            ranges.append((start, end - start))
+        return _Plan(ranges, places, _padded(end + shift))
 
     def assemble(self, head: Bytes, columns: BatchColumns, buffers: Sequence[Bytes]) -> list[Bytes]:
-        """The projected batch in pieces: a new head, then the buffers of ``ranges`` with their padding.
+        """The projected batch in pieces: a new head, then the bytes of ``ranges`` with their padding.
 
         ``head`` is the batch up to its Arrow body, ``buffers`` are the bytes of ``ranges`` in the same order.
         """
@@ -71,33 +112,27 @@ class Projection:
         return [new_head, *body]
 
     def message(self, header: BatchHeader, columns: BatchColumns, buffers: Sequence[Bytes]) -> list[Bytes]:
-        """The Arrow message of the wanted columns in pieces: metadata, then the buffers with their padding."""
-        self._check_fits(columns)
-        places: list[int] = []
+        """The Arrow message of the wanted columns in pieces: metadata, then the ranges with their padding."""
+        plan = self._plan(columns)
         pieces: list[Bytes] = [b""]
-        given = iter(buffers)
-        end = 0
-        for _, length in self._pick_buffers(columns.buffers):
-            places.append(end)
-            places.append(length)
-            if not length:
-                continue
-            buffer = next(given)
-            if len(buffer) != length:
+        for (_, length), taken in zip(plan.ranges, buffers, strict=True):
+            if len(taken) != length:
                 raise TornBatch(
-                    f"a buffer of {length} bytes came as {len(buffer)}", base_offset=header.base_offset
+                    f"a range of {length} bytes came as {len(taken)}", base_offset=header.base_offset
                 )
-            pieces.append(buffer)
-            end += length
-            padding = -length % at.BUFFER_ALIGNMENT
-            if padding:
-                pieces.append(_PADDING[padding])
-                end += padding
+            pieces.append(taken)
+            if length & _UNALIGNED:
+                pieces.append(_PADDING[-length & _UNALIGNED])
         template = message_template(self._node_count, self._buffer_count, columns.codec)
         metadata = bytearray(template.size)
         nodes = self._pick_nodes(columns.nodes)
         template.fill(
-            metadata, 0, record_count=header.record_count, nodes=nodes, buffers=places, body_size=end
+            metadata,
+            0,
+            record_count=header.record_count,
+            nodes=nodes,
+            buffers=plan.places,
+            body_size=plan.body_size,
         )
         pieces[0] = metadata
         return pieces
@@ -109,6 +144,10 @@ class Projection:
                 f"the batch has {len(columns.nodes) // 2} nodes and {len(columns.buffers)} buffers, its schema "
                 f"asks for {layout.node_count} and {layout.buffer_count}"
             )
+
+
+def _padded(position: int) -> int:
+    return (position + _UNALIGNED) & ~_UNALIGNED
 
 
 def project_batch(view: Bytes, projection: Projection) -> list[Bytes]:
