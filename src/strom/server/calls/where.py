@@ -46,9 +46,12 @@ class WhereCalls:
         """Servers always; tables and partitions as asked for."""
         request: messages.GetMetadataRequest = call.request
         catalog = self._view.fresh()
-        tables = [catalog.table(path_of(path)) for path in request.table_path]
-        partitions = [_by_path(catalog, path) for path in request.partitions_path]
-        partitions += [_by_id(catalog, partition_id) for partition_id in request.partitions_id]
+        # Each once, however often it is asked for: a description is much longer than its name.
+        paths = dict.fromkeys(path_of(path) for path in request.table_path)
+        tables = [catalog.table(path) for path in paths]
+        named = [_by_path(catalog, path) for path in request.partitions_path]
+        numbered = [_by_id(catalog, partition_id) for partition_id in request.partitions_id]
+        partitions = {one.partition_id: one for one in (*named, *numbered)}.values()
         return messages.GetMetadataResponse(
             coordinator_server=_node(catalog.coordinator, call.listener_name),
             tablet_servers=[
