@@ -21,6 +21,7 @@ from strom.errors import MalformedBatch
 from strom.record import layout as at
 from strom.record.columns import BatchColumns as BatchColumns
 from strom.record.columns import ColumnLayout as ColumnLayout
+from strom.runtime.files import Bytes
 
 CODEC_NONE = at.NOT_COMPRESSED
 CODEC_LZ4_FRAME = 0
@@ -30,6 +31,9 @@ _VERSION_MIN, _VERSION_MAX = 3, 4  # the enum counts from 0: V4 and V5
 _HEADER_RECORD_BATCH = 3
 _STRUCT_SIZE = 16  # both FieldNode and Buffer are two 64-bit integers
 _VTABLE_FIELDS_MAX = 32
+#: The metadata of batches up to this size is remembered: a stream of single rows repeats itself.
+_SMALL_BYTES_MAX = 4096
+_SMALL_KEPT = 256
 
 _U16 = struct.Struct("<H")
 _I16 = struct.Struct("<h")
@@ -60,13 +64,14 @@ def read_metadata(view: memoryview, *, position: int, batch_size: int, record_co
         raise _malformed("this is not an Arrow message")
     if body > min(batch_size, len(view)):
         raise _malformed("the batch ends before its metadata")
+    read = _read_again if batch_size <= _SMALL_BYTES_MAX else _read_message
     try:
-        return _read_message(view[start:body], body, batch_size, record_count)
+        return read(bytes(view[start:body]), body, batch_size, record_count)
     except (struct.error, IndexError):
         raise _malformed("a field reaches past the end") from None
 
 
-def _read_message(metadata: memoryview, body: int, batch_size: int, record_count: int) -> BatchColumns:
+def _read_message(metadata: bytes, body: int, batch_size: int, record_count: int) -> BatchColumns:
     table, fields = _table(metadata, _U32.unpack_from(metadata, 0)[0])
     version, header_type, header, body_length = fields[:4]
     if not version or not _VERSION_MIN <= _I16.unpack_from(metadata, table + version)[0] <= _VERSION_MAX:
@@ -92,7 +97,11 @@ def _read_message(metadata: memoryview, body: int, batch_size: int, record_count
     return BatchColumns(body, batch_size, nodes, _place(flat, body, body_size), codec)
 
 
-def _table(metadata: memoryview, position: int) -> tuple[int, tuple[int, ...]]:
+_read_again = lru_cache(maxsize=_SMALL_KEPT)(_read_message)
+"""Small batches of one writer mostly have the very same metadata."""
+
+
+def _table(metadata: bytes, position: int) -> tuple[int, tuple[int, ...]]:
     """Position and field offsets (0 = absent) of the table at ``position``, all of them inside the metadata."""
     vtable = position - _I32.unpack_from(metadata, position)[0]
     if vtable < 0:
@@ -107,11 +116,11 @@ def _table(metadata: memoryview, position: int) -> tuple[int, tuple[int, ...]]:
     return position, fields + _NO_FIELDS
 
 
-def _reference(metadata: memoryview, position: int) -> int:
+def _reference(metadata: bytes, position: int) -> int:
     return position + int(_U32.unpack_from(metadata, position)[0])
 
 
-def _pairs(metadata: memoryview, position: int) -> tuple[int, ...]:
+def _pairs(metadata: bytes, position: int) -> tuple[int, ...]:
     """A vector of two-integer structs, flat. Its length is checked against the bytes before it is read."""
     start = _reference(metadata, position)
     count = _U32.unpack_from(metadata, start)[0]
@@ -121,7 +130,7 @@ def _pairs(metadata: memoryview, position: int) -> tuple[int, ...]:
     return struct.unpack_from(f"<{2 * count}q", metadata, start)
 
 
-def _codec(metadata: memoryview, position: int) -> int:
+def _codec(metadata: bytes, position: int) -> int:
     table, fields = _table(metadata, _reference(metadata, position))
     codec = metadata[table + fields[0]] if fields[0] else CODEC_LZ4_FRAME
     method = metadata[table + fields[1]] if fields[1] else 0
@@ -152,13 +161,30 @@ def _place(flat: tuple[int, ...], body: int, body_size: int) -> list[tuple[int, 
 
 
 def verify_message(view: memoryview, position: int) -> None:
-    """Let pyarrow verify the flatbuffer too: what is stored must be readable by every Arrow library."""
+    """Let pyarrow verify the flatbuffer too: what is stored must be readable by every Arrow library.
+
+    The view ends with the message, whose metadata ``read_metadata`` has read.
+    """
+    if len(view) > _SMALL_BYTES_MAX:
+        _verify(view[position:])
+        return
+    body = position + at.MESSAGE_PREFIX_SIZE + _PREFIX.unpack_from(view, position)[1]
+    _verify_again(bytes(view[position:body]), len(view) - body)
+
+
+def _verify(message: Bytes) -> None:
     try:
-        message = pa.ipc.read_message(view[position:])
+        found = pa.ipc.read_message(message)
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise _malformed(str(problem)) from None
-    if message.type != "record batch":
+    if found.type != "record batch":
         raise _malformed("the message is not a record batch")
+
+
+@lru_cache(maxsize=_SMALL_KEPT)
+def _verify_again(head: bytes, body_size: int) -> None:
+    """The verdict on a message's head; of the body it depends on nothing but its size."""
+    _verify(head + bytes(body_size))
 
 
 # --- writing --------------------------------------------------------------------------------------------------
