@@ -127,7 +127,13 @@ def test_columns_without_buffers_are_projected() -> None:
     assert decode(projected(view, projection), projection.schema).equals(batch.select([0]))
 
 
-@pytest.mark.parametrize("columns", [[], [-1], [10], [3, 3], [4, 2]])
+def test_of_no_column_only_the_rows_are_left() -> None:
+    view = encode(TEN, schema_id=1)
+    found = decode(projected(view, Projection(ColumnLayout.of(TEN.schema), [])), pa.schema([]))
+    assert (found.num_rows, found.num_columns) == (TEN.num_rows, 0)
+
+
+@pytest.mark.parametrize("columns", [[-1], [10], [3, 3], [4, 2]])
 def test_a_projection_that_no_schema_has_is_refused(columns: list[int]) -> None:
     with pytest.raises(InvalidProjection):
         Projection(ColumnLayout.of(TEN.schema), columns)

@@ -43,7 +43,10 @@ class _Plan(NamedTuple):
 
 
 class Projection:
-    """A choice of columns, prepared once and applied to many batches of one schema."""
+    """A choice of columns, prepared once and applied to many batches of one schema.
+
+    None is a choice too: of a batch older than every wanted column only its rows are left, for the reader to fill.
+    """
 
     def __init__(self, layout: ColumnLayout, columns: Sequence[int]) -> None:
         _check_columns(columns, len(layout.columns))
@@ -180,8 +183,6 @@ def _write_header(head: bytearray, header: BatchHeader, size: int) -> None:
 
 
 def _check_columns(columns: Sequence[int], count: int) -> None:
-    if not columns:
-        raise InvalidProjection("a projection needs at least one column")
     if any(not 0 <= position < count for position in columns):
         raise InvalidProjection(f"the schema has {count} columns", columns=list(columns))
     if any(later <= earlier for earlier, later in pairwise(columns)):
