@@ -168,6 +168,17 @@ def test_a_filter_leaves_out_partitions_by_their_values() -> None:
     assert len(names("starts_with(region, 'e')")) == 4
 
 
+def test_a_partition_whose_values_cannot_be_read_is_kept() -> None:
+    """A Fluss client may name a partition as it likes; the others are left out all the same."""
+    odd = [
+        PartitionInfo(90, "someday$9$eu", ("someday", "9", "eu")),
+        PartitionInfo(91, "2026-01-01$99999$eu", ("2026-01-01", "99999", "eu")),
+    ]
+    predicate = parse_predicate("region = 'eu' and year > 10").check(DESCRIPTION.schema)
+    found = [one.name for one in prune([odd[0], *PARTITIONS, odd[1]], DESCRIPTION, predicate)]
+    assert found == [odd[0].name, "2026-01-01$2026$eu", "2026-01-02$2026$eu", odd[1].name]
+
+
 def test_a_predicate_is_weakened_to_what_known_columns_tell() -> None:
     a, b, c = col("a") > 1, col("b") > 2, col("c") > 3
     known = frozenset({"a", "b"})

@@ -61,12 +61,23 @@ def prune(
     if known is None or not partitions:
         return list(partitions)
     arrow = description.schema.to_arrow()
-    columns = {
-        key: pa.array([read(one.values[position]) for one in partitions], arrow.field(key).type)
-        for position, (key, read) in readers.items()
-    }
-    mask = known.mask(pa.RecordBatch.from_pydict(columns))
-    return [one for one, passes in zip(partitions, mask.to_pylist(), strict=True) if passes]
+    columns: dict[str, list[pa.Scalar]] = {key: [] for key, _ in readers.values()}
+    told = []  # those whose values can be read: a Fluss client may have made one of any text
+    for one in partitions:
+        try:
+            values = {
+                key: pa.scalar(read(one.values[position]), arrow.field(key).type)
+                for position, (key, read) in readers.items()
+            }
+        except (ValueError, OverflowError):
+            continue
+        told.append(one)
+        for key, value in values.items():
+            columns[key].append(value)
+    arrays = {key: pa.array(values, arrow.field(key).type) for key, values in columns.items()}
+    mask = known.mask(pa.RecordBatch.from_pydict(arrays)).to_pylist()
+    dropped = {one.partition_id for one, passes in zip(told, mask, strict=True) if not passes}
+    return [one for one in partitions if one.partition_id not in dropped]
 
 
 def weakened(predicate: Predicate, columns: frozenset[str]) -> Predicate | None:
