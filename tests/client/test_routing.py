@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from client.play import description_of
 from strom.client.room import Room
-from strom.client.routing import Router, cut, split_by_number
+from strom.client.routing import Router, cut, size_of, split_by_number
 from strom.errors import InvalidPartition
 from strom.model.bucketing import bucket_of
 from strom.testing import loop as virtual
@@ -36,6 +36,14 @@ def test_one_bucket_takes_the_batch_as_it_is() -> None:
     assert part.batch is given_batch
     assert (part.partition, part.bucket) == (None, 0)
     assert given_batch.nbytes <= part.size_bytes <= given_batch.nbytes + 512, "with its padding"
+
+
+@pytest.mark.parametrize("first", ["id", "key"])
+def test_a_slice_is_as_large_as_its_own_rows(first: str) -> None:
+    whole = batch(10_000).select([first, *{"id", "key"} - {first}])
+    assert whole.nbytes <= size_of(whole) <= whole.nbytes + 512
+    for part in (whole.slice(0, 100), whole.slice(9_000), whole.slice(17, 1)):
+        assert size_of(part) == part.nbytes
 
 
 def test_a_bucket_key_decides_by_hash_and_rows_keep_their_order() -> None:

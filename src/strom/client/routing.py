@@ -19,6 +19,8 @@ from strom.model.table import TableDescription
 from strom.runtime.random import Randomness
 
 SMALL_BYTES = 4096
+ARROW_PADDING_BYTES = 64
+"""What a buffer may be longer than its values."""
 
 
 class Part(NamedTuple):
@@ -92,9 +94,22 @@ def split_by_number(
 
 
 def size_of(batch: pa.RecordBatch) -> int:
-    """The bytes of a batch. A small one is taken with its padding: asking for less costs more than it tells."""
+    """The bytes of a batch. Where its buffers hold little else it is taken with its padding: that is much cheaper."""
     whole: int = batch.get_total_buffer_size()
-    return whole if whole <= SMALL_BYTES else batch.nbytes
+    return whole if whole <= SMALL_BYTES or _fills_its_buffers(batch) else batch.nbytes
+
+
+def _fills_its_buffers(batch: pa.RecordBatch) -> bool:
+    """Whether this is no slice of a larger batch, told by its first column. A wrong guess is only a wrong size."""
+    first = batch.column(0)
+    values = first.buffers()[1] if first.type.num_buffers > 1 else None
+    if values is None or first.offset:
+        return False
+    try:
+        needed = (batch.num_rows * first.type.bit_width + 7) // 8
+    except ValueError:  # offsets, of 32 bits each
+        needed = (batch.num_rows + 1) * 4
+    return bool(values.size <= needed + ARROW_PADDING_BYTES)
 
 
 def cut(batch: pa.RecordBatch, size: int, *, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:

@@ -62,6 +62,7 @@ class SliceReader:
         self._until = until
         self._max_bytes = max_bytes
         self._projection = projection
+        self._projections: dict[int, Projection | None] = {}
         self._skip = skip
         self._min_one = min_one
         self._buffers: list[Bytes] = []
@@ -106,7 +107,10 @@ class SliceReader:
     def _projection_of(self, entry: Entry) -> Projection | None:
         if self._projection is None or not entry.record_count:
             return None  # a batch without records has no columns to choose from
-        return self._projection(entry.schema_id)
+        schema_id = entry.schema_id
+        if schema_id not in self._projections:
+            self._projections[schema_id] = self._projection(schema_id)
+        return self._projections[schema_id]
 
     def _collect(self, place: Place) -> Place:
         """Take batches until there are enough; returns where it stopped."""
