@@ -78,7 +78,7 @@ def _offsets_rise(array: pa.Array, *, nested: bool) -> bool:
     """Whether no step leads out of the values; pyarrow has looked at the first offset and the last."""
     if nested and pa.types.is_struct(array.type):
         return all(_nested_offsets_rise(array.field(number)) for number in range(array.type.num_fields))
-    if not len(array):
+    if len(array) == 0 or (len(array) == 1 and not nested):
         return True
     found = np.frombuffer(array.buffers()[1], _OFFSET, len(array) + 1, _OFFSET.itemsize * array.offset)
     if (found[1:] < found[:-1]).any():
@@ -96,7 +96,7 @@ def _nested_offsets_rise(array: pa.Array) -> bool:
 
 def _aligned(message: memoryview, body: int) -> Bytes:
     """The message, copied if its body does not start where 64-bit values may lie."""
-    address = np.frombuffer(message, np.uint8).ctypes.data
+    address = pa.py_buffer(message).address
     if (address + body) % _VALUE_ALIGNMENT == 0:
         return message
     # The allocator aligns the start; the shift puts the body, not the metadata, on the grid.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Sequence
+from operator import is_
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -75,7 +76,9 @@ def _write(
     maxima: list[Comparable | None],
 ) -> bytes:
     count = len(positions)
-    low, high = write_row(slots, minima), write_row(slots, maxima)
+    low = write_row(slots, minima)
+    single = all(map(is_, minima, maxima))  # a row alone is its own minimum and maximum
+    high = low if single else write_row(slots, maxima)
     lists = struct.pack(f"<{count}h{count}i", *positions, *null_counts)
     head = _HEAD.pack(at.STATISTICS_VERSION, count)
     return b"".join((head, lists, _SIZE.pack(len(low)), low, _SIZE.pack(len(high)), high))
