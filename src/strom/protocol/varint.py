@@ -11,11 +11,16 @@ VARINT_BYTES_MAX = 10
 ONE_BYTE = tuple(bytes([value]) for value in range(128))
 """The encodings of 0..127: most numbers on the wire."""
 
+_MINUS_ONE = b"\xff" * 9 + b"\x01"
+"""The one negative number that is common ("all", "none"), and the longest to work out."""
+
 
 def encode_varint(value: int) -> bytes:
     """The shortest encoding of ``value``; a negative one takes ten bytes, as in every protobuf."""
     if 0 <= value < 128:
         return ONE_BYTE[value]
+    if value == -1:
+        return _MINUS_ONE
     value &= UINT64_MASK
     encoded = bytearray()
     while value > 127:
@@ -43,6 +48,8 @@ def read_varint(buffer: Bytes, position: int) -> tuple[int, int]:
     result = buffer[position]
     if result < 128:
         return result, position + 1
+    if result == 255 and buffer[position : position + VARINT_BYTES_MAX] == _MINUS_ONE:
+        return UINT64_MASK, position + VARINT_BYTES_MAX
     result &= 127
     shift = 7
     for index in range(position + 1, position + VARINT_BYTES_MAX):
