@@ -60,3 +60,26 @@ def test_a_fetch_of_very_many_buckets_does_not_hold_up_the_others(tmp_path: Path
         assert many < 9 * few
 
     serve(tmp_path, test)
+
+
+def test_a_waiting_fetch_is_answered_when_more_comes_than_fits(tmp_path: Path) -> None:
+    """What does not fit stays for the next fetch; this one must not look for room for it until its time is over."""
+
+    async def test(wire: Wire) -> None:
+        table = await wire.create("t", SCHEMA)
+        await wire.produce(table, encoded(pa.record_batch([[1]], schema=SCHEMA)))
+        large = encoded(pa.record_batch([list(range(60_000))], schema=SCHEMA))
+        for min_bytes in (1, 3 * len(large)):
+            offset = (await wire.fetch(table, 0)).high_watermark
+            waiting = asyncio.ensure_future(
+                wire.fetch(table, offset, wait_ms=1000, max_bytes=len(large), min_bytes=min_bytes)
+            )
+            await asyncio.sleep(0.05)
+            began = time.process_time()
+            async with Wire(wire.address) as other:
+                await other.produce(table, large + large + large)
+            answer = await waiting
+            assert len(answer.records or b"") == len(large)
+            assert time.process_time() - began < 0.6, "it looked again and again"
+
+    serve(tmp_path, test)

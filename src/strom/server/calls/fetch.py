@@ -162,10 +162,13 @@ class Fetches:
         for one in wanted:
             if one.tablet is not None and one.tablet.error is not None:
                 one.error = one.tablet.error
-        if self._leaves_loop(wanted, terms.max_bytes):
-            waiting.read_aside(self._read_all(wanted, terms.max_bytes))
-            return
-        self._read_all_inline(wanted, terms.max_bytes)
+        if not self._satisfied(
+            wanted, terms.min_bytes
+        ):  # after a read aside it may be: what is left stays there
+            if self._leaves_loop(wanted, terms.max_bytes):
+                waiting.read_aside(self._read_all(wanted, terms.max_bytes))
+                return
+            self._read_all_inline(wanted, terms.max_bytes)
         if self._satisfied(wanted, terms.min_bytes):
             waiting.promise.set_result(terms.answer(wanted))
         else:
@@ -228,26 +231,28 @@ class Fetches:
         return one.tablet.bytes_from(one.found.next_offset) > INLINE_BYTES_MAX
 
     def _read_all_inline(self, wanted: Sequence[Wanted], max_bytes: int) -> None:
-        max_bytes = self._room(max_bytes)
+        left = self._room(max_bytes) - sum([one.found.size for one in wanted])
         for one in self._in_turn(wanted):
-            room = min(max_bytes - sum(other.found.size for other in wanted), one.max_bytes - one.found.size)
+            room = min(left, one.max_bytes - one.found.size)
             if room > 0 and self._readable(one):
                 assert one.tablet is not None
+                before = one.found.size
                 try:
                     _add(one, one.read(one.tablet, one.found.next_offset, room))
                 except (StromError, OSError) as error:
                     one.error = error
+                left -= one.found.size - before
 
     async def _read_all(self, wanted: Sequence[Wanted], max_bytes: int) -> None:
-        max_bytes = self._room(max_bytes)
+        left = self._room(max_bytes) - sum([one.found.size for one in wanted])
         for one in self._in_turn(wanted):
             while True:
-                left = max_bytes - sum(other.found.size for other in wanted)
                 room = min(left, one.max_bytes - one.found.size, SLICE_BYTES)
                 if room <= 0 or not self._readable(one):
                     break
-                before = one.found.next_offset
+                before, size = one.found.next_offset, one.found.size
                 await self._read_slice(one, room)
+                left -= one.found.size - size
                 if one.found.next_offset == before:
                     break
 
@@ -322,10 +327,14 @@ class _Waiting:
 
     def read_aside(self, reading: Coroutine[Any, Any, None]) -> None:
         """There is too much to be read right here: a task does it."""
+        before = self._reached()
         self._task = asyncio.get_running_loop().create_task(reading)
-        self._task.add_done_callback(self._has_read)
+        self._task.add_done_callback(lambda task: self._has_read(task, before))
 
-    def _has_read(self, task: asyncio.Task[None]) -> None:
+    def _reached(self) -> int:
+        return sum([one.found.next_offset for one in self.wanted])
+
+    def _has_read(self, task: asyncio.Task[None], before: int) -> None:
         self._task = None
         if task.cancelled():
             self.promise.cancel()
@@ -334,7 +343,8 @@ class _Waiting:
         elif asyncio.get_running_loop().time() >= self.terms.deadline:
             self.give_up()
         elif not self.promise.done():
-            self._settle(lambda: self._fetches._moved(self))
+            # Where nothing could be read (no room for it), another look right now would find the same.
+            self._settle(lambda: self._fetches._moved(self) if self._reached() > before else self.wait())
 
     def _moved(self, _error: StromError | None) -> None:
         if self._task is None and not self.promise.done():
