@@ -66,9 +66,14 @@ class Life:
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task that this process started."""
         self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        task.add_done_callback(self._ended)
         if self.dead:
             task.cancel()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if self.dead and not task.cancelled():
+            task.exception()  # looked at: nobody else will, and asyncio would complain
 
     @property
     def task_count(self) -> int:

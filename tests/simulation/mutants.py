@@ -1,0 +1,163 @@
+"""Bugs, planted one at a time to see that the simulation finds them. Each breaks the product in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from strom.client.delivery import Delivery
+from strom.client.tail import Tail
+from strom.errors import Disconnected
+from strom.log.epochs import Epochs, EpochStart
+from strom.log.log import Log
+from strom.log.sync import SyncPoint
+from strom.log.writers import Writers
+from strom.server.background import retention
+from strom.server.calls import produce
+from strom.tablet.log_tablet import Accepted, LogTablet
+
+Patch = pytest.MonkeyPatch
+Mutant = Callable[[Patch], None]
+
+
+def nothing_is_synced(patch: Patch) -> None:
+    patch.setattr(SyncPoint, "sync", lambda self: None)
+
+
+def new_files_are_not_synced_with_their_folder(patch: Patch) -> None:
+    def sync(self: SyncPoint) -> None:
+        for target in self._targets:
+            target.sync()
+
+    patch.setattr(SyncPoint, "sync", sync)
+
+
+def acknowledged_before_it_is_durable(patch: Patch) -> None:
+    def at_once(tablet: Any, offset: int, wanted: Any, response: Any) -> Any:
+        return response
+
+    patch.setattr(produce, "_acknowledged", at_once)
+
+
+def acknowledged_without_an_append(patch: Patch) -> None:
+    append, calls = LogTablet.append, count()
+
+    def sometimes(self: LogTablet, records: memoryview, **options: Any) -> Accepted:
+        if next(calls) % 20 == 19:
+            end = self.high_watermark
+            return Accepted(base_offset=end, next_offset=end, rows=1, size=len(records), duplicate=True)
+        return append(self, records, **options)
+
+    patch.setattr(LogTablet, "append", sometimes)
+
+
+def readers_see_past_the_high_watermark(patch: Patch) -> None:
+    def read(
+        self: LogTablet, offset: int, *, max_bytes: int, until: int | None = None, **options: Any
+    ) -> Any:
+        end = self.log.end_offset
+        return self.log.read(offset, until=end if until is None else until, max_bytes=max_bytes, **options)
+
+    patch.setattr(LogTablet, "read", read)
+
+
+def writers_are_forgotten_by_a_restart(patch: Patch) -> None:
+    begin = Log.__init__
+
+    def forget(self: Log, files: Any, folder: str, settings: Any, found: Any) -> None:
+        begin(self, files, folder, settings, found._replace(writers=Writers(expiry_ms=1 << 40)))
+
+    patch.setattr(Log, "__init__", forget)
+
+
+def repeated_batches_are_taken_again(patch: Patch) -> None:
+    patch.setattr(Writers, "find_duplicate", lambda self, header, *, now_ms: None)
+
+
+def epochs_do_not_rise(patch: Patch) -> None:
+    def begin(self: Epochs, start_offset: int, *, log_start: int = 0) -> Epochs:
+        return Epochs((EpochStart(0, 0),), 0)
+
+    patch.setattr(Epochs, "begin", begin)
+
+
+def offsets_have_gaps(patch: Patch) -> None:
+    counted, calls = Log._count, count()
+
+    def leap(self: Log, *arguments: Any) -> Any:
+        result = counted(self, *arguments)
+        if next(calls) % 20 == 19:
+            self._end_offset += 1
+        return result
+
+    patch.setattr(Log, "_count", leap)
+
+
+def timestamps_follow_the_clock(patch: Patch) -> None:
+    append = Log.append
+
+    def follow(self: Log, *arguments: Any, **options: Any) -> Any:
+        self._last_timestamp_ms = -1
+        return append(self, *arguments, **options)
+
+    patch.setattr(Log, "append", follow)
+
+
+def retention_is_too_eager(patch: Patch) -> None:
+    ttl = retention.properties.log_ttl_ms
+
+    def half(wanted: Any) -> int | None:
+        found = ttl(wanted)
+        return None if found is None else found // 2
+
+    patch.setattr(retention.properties, "log_ttl_ms", half)
+
+
+def retention_ends_by_an_error(patch: Patch) -> None:
+    async def visit(self: Any, bucket: Any) -> int:
+        raise ValueError("not expected")
+
+    patch.setattr(retention.Retention, "_visit", visit)
+
+
+def the_client_takes_a_broken_connection_for_a_yes(patch: Patch) -> None:
+    settle = Delivery._settle
+
+    def gullible(self: Delivery, batch: Any, error: Any) -> None:
+        settle(self, batch, None if isinstance(error, Disconnected) else error)
+
+    patch.setattr(Delivery, "_settle", gullible)
+
+
+def a_tail_tells_a_batch_twice(patch: Patch) -> None:
+    read, calls = Tail.read, count()
+    told: list[Any] = [None]
+
+    def repeat(self: Tail, arrived: Any) -> Any:
+        if next(calls) % 10 != 9:
+            told[0] = read(self, arrived)
+        return told[0]
+
+    patch.setattr(Tail, "read", repeat)
+
+
+MUTANTS: dict[Mutant, tuple[str, str]] = {
+    nothing_is_synced: ("", "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
+    new_files_are_not_synced_with_their_folder: ("", "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
+    acknowledged_before_it_is_durable: ("", "AcknowledgedIsNeverLost"),
+    acknowledged_without_an_append: ("", "AcknowledgedIsNeverLost"),
+    readers_see_past_the_high_watermark: ("", "NoReaderSeesPastTheHighWatermark|DeliveredIsNeverTakenBack"),
+    writers_are_forgotten_by_a_restart: ("kill", "NothingIsDoubled|Writers|ClientsAreToldTheTruth"),
+    repeated_batches_are_taken_again: ("", "NothingIsDoubled|WritersKeepTheirOrder"),
+    epochs_do_not_rise: ("power loss", "EpochAndOffsetNeverReused"),
+    offsets_have_gaps: ("", "OffsetsAreDense|ServerStaysUp|ClientsAreToldTheTruth"),
+    timestamps_follow_the_clock: ("clock", "TimestampsNeverFall"),
+    retention_is_too_eager: ("", "RetentionTakesOnlyTheOld|AcknowledgedIsNeverLost"),
+    retention_ends_by_an_error: ("", "ServerStaysUp"),
+    the_client_takes_a_broken_connection_for_a_yes: ("kill", "AcknowledgedIsNeverLost"),
+    a_tail_tells_a_batch_twice: ("", "NothingIsDoubled|OffsetsAreDense"),
+}
+"""Each with a trouble it needs to show, and the promises that may be the first to be seen broken."""
