@@ -118,8 +118,11 @@ def pull(port: int, sizes: list[int]) -> Iterator[memoryview]:
             yield frame
 
 
-def echo_round_trips(port: int, count: int, size: int = 100) -> list[float]:
-    """Seconds of each round trip to the asyncio echo server, by asyncio on this side too."""
+def echo_round_trips(port: int, count: int, size: int = 100, *, pause_s: float = 0.0) -> list[float]:
+    """Seconds of each round trip to the asyncio echo server, by asyncio on this side too.
+
+    With ``pause_s`` between them the processors' caches and the sleeping processes are as cold as on a quiet stream.
+    """
 
     async def run() -> list[float]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -130,6 +133,8 @@ def echo_round_trips(port: int, count: int, size: int = 100) -> list[float]:
             writer.write(payload)
             await reader.readexactly(size)
             seconds.append(time.perf_counter() - began)
+            if pause_s:
+                time.sleep(pause_s)  # noqa: ASYNC251  # the process shall sleep, not its loop
         writer.close()
         await writer.wait_closed()
         return seconds
