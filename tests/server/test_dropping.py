@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import strom
+from integration.wire import Wire, encoded
+from strom.errors import UnknownBucket
 from strom.log.sync import PendingCheckpoint
+from strom.protocol import api_keys as api
+from strom.protocol.messages import tables
 from strom.runtime.files import LocalFiles
+from strom.server.calls.produce import INLINE_BYTES_MAX
 from strom.server.local import LocalServer
+from strom.tablet.log_tablet import Accepted, LogTablet
 
 SCHEMA = pa.schema([("a", pa.int64())])
 
@@ -79,6 +87,40 @@ def test_a_stop_beside_a_checkpoint_is_clean(tmp_path: Path, checkpoints: SlowCh
         threading.Timer(0.2, checkpoints.go_on.set).start()
     assert checkpoints.written
     assert not (tmp_path / "data" / "running.json").exists(), "a clean stop removes it"
+
+
+def test_an_append_beside_the_drop_of_its_table_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody syncs a dropped bucket any more, so nobody must wait for that."""
+    begun, go_on = threading.Event(), threading.Event()
+    append = LogTablet.append
+
+    def slow(tablet: LogTablet, records: memoryview, **named: Any) -> Accepted:
+        accepted = append(tablet, records, **named)
+        if len(records) > INLINE_BYTES_MAX:
+            begun.set()
+            assert go_on.wait(20)
+        return accepted
+
+    monkeypatch.setattr(LogTablet, "append", slow)
+    large = encoded(pa.record_batch([np.arange(INLINE_BYTES_MAX // 8 + 1)], schema=SCHEMA))
+
+    async def main(address: str) -> None:
+        async with Wire(address) as writer, Wire(address) as other:
+            table = await writer.create("t", SCHEMA)
+            appending = asyncio.ensure_future(writer.produce(table, large))
+            await asyncio.to_thread(begun.wait, 20)
+            path = tables.TablePath(database_name="fluss", table_name="t")
+            await other.call(
+                api.DROP_TABLE, tables.DropTableRequest(table_path=path, ignore_if_not_exists=False)
+            )
+            go_on.set()
+            with pytest.raises(UnknownBucket):
+                await asyncio.wait_for(appending, 5)
+
+    with LocalServer(tmp_path / "data") as server:
+        asyncio.run(main(server.address))
 
 
 def test_a_dropped_partition_does_not_take_a_new_one_with_it(

@@ -108,8 +108,8 @@ class ProduceCalls:
             raise NotPrimaryKeyTable(f"{facts.table.path} has a primary key: its log is written by upserts")
         now_ms = self._clock.now_ms()
 
-        def job(tablet: LogTablet) -> Accepted:
-            return tablet.append(records, layout_of=facts.layout_of, now_ms=now_ms)
+        def job(tablet: LogTablet) -> tuple[LogTablet, Accepted]:
+            return tablet, tablet.append(records, layout_of=facts.layout_of, now_ms=now_ms)
 
         try:
             result = slot.do(job, small=_is_quick(slot, len(records), now_ms))
@@ -117,7 +117,7 @@ class ProduceCalls:
             return self._failed(wanted, slot, error)
         if isinstance(result, asyncio.Future):
             return self._answered_later(request, wanted, slot, facts, result)
-        return self._appended(request, wanted, slot, facts, result)
+        return self._appended(request, wanted, slot, facts, *result)
 
     def _answered_later(
         self,
@@ -125,13 +125,13 @@ class ProduceCalls:
         wanted: ProduceLogBucketRequest,
         slot: Slot,
         facts: TableFacts,
-        appending: asyncio.Future[Accepted],
+        appending: asyncio.Future[tuple[LogTablet, Accepted]],
     ) -> asyncio.Future[ProduceLogBucketResponse]:
         answer: asyncio.Future[ProduceLogBucketResponse] = asyncio.get_running_loop().create_future()
 
-        def done(appending: asyncio.Future[Accepted]) -> None:
+        def done(appending: asyncio.Future[tuple[LogTablet, Accepted]]) -> None:
             try:
-                begun = self._appended(request, wanted, slot, facts, appending.result())
+                begun = self._appended(request, wanted, slot, facts, *appending.result())
             except (Exception, asyncio.CancelledError) as error:
                 begun = self._failed(wanted, slot, error)
             if isinstance(begun, asyncio.Future):
@@ -158,10 +158,10 @@ class ProduceCalls:
         wanted: ProduceLogBucketRequest,
         slot: Slot,
         facts: TableFacts,
+        tablet: LogTablet,
         accepted: Accepted,
     ) -> Begun:
-        tablet = slot.tablet
-        assert tablet is not None
+        tablet.check_online()  # dropped, or its disk failed, while the append was off the loop: nobody will sync it
         if not accepted.duplicate:
             facts.traffic.rows_in.inc(accepted.rows)
             facts.traffic.bytes_in.inc(accepted.size)
