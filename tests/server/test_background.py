@@ -15,7 +15,8 @@ from integration.wire import Wire, encoded, until_it_works
 from strom.coordinator import commands
 from strom.coordinator.catalog import Server
 from strom.coordinator.coordinator import Coordinator
-from strom.errors import NotLeader, OffsetOutOfRange, UnknownBucket
+from strom.errors import NotLeader, OffsetOutOfRange, StorageOffline, UnknownBucket
+from strom.log.log import Log
 from strom.metadata.memory import MemoryStore
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
@@ -141,6 +142,48 @@ def test_idle_logs_are_closed_and_opened_again_when_touched(
             assert summary["tables"][str(table.table_id)]["size_bytes"] == before[0]["size_bytes"]
             tablet = await wait_for(slot.opened())
             assert tablet.end_offset == 100
+
+    asyncio.run(main())
+
+
+def test_a_log_whose_disk_failed_is_not_closed_and_opened_again_as_if_it_were_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tablets_module, "IDLE_CLOSE_S", -1.0)
+
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=2)
+            bucket = BucketId(table.table_id, None, table.leaders.index(0))
+            await made.append(bucket)
+            slot = made.node.tablets.slot(bucket)
+            assert slot.tablet is not None
+            slot.tablet.fail(StorageOffline("a sync failed"))
+            await made.node.tablets.close_idle()
+            with pytest.raises(StorageOffline):
+                await made.append(bucket)
+
+    asyncio.run(main())
+
+
+def test_retention_goes_on_with_the_other_buckets_when_a_disk_says_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=8)
+            mine = [BucketId(table.table_id, None, one) for one in range(8) if table.leaders[one] == 0]
+            for bucket in mine:
+                await made.append(bucket)
+            visited = []
+
+            def roll_if_due(log: Log, now_ms: int) -> bool:
+                visited.append(log)
+                raise OSError("input/output error")
+
+            monkeypatch.setattr(Log, "roll_if_due", roll_if_due)
+            await made.node._retention.round()
+            assert len(visited) == len(mine)
 
     asyncio.run(main())
 

@@ -44,9 +44,10 @@ class Slot:
 
     @property
     def quiet(self) -> bool:
-        """Whether nobody uses the tablet or waits for it."""
-        waits = 0 if self.tablet is None else len(self.tablet.pending)
-        return self._lane.idle and self.readers == 0 and waits == 0
+        """Whether nobody uses the tablet or waits for it. An offline one stays: opened again, it would seem well."""
+        tablet = self.tablet
+        unused = tablet is None or (not len(tablet.pending) and tablet.error is None)
+        return self._lane.idle and self.readers == 0 and unused
 
     def do(self, job: Callable[[LogTablet], T], *, small: bool) -> T | asyncio.Future[T]:
         """Change the tablet: at once when the job is small and nothing is before it, else in its turn."""

@@ -180,7 +180,10 @@ class Tablets:
         surplus = len(opened) - OPEN_MAX
         for index, slot in enumerate(opened):
             if slot.quiet and (index < surplus or now - slot.touched_at > IDLE_CLOSE_S):
-                await slot.close()
+                try:
+                    await slot.close()
+                except (StromError, OSError) as error:
+                    logger.error("closing bucket %s failed: %s", slot.bucket, error)
 
     async def close(self) -> bool:
         """Close every log with a checkpoint; returns whether all went well."""

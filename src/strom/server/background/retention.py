@@ -53,7 +53,7 @@ class Retention:
         for bucket in self._tablets.led(self._view.catalog):
             try:
                 removed += await self._visit(bucket)
-            except StromError as error:
+            except (StromError, OSError) as error:
                 # Dropped meanwhile, offline, or the disk said no: the next round looks again.
                 logger.warning("retention of bucket %s: %s", bucket, error)
         return removed
@@ -70,6 +70,7 @@ class Retention:
             expired = tablet.log.expire(
                 now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=tablet.high_watermark
             )
+            tablet.log.mend()
             return expired.bytes
 
         result = self._tablets.slot(bucket).do(expire, small=False)
