@@ -247,6 +247,31 @@ def test_a_batch_whose_stamp_was_torn_off_is_cut_and_its_writer_may_send_it_agai
     assert bench.append(2, writer_id=3, sequence=1) == (2, 4, False)
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+def test_an_index_of_batches_that_were_replaced_is_not_believed(sealed: bool) -> None:
+    """Power loss can bring an old index back. Its offsets and positions fit, its times are of other batches."""
+    bench = Workbench(segment_bytes=10**6, index_interval_bytes=1)
+    bench.append_many(10)
+    bench.log.close()
+    path = bench.path(at.segment_name(0, at.INDEX_SUFFIX))
+    old = bench.disk.read_whole(path)
+    bench.log = bench._open()
+    bench.log.truncate(0)
+    bench.batches = []
+    for _ in range(10):
+        bench.now_ms += 10
+        bench.append()
+    if sealed:
+        bench.now_ms += 10**6
+        assert bench.log.roll_if_due(bench.now_ms)
+    bench.log.close()
+    bench.disk.write_whole(path, old)
+    bench.log = bench._open()
+    for number in range(10):
+        assert bench.log.offset_at(START_MS + 10 * number + 1) == 3 * number
+    bench.check()
+
+
 def test_a_log_whose_checkpointed_segment_is_gone_is_opened_from_its_beginning() -> None:
     bench = Workbench(segment_bytes=900)
     bench.append_many(6)

@@ -261,5 +261,7 @@ def _check_parts(
         if start >= end:
             (base, length), part = next(found)
             end, view = base + length, memoryview(part)
+            if len(view) != length:
+                raise damaged_batch(entry, "the log ends within it")
         if crc32c(view[start - base : start - base + size]) != crc:
             raise damaged_batch(entry, "a column does not fit its checksum")
