@@ -146,7 +146,7 @@ class AppendingActor(Actor):
                 await self._append(writer)
             except StromError as error:
                 self._failed(error)
-            await self.pause(self.draw.choice((0.0, 0.05, 0.4)))
+            await self.pause(self.draw.choice((0.01, 0.1, 0.5)))
         for _ in range(3):
             try:
                 await self._flush(writer)
@@ -208,7 +208,7 @@ class PlainActor(Actor):
                 await self._send(bucket, *self.draw.choice(repeated))
             else:
                 await self._send_new(bucket)
-            await self.pause(self.draw.choice((0.0, 0.05, 0.4)))
+            await self.pause(self.draw.choice((0.01, 0.1, 0.5)))
 
     async def _buckets(self) -> list[BucketId]:
         ids: list[int | None] = [None]
@@ -424,7 +424,7 @@ class TroubleActor:
         loop = asyncio.get_running_loop()
         end = loop.time() + self.scene.plan.seconds
         while loop.time() < end:
-            await asyncio.sleep(self.draw.random() * self.draw.choice((0.1, 0.3, 0.9)))
+            await asyncio.sleep(self.draw.random() * self.draw.choice((0.1, 0.3, 0.6)))
             if self.scene.plan.troubles:
                 trouble = self.draw.choice(self.scene.plan.troubles)
                 self.note(trouble)

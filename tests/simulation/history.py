@@ -141,7 +141,7 @@ class History:
     async def _calm_down(self) -> None:
         """Everything works again: every writer gets rid of its rows, and nobody failed on the way."""
         await self.troubles.heal()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.3)
         self.scene.over = True
         for actor, task in zip(self.actors, self.tasks, strict=True):
             if isinstance(actor, TailingActor):

@@ -21,6 +21,8 @@ TROUBLES = (
     "clock",
 )
 KB = 1024
+LONG_FROM = 1_000_000
+"""Seeds from here on are long histories with more who take part."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ def plan(seed: int) -> Plan:
     """The plan of a seed."""
     draw = random.Random(f"plan {seed}")
     count = draw.choice((0, 1, 2, 3, 4, len(TROUBLES)))
+    more = 1 if seed >= LONG_FROM else 0
     return Plan(
         seed=seed,
         durability=draw.choice(("group", "group", "group", "os")),
@@ -77,9 +80,9 @@ def plan(seed: int) -> Plan:
         segment_bytes=draw.choice((2, 4, 4, 1024)) * KB,
         checkpoint_bytes=draw.choice((2, 6, 1024)) * KB,
         ttl_ms=draw.choice((None, None, 700, 2_000)),
-        writers=draw.choice((1, 1, 2)),
-        plain_writers=draw.choice((0, 1, 1)),
+        writers=draw.choice((1, 1, 2)) + more,
+        plain_writers=draw.choice((0, 1, 1)) + more,
         tails=draw.choice((1, 1, 2)),
-        seconds=draw.choice((0.8, 1.5, 3.0)),
+        seconds=draw.choice((0.5, 1.0, 2.0)) * (1 + 3 * more),
         troubles=tuple(sorted(draw.sample(TROUBLES, count))),
     )

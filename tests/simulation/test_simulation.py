@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from simulation.history import run
-from simulation.plan import TROUBLES, plan
+from simulation.plan import LONG_FROM, TROUBLES, plan
 
 SEEDS = 100
 SEEDS_PER_TEST = 10
-TORTURE_FIRST_SEED = 1_000_000
 
 
 @pytest.mark.slow
@@ -66,7 +65,7 @@ def test_another_seed_is_another_history() -> None:
 @pytest.mark.torture
 def test_many_more_seeds() -> None:
     end = time.monotonic() + 60 * float(os.environ.get("STROM_TORTURE_MINUTES", "10"))
-    first = seed = int(os.environ.get("STROM_FIRST_SEED", TORTURE_FIRST_SEED))
+    first = seed = int(os.environ.get("STROM_FIRST_SEED", LONG_FROM))
     while time.monotonic() < end:
         run(seed)
         seed += 1

@@ -141,6 +141,11 @@ class Log:
         return self._sync.synced_end
 
     @property
+    def offline(self) -> StorageOffline | None:
+        """Why nothing works any more, after the disk failed."""
+        return self._offline
+
+    @property
     def epochs(self) -> Epochs:
         """The epochs of the log, the current one last."""
         return self._chain.epochs

@@ -1,7 +1,8 @@
 """A bucket's place on this server: its tablet, once it is opened, and the lane its work goes through.
 
 A log is opened at the first touch, in the lane, so whatever comes first is done first. A slot whose log cannot be
-opened answers with the reason and tries again after a pause; a slot of a dropped bucket answers nothing any more.
+opened answers with the reason and tries again after a pause, unless the disk itself failed; a slot of a dropped bucket
+answers nothing any more.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Slot:
     def quiet(self) -> bool:
         """Whether nobody uses the tablet or waits for it. An offline one stays: opened again, it would seem well."""
         tablet = self.tablet
-        unused = tablet is None or (not len(tablet.pending) and tablet.error is None)
+        unused = tablet is None or (not len(tablet.pending) and tablet.online)
         return self._lane.idle and self.readers == 0 and unused
 
     def do(self, job: Callable[[LogTablet], T], *, small: bool) -> T | asyncio.Future[T]:
@@ -108,7 +109,9 @@ class Slot:
                 self.tablet = self._open_tablet()
                 self._failure = None
             except (StromError, OSError) as error:
-                self._failed_at = self._clock.monotonic()
+                # A disk that failed is not asked again: its second answer may be a yes that means nothing.
+                final = isinstance(error, StorageOffline | OSError)
+                self._failed_at = float("inf") if final else self._clock.monotonic()
                 self._failure = StorageOffline(f"bucket {self.bucket} cannot be opened: {error}")
                 raise self._failure from error
         return self.tablet

@@ -73,6 +73,11 @@ class LogTablet:
         """The offset the next row gets."""
         return self.log.end_offset
 
+    @property
+    def online(self) -> bool:
+        """Whether it is served; the disk may have failed in the log's hands, without anybody being told yet."""
+        return self.error is None and self.log.offline is None
+
     def check_online(self) -> None:
         """Raise what took the tablet offline, if anything did."""
         if self.error is not None:
