@@ -19,6 +19,7 @@ from log.workbench import (
 )
 from strom.errors import OffsetOutOfRange
 from strom.log import layout as at
+from strom.log.index import Anchor
 from strom.record.batch import read_header
 from strom.record.encode import encode
 from strom.runtime.files import LocalFiles
@@ -279,6 +280,16 @@ def test_a_log_keeps_few_files_open() -> None:
     bench.check()
     assert len(bench.log._chain._sealed_open) <= 3
     assert sum(segment.files is not None for segment in bench.log._chain.segments) == 1
+
+
+def test_a_cursor_that_points_nowhere_costs_time_not_truth() -> None:
+    bench = Workbench()
+    bench.append_many(4)
+    chain = bench.log._chain
+    chain.remember(chain.active, Anchor(6, 17, 99))
+    assert [offset for offset, _ in numbers_of(bench.log.read(6, until=12, max_bytes=10**6))] == list(
+        range(6, 12)
+    )
 
 
 def test_a_log_can_be_described() -> None:
