@@ -50,6 +50,11 @@ INLINE_BYTES_MAX = 2 * 1024 * 1024 + 64 * 1024
 """A larger append leaves the loop. Up to here (a full batch of our own client: checksums and a copy into the page
 cache, about a millisecond) a thread would cost more than it frees: the two would only pass the interpreter's lock to
 and fro."""
+INLINE_BYTES_MAX_WHEN_SLOW = 64 * 1024
+SLOW_S = 0.01
+SLOW_FOR_S = 10.0
+"""But a system that has too much to write makes writers wait, hundreds of milliseconds each. Once an append took
+``SLOW_S`` on the loop, all but small ones leave it for ``SLOW_FOR_S``."""
 ACKS = (-1, 0, 1)
 TIMEOUT_S_MAX = 600.0
 
@@ -76,6 +81,7 @@ class ProduceCalls:
         self._checkpoints = checkpoints
         self._space = space
         self._clock = clock
+        self._slow_until = 0.0
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {PRODUCE_LOG: self.produce_log}
@@ -111,10 +117,15 @@ class ProduceCalls:
         def job(tablet: LogTablet) -> tuple[LogTablet, Accepted]:
             return tablet, tablet.append(records, layout_of=facts.layout_of, now_ms=now_ms)
 
+        began = self._clock.monotonic()
+        limit = INLINE_BYTES_MAX if began >= self._slow_until else INLINE_BYTES_MAX_WHEN_SLOW
         try:
-            result = slot.do(job, small=_is_quick(slot, len(records), now_ms))
+            result = slot.do(job, small=len(records) <= limit and _is_quick(slot, len(records), now_ms))
         except OSError as error:
             return self._failed(wanted, slot, error)
+        ended = self._clock.monotonic()
+        if ended - began > SLOW_S:
+            self._slow_until = ended + SLOW_FOR_S
         if isinstance(result, asyncio.Future):
             return self._answered_later(request, wanted, slot, facts, result)
         return self._appended(request, wanted, slot, facts, *result)
@@ -219,7 +230,7 @@ class _Answer:
 def _is_quick(slot: Slot, size: int, now_ms: int) -> bool:
     """Whether an append may be done on the loop: a copy, and no sync on the way."""
     tablet = slot.tablet
-    return tablet is not None and size <= INLINE_BYTES_MAX and tablet.log.appends_quickly(size, now_ms)
+    return tablet is not None and tablet.log.appends_quickly(size, now_ms)
 
 
 def _after_readers(response: ProduceLogBucketResponse) -> asyncio.Future[ProduceLogBucketResponse]:
