@@ -1,11 +1,11 @@
 """How long until a one-row append reaches a tailing reader in another process?
 
-Expected: the median at most 15 asyncio echo round trips (durability `os`). The row takes: hand-over to the client's
-loop, encode, socket, check and write, wake the waiting fetch, socket, decode, hand-over to the reading thread: two
-socket hops as the echo, plus about half a millisecond of Python. `group` adds one fdatasync. p99 is reported for both.
+Expected: the median at most 15 asyncio echo round trips (durability `os`). The row takes: encode, hand-over to the
+client's loop, socket, check and write, answer of the waiting fetch, socket, hand-over to the reading thread, decode:
+two socket hops as the echo, plus about half a millisecond of Python. `group` adds one fdatasync. p99 is reported.
 
-The echo's round trips follow each other at once, the rows do not: between them everybody sleeps and caches go cold,
-which costs several times what the same work costs in a loop. So the notes also hold the echo at the rows' pace.
+Row and echo are measured in the same rhythm, because after a pause everything is cold (a lone echo takes four times
+as long 2 ms after the last one). Back to back: the next begins when the last is answered. Quiet: 2 ms apart.
 """
 
 from __future__ import annotations
@@ -24,82 +24,90 @@ from benchmarks import raw
 from benchmarks.harness import Answer, Bench, Samples, Target
 from strom.testing.process import ServerProcess
 
-SCHEMA = pa.schema([("sent_ns", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
-
-PAUSE_S = 0.002
-"""One row at a time: the pace of a quiet stream, not a load."""
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
+RHYTHMS = {"back to back": 0.0, "2 ms apart": 0.002}
+WARM_UP = 200
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=2000, quick=400)
+    count = bench.size(full=2000, quick=500)
     with raw.started("echo") as (port, _):
-        raw.echo_round_trips(port, 200)
-        trips = raw.echo_round_trips(port, count)
-        paced = statistics.median(raw.echo_round_trips(port, count, pause_s=PAUSE_S)) * 1e6
-    echo = Samples(tuple(1e6 * seconds for seconds in trips), "µs", sum(trips), 0.0)
+        raw.echo_round_trips(port, WARM_UP)
+        echoes = {words: raw.echo_round_trips(port, count, pause_s=pause) for words, pause in RHYTHMS.items()}
     answers = []
     for durability, target in (("os", Target(15, at_least=False)), ("group", None)):
-        latencies = _latencies(bench.folder / durability, durability, count)
-        figure = Samples(tuple(1e6 * seconds for seconds in latencies), "µs", sum(latencies), 0.0)
-        answers.append(
-            Answer(
-                question=f"one-row append to a tailing reader, median ({durability})",
-                figure=figure,
-                reference=echo,
-                reference_name="asyncio echo round trip",
-                ratio=figure.median / echo.median,
-                target=target,
-                notes={
-                    "p99_us": _p99(latencies) * 1e6,
-                    "echo_p99_us": _p99(trips) * 1e6,
-                    "echo_at_this_pace_us": paced,
-                    "ratio_at_this_pace": figure.median / paced,
-                },
+        for words, pause in RHYTHMS.items():
+            figure = _samples(_latencies(bench.folder / f"{durability}-{pause}", durability, count, pause))
+            echo = _samples(echoes[words])
+            answers.append(
+                Answer(
+                    question=f"one-row append to a tailing reader, median ({durability}, {words})",
+                    figure=figure,
+                    reference=echo,
+                    reference_name="asyncio echo",
+                    ratio=figure.median / echo.median,
+                    target=target,
+                    notes={"p99_us": _p99(figure), "echo_p99_us": _p99(echo)},
+                )
             )
-        )
     return answers
 
 
-def _p99(values: list[float]) -> float:
-    return statistics.quantiles(values, n=100)[98]
+def _samples(seconds: list[float]) -> Samples:
+    return Samples(tuple(1e6 * value for value in seconds), "µs", sum(seconds), 0.0)
 
 
-def _latencies(folder: Path, durability: str, count: int) -> list[float]:
-    warm_up = 100
+def _p99(samples: Samples) -> float:
+    return statistics.quantiles(samples.values, n=100)[98]
+
+
+def _latencies(folder: Path, durability: str, count: int, pause_s: float) -> list[float]:
+    """Seconds from just before ``append`` until the row is in the reader's hands."""
+    total = count + WARM_UP
     with (
         ServerProcess(folder, settings={"durability": durability}) as server,
         strom.connect(server.address) as db,
     ):
         table = db.create_table("t", SCHEMA)
-        command = [sys.executable, "-m", "benchmarks.log_latency", server.address, str(count + warm_up)]
+        command = [sys.executable, "-m", "benchmarks.log_latency", server.address, str(total)]
         root = Path(__file__).parent.parent
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, cwd=root
-        ) as reader:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as reader:
             assert reader.stdout is not None
             assert reader.stdout.readline() == "ready\n"
-            with table.writer() as writer:
-                for i in range(count + warm_up):
-                    row = {"sent_ns": [time.monotonic_ns()], "name": ["x"], "value": [float(i)]}
-                    writer.append(pa.RecordBatch.from_pydict(row, schema=SCHEMA))
-                    time.sleep(PAUSE_S)
-            seen = json.loads(reader.stdout.readline())
-    return [nanoseconds / 1e9 for nanoseconds in seen[warm_up:]]
+            sent = _append(table, total, pause_s)
+            arrived = json.loads(reader.stdout.readline())
+    waits = [(after - before) / 1e9 for before, after in zip(sent, arrived, strict=True)]
+    return waits[WARM_UP:]
+
+
+def _append(table: strom.Table, count: int, pause_s: float) -> list[int]:
+    """Append one row after the other; when each was given to ``append`` (the monotonic clock is the machine's)."""
+    rows = [pa.record_batch([[i], ["x"], [float(i)]], schema=SCHEMA) for i in range(count)]
+    sent = []
+    with table.writer() as writer:
+        for row in rows:
+            sent.append(time.monotonic_ns())
+            writer.append(row)
+            writer.flush()
+            if pause_s:
+                time.sleep(pause_s)
+    return sent
 
 
 def _read(address: str, count: int) -> None:
-    """The reader's side: tail, and note how old each row is on arrival (the monotonic clock is the machine's)."""
-    seen: list[int] = []
-    with strom.connect(address) as db:
-        tail = db.table("t").tail(start="earliest")
+    """The reader's side: tail, and note when each row came."""
+    arrived = [0] * count
+    left = count
+    with strom.connect(address) as db, db.table("t").tail(start="earliest") as tail:
         print("ready", flush=True)
         for batch in tail:
             now = time.monotonic_ns()
-            seen += [now - sent for sent in batch.data.column("sent_ns").to_pylist()]
-            if len(seen) >= count:
+            for number in batch.data.column("id").to_pylist():
+                arrived[number] = now
+                left -= 1
+            if not left:
                 break
-        tail.close()
-    print(json.dumps(seen[:count]), flush=True)
+    print(json.dumps(arrived), flush=True)
 
 
 if __name__ == "__main__":
