@@ -26,7 +26,7 @@ from strom.protocol.error_codes import error_of
 from strom.protocol.messages.log import InitWriterRequest, ProduceLogBucketRequest, ProduceLogRequest
 from strom.protocol.messages.tables import TablePath
 from strom.record.encode import encode
-from strom.server.folder import bucket_path
+from strom.server.folder import bucket_path, buckets_path
 from strom.testing.cluster import FOLDER, HOST, PORT, SimulatedCluster
 from strom.testing.disk import Drawn, FirstBytes, Survival
 from strom.testing.invariants import Row, Witness
@@ -36,6 +36,7 @@ SCHEMA = pa.schema(
     [("writer", pa.int32()), ("number", pa.int64()), ("day", pa.string()), ("text", pa.string())]
 )
 TABLE = "events"
+SIDE = "side"
 OPTIONS = ClientOptions(
     connect_timeout_ms=1_000, request_timeout_ms=2_000, retry_timeout_ms=20_000, backoff_ms_max=300
 )
@@ -385,6 +386,41 @@ class ScanningActor(Actor):
             if writer is not None and any(row[0] != writer for row in rows):
                 witness.report("ReadersGetWhatTheyAskFor", f"{where} gave other rows")
             witness.scanned(rows, wanted, power_losses=power_losses)
+
+
+class ChurningActor(Actor):
+    """Makes a table, fills it, drops it, and makes one of the same name."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene, "churner")
+        self.generation = 1_000
+
+    async def live(self) -> None:
+        while not self.scene.over:
+            await self.pause(0.3)
+            self.generation += 1
+            try:
+                await self._one_table()
+            except PASSING as error:
+                self.note(f"broke, {type(error).__name__}")
+        await self.database.drop_table(SIDE, if_missing="ignore")
+
+    async def _one_table(self) -> None:
+        table = await self.database.create_table(SIDE, SCHEMA, buckets=2, if_exists="ignore")
+        self.note(f"table {table.table_id}")
+        await table.append(self.rows(self.generation, 0, 5))
+        await table.flush()
+        found = {row[0] for row in rows_of(await table.scan().to_arrow())}
+        if self.dropped and found - {self.generation}:
+            self.scene.witness.report("DroppedIsGone", f"table {table.table_id} holds rows of {found}")
+        await self.pause(0.2)
+        self.scene.witness.dropping(f"{buckets_path(FOLDER)}/{table.table_id}")
+        self.dropped = False
+        await self.database.drop_table(SIDE, if_missing="ignore")
+        self.dropped = True
+
+    dropped = True
+    """Whether the last table is known to be gone."""
 
 
 class TroubleActor:

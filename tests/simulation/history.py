@@ -22,6 +22,7 @@ from simulation.actors import (
     TABLE,
     Actor,
     AppendingActor,
+    ChurningActor,
     PlainActor,
     ScanningActor,
     Scene,
@@ -35,7 +36,7 @@ from strom.errors import OffsetOutOfRange, StromError
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchHeader
 from strom.record.decode import decode
-from strom.server.folder import bucket_path
+from strom.server.folder import bucket_path, buckets_path
 from strom.testing.clock import START_MS
 from strom.testing.cluster import FOLDER, Alarm, SimulatedCluster
 from strom.testing.invariants import InvariantBroken, Row, Witness
@@ -115,6 +116,7 @@ class History:
             *(PlainActor(self.scene, number) for number in range(wanted.plain_writers)),
             *(TailingActor(self.scene, number) for number in range(wanted.tails)),
             ScanningActor(self.scene),
+            *([ChurningActor(self.scene)] if wanted.churn else []),
         ]
         self.tasks = [actor.begin() for actor in self.actors]
 
@@ -179,6 +181,10 @@ class History:
                     raise  # else retention was faster
         for bucket, rows in found.items():
             self.witness.compare(bucket_path(FOLDER, bucket), rows)
+        await asyncio.sleep(0.1)
+        others = set(self.cluster.disk.list(buckets_path(FOLDER))) - {str(table.table_id)}
+        if others:
+            self.witness.report("DroppedIsGone", f"there are still the folders {sorted(others)}")
         self.scene.note("reader", {str(bucket): len(rows) for bucket, rows in found.items()})
 
     async def _read(self, table: Table) -> dict[BucketId, dict[int, Row]]:

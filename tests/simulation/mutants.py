@@ -17,6 +17,7 @@ from strom.log.sync import SyncPoint
 from strom.log.writers import Writers
 from strom.server.background import retention
 from strom.server.calls import produce
+from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 Patch = pytest.MonkeyPatch
@@ -144,6 +145,10 @@ def a_tail_tells_a_batch_twice(patch: Patch) -> None:
     patch.setattr(Tail, "read", repeat)
 
 
+def dropped_buckets_stay_on_the_disk(patch: Patch) -> None:
+    patch.setattr(Tablets, "_remove", lambda self, bucket: None)
+
+
 MUTANTS: dict[Mutant, tuple[str, str]] = {
     nothing_is_synced: ("", "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
     new_files_are_not_synced_with_their_folder: ("", "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
@@ -158,6 +163,7 @@ MUTANTS: dict[Mutant, tuple[str, str]] = {
     retention_is_too_eager: ("", "RetentionTakesOnlyTheOld|AcknowledgedIsNeverLost"),
     retention_ends_by_an_error: ("", "ServerStaysUp"),
     the_client_takes_a_broken_connection_for_a_yes: ("kill", "AcknowledgedIsNeverLost"),
+    dropped_buckets_stay_on_the_disk: ("", "DroppedIsGone"),
     a_tail_tells_a_batch_twice: ("", "NothingIsDoubled|OffsetsAreDense"),
 }
 """Each with a trouble it needs to show, and the promises that may be the first to be seen broken."""

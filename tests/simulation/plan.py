@@ -40,6 +40,8 @@ class Plan:
     writers: int
     plain_writers: int
     tails: int
+    churn: bool
+    """Whether somebody makes and drops another table all the time."""
     seconds: float
     troubles: tuple[str, ...]
 
@@ -83,6 +85,7 @@ def plan(seed: int) -> Plan:
         writers=draw.choice((1, 1, 2)) + more,
         plain_writers=draw.choice((0, 1, 1)) + more,
         tails=draw.choice((1, 1, 2)),
+        churn=draw.random() < 0.3,
         seconds=draw.choice((0.5, 1.0, 2.0)) * (1 + 3 * more),
         troubles=tuple(sorted(draw.sample(TROUBLES, count))),
     )

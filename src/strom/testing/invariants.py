@@ -13,6 +13,7 @@ two sides it judges. It knows nothing of how the server works, only the promises
     WritersKeepTheirOrder                a writer's rows lie in the order it appended them
     TimestampsNeverFall                  along a log, whatever the clock does
     RetentionTakesOnlyTheOld             a segment goes only when all of it is older than the table's ttl
+    DroppedIsGone                        a table of the same name is empty; the old one's folder goes
 
 Under ``os`` power loss voids the promises made before it; what is left is then a beginning of what was there.
 """
@@ -120,10 +121,24 @@ class Witness:
         self.expired: set[Row] = set()
         self.acknowledged: set[Row] = set()
         self.power_losses = 0
+        self._dropped: set[str] = set()
 
     def report(self, name: str, text: str) -> None:
         """A promise was broken."""
         self._broken(InvariantBroken(f"{name}: {text}"))
+
+    def dropping(self, folder: str) -> None:
+        """A table is about to be dropped: nothing is promised any more about what is below its folder."""
+        self._dropped.add(f"{folder}/")
+        for path, log in self.logs.items():
+            if path.startswith(f"{folder}/"):
+                for batch in log.batches:
+                    batch.promised = None
+                    self.expired.update(batch.rows)
+                    self.acknowledged.difference_update(batch.rows)
+
+    def _is_dropped(self, path: str) -> bool:
+        return any(path.startswith(folder) for folder in self._dropped)
 
     # --- what the disk gets ----------------------------------------------------------------------------------
 
@@ -134,7 +149,7 @@ class Witness:
 
     def appended(self, path: str, position: int, content: bytes) -> None:
         """A batch was written to a bucket's log."""
-        if not path.endswith(".log"):
+        if not path.endswith(".log") or self._is_dropped(path):
             return
         log = self._log(path)
         header = read_header(content)
@@ -176,7 +191,7 @@ class Witness:
 
     def removed(self, path: str) -> None:
         """A segment was removed: by retention (the oldest) or by recovery (the newest)."""
-        if not path.endswith(".log") or path.rpartition("/")[0] not in self.logs:
+        if not path.endswith(".log") or path.rpartition("/")[0] not in self.logs or self._is_dropped(path):
             return
         log = self._log(path)
         inside = [one for one in log.batches if one.path == path]
