@@ -17,13 +17,13 @@ from benchmarks.harness import Answer, Bench, Target, cpu_seconds, ratio_of
 from benchmarks.workload import WIDE_COLUMNS, wide_batch, wide_schema
 from strom.testing.process import ServerProcess
 
-ROWS = 500
+ROWS = 1000
 HALF = [name for name, _ in WIDE_COLUMNS[:10]]
 TENTH = [name for name, _ in WIDE_COLUMNS[:2]]
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=400, quick=120)
+    count = bench.size(full=250, quick=80)
     batches = [wide_batch(ROWS, seed=i) for i in range(8)]
     with (
         ServerProcess(bench.folder / "data", settings={"durability": "os"}) as server,
