@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 RESULTS ?= bench-results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test torture bench peer docs clean
+.PHONY: help setup demo check test torture bench peer sim docs clean
 
 help: ## Show these verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ torture: $(STAMP) ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=â
 
 bench: $(STAMP) ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(STRICT),--strict) $(if $(QUICK),--quick) --results $(RESULTS)
+
+sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7
+	@cd tests && ../$(BIN)/python -m simulation.history $(or $(SEED),0)
 
 peer: $(STAMP) ## Run the pyfluss client's own published test-suite against a server (TABLETS=3, ARGS=â€¦)
 	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(ARGS)
