@@ -151,3 +151,17 @@ def test_a_dropped_partition_does_not_take_a_new_one_with_it(
         assert eventually(lambda: len(list((tmp_path / "data" / "buckets" / "1").iterdir())) == 1)
     with LocalServer(tmp_path / "data") as server, strom.connect(server.address) as db:
         assert db.table("t").scan().to_arrow()["a"].to_pylist() == [2]
+
+
+def test_the_folder_of_a_bucket_nobody_touched_since_the_start_goes_with_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalServer(str(tmp_path)) as server, strom.connect(server.address) as db:
+        table = db.create_table("t", SCHEMA)
+        table.append({"a": [1]})
+        table.flush()
+    (folder,) = (tmp_path / "buckets").iterdir()
+    monkeypatch.setattr("strom.server.tablets.OPEN_MAX", 0)  # nothing is opened in the background
+    with LocalServer(str(tmp_path)) as server, strom.connect(server.address) as db:
+        db.drop_table("t")
+        assert eventually(lambda: not folder.exists())

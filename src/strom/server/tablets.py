@@ -83,6 +83,7 @@ class Tablets:
         self._tasks = Tasks()
         self._slots: dict[BucketId, Slot] = {}
         self._stopping = False
+        self._led = frozenset(self.led(view.catalog))
         view.watch(self._reconcile)
 
     def __iter__(self) -> Iterator[Slot]:
@@ -127,6 +128,11 @@ class Tablets:
     # --- dropped buckets -------------------------------------------------------------------------------
 
     def _reconcile(self, catalog: Catalog) -> None:
+        before, self._led = self._led, frozenset(self.led(catalog))
+        for bucket in before - self._led:
+            if bucket not in self._slots and catalog.leader_of(bucket) is None:
+                # Nobody touched it since the start, so there is nothing to close; its folder goes all the same.
+                self._tasks.spawn(self._drop_untouched(bucket), f"remove bucket {bucket}")
         for bucket, slot in list(self._slots.items()):
             leader = catalog.leader_of(bucket)
             if leader == self.server_id:
@@ -142,10 +148,13 @@ class Tablets:
         try:
             await slot.remove(lambda: self._remove(slot.bucket))
         except OSError as error:
-            # The next start sweeps it up.
-            logger.warning(
-                "bucket %s was dropped, but its folder could not be removed: %s", slot.bucket, error
-            )
+            _left_behind(slot.bucket, error)
+
+    async def _drop_untouched(self, bucket: BucketId) -> None:
+        try:
+            await self._lanes.run(self._remove, bucket)
+        except OSError as error:
+            _left_behind(bucket, error)
 
     def _remove(self, bucket: BucketId) -> None:
         """Remove a bucket's folder, and those above it once they are empty and dropped too.
@@ -194,6 +203,11 @@ class Tablets:
                 logger.error("closing bucket %s failed: %s", slot, result)
         await self._tasks.close()
         return not any(isinstance(result, BaseException) for result in results)
+
+
+def _left_behind(bucket: BucketId, error: OSError) -> None:
+    """The next start sweeps it up."""
+    logger.warning("bucket %s was dropped, but its folder could not be removed: %s", bucket, error)
 
 
 def led_by(server_id: int, table: Table, catalog: Catalog) -> list[BucketId]:
