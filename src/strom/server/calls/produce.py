@@ -46,10 +46,9 @@ from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
 
-INLINE_BYTES_MAX = 2 * 1024 * 1024 + 64 * 1024
-"""A larger append leaves the loop. Up to here (a full batch of our own client: checksums and a copy into the page
-cache, about a millisecond) a thread would cost more than it frees: the two would only pass the interpreter's lock to
-and fro."""
+INLINE_BYTES_MAX = 512 * 1024
+"""A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop. On a quiet machine
+appends are as fast either way, and beside a bulk load small calls wait less."""
 INLINE_BYTES_MAX_WHEN_SLOW = 64 * 1024
 SLOW_S = 0.01
 SLOW_FOR_S = 10.0
