@@ -137,9 +137,8 @@ class SyncState:
 
     def synced(self, point: SyncPoint) -> None:
         """A point was synced."""
-        if (
-            point.generation == self._generation
-        ):  # else the log was truncated: the point was about other records
+        # Otherwise the log was truncated since: the point was about other records.
+        if point.generation == self._generation:
             self._folder_synced = max(self._folder_synced, point.folder_changes)
             self._synced_end = max(self._synced_end, point.end_offset)
 
