@@ -43,7 +43,15 @@ def test_a_repeated_sequence_with_other_rows_is_not_taken_for_a_repeat() -> None
 def test_an_unknown_writer_begins_at_zero() -> None:
     bench = Workbench()
     with pytest.raises(UnknownWriter):
-        bench.append(writer_id=7, sequence=3)
+        bench.append(writer_id=7, sequence=5)
+    assert bench.append(writer_id=7, sequence=0) == (0, 3, False)
+
+
+@pytest.mark.parametrize("sequence", [1, 4])
+def test_a_writer_whose_first_batch_may_still_come_is_only_too_early(sequence: int) -> None:
+    bench = Workbench()
+    with pytest.raises(OutOfOrderSequence):
+        bench.append(writer_id=7, sequence=sequence)
     assert bench.append(writer_id=7, sequence=0) == (0, 3, False)
 
 

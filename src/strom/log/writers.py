@@ -68,6 +68,15 @@ class Writers:
         if state is None or now_ms - state.last_timestamp_ms > self._expiry_ms:
             if sequence == 0:
                 return None
+            if state is None and sequence < BATCHES_REMEMBERED:
+                # Its first batches may still be on their way: a client may send several at once, in any order, and
+                # sends a batch again that came too early. One that is unknown it takes for lost.
+                raise OutOfOrderSequence(
+                    f"writer {writer_id} began with sequence {sequence}",
+                    writer_id=writer_id,
+                    batch_sequence=sequence,
+                    expected=0,
+                )
             raise UnknownWriter(
                 f"writer {writer_id} is not known here (any more), but continues at sequence {sequence}",
                 writer_id=writer_id,
