@@ -48,6 +48,8 @@ def test_an_unknown_property_is_refused_with_the_nearest_name() -> None:
 def test_a_name_outside_table_is_the_users_own() -> None:
     p.validate({"owner": "me", "client.writer.batch-size": "2mb"})
     p.validate({"owner": "me"}, altering=True)
+    with pytest.raises(InvalidConfig):
+        p.validate({"table.owner": "me"})
 
 
 @pytest.mark.parametrize(

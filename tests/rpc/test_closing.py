@@ -150,6 +150,7 @@ def test_closing_twice_or_before_the_start_is_fine() -> None:
         await listener.start()
         await listener.close()
         await listener.close()
+        assert listener.statistics().connections == 0
 
     in_memory(main)
 
