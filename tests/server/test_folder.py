@@ -25,6 +25,7 @@ from strom.server.folder import (
     lock_tablet,
     open_folder,
 )
+from strom.testing.disk import ForgettingDisk
 
 
 def take(path: Path) -> DataFolder:
@@ -126,3 +127,12 @@ def test_the_format_document_says_what_the_code_does() -> None:
     assert f"`{BUCKETS_FOLDER}/<table id>/<partition id>/<bucket>/`" in document
     facts = json.loads(encode_format({"format": FORMAT, "cluster_id": "ab"}))
     assert all(f"| `{key}` |" in document for key in facts)
+
+
+def test_a_server_starts_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
+    disk = ForgettingDisk()
+    folder = open_folder(disk, "/data", SystemRandomness())
+    disk.fill(0)
+    folder.announce({"pid": 1, "address": "127.0.0.1:9123"})
+    assert "full" in caplog.text
+    folder.close(cleanly=True)

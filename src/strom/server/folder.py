@@ -14,10 +14,11 @@ changes a folder that is not ours: one that holds other things, or was written b
 from __future__ import annotations
 
 import json
+import logging
 import zlib
 from dataclasses import dataclass
 
-from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerFormat
+from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerFormat, StorageFull
 from strom.model.bucket import BucketId
 from strom.runtime.files import Files, FolderLock
 from strom.runtime.random import Randomness
@@ -27,6 +28,9 @@ FORMAT_FILE = "strom.json"
 LOCK_FILE = "lock"
 RUNNING_FILE = "running.json"
 BUCKETS_FOLDER = "buckets"
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,11 @@ class DataFolder:
         return not self.files.list(buckets_path(self.path))
 
     def announce(self, facts: dict[str, object]) -> None:
-        """Say who runs here, for the message a second server gives."""
-        self.files.write_whole(f"{self.path}/{RUNNING_FILE}", json.dumps(facts).encode())
+        """Say who runs here, for the message a second server gives. A full disk keeps nobody from reading."""
+        try:
+            self.files.write_whole(f"{self.path}/{RUNNING_FILE}", json.dumps(facts).encode())
+        except StorageFull as error:
+            logger.warning("the disk is full; writes are refused until there is room: %s", error)
 
     def close(self, *, cleanly: bool) -> None:
         """Give the folder back. ``cleanly``: every log was closed, so the next start has nothing to recover."""
