@@ -297,3 +297,22 @@ class ConnectionClosed(Closed):
 
 class ServerStopping(Closed):
     """The server is going down."""
+
+
+# --- primary-key tables ----------------------------------------------------------------------------------------
+
+
+class Expired(Refused):
+    """The table is not kept as it was at this offset any more: plan the scan again."""
+
+
+class IndexBuilding(Retry):
+    """The index is still being built."""
+
+
+class DeletionDisabled(Refused):
+    """The table refuses deletes (``table.delete.behavior = disable``)."""
+
+
+class InvalidTargets(Refused):
+    """The columns of a partial update are not allowed: a key column is missing, or the engine takes whole rows."""
