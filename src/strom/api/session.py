@@ -7,6 +7,7 @@ anew when it is first used. A program that ends sends what it did not flush, and
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - registers its own end, which must come after ours
 import os
 import threading
 import warnings
@@ -156,4 +157,14 @@ def _at_exit() -> None:
     Background.settle_at_exit(EXIT_TIMEOUT_S)
 
 
-atexit.register(_at_exit)
+def _register_at_exit() -> None:
+    """Close before the thread pools do: a server inside this process closes its logs in one of them.
+
+    Python ends its pools before it calls ``atexit``, in the reverse order of their registration; the pool's module is
+    imported above, so ours comes first. Where Python has no such list, ``atexit`` has to do.
+    """
+    early = getattr(threading, "_register_atexit", atexit.register)
+    early(_at_exit)
+
+
+_register_at_exit()
