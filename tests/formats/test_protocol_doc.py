@@ -19,6 +19,8 @@ from strom.protocol.predicate_wire import LIKES, NEGATED_LIKE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "protocol.md").read_text()
 
+OWN_MODULES = ("strom.protocol.messages.own", "strom.protocol.messages.own_keys")
+
 ROLES = {
     Role.CONNECTION: "the listener",
     Role.ANY: "any server",
@@ -78,7 +80,7 @@ def own_messages() -> Iterator[type[Message]]:
     seen: list[type[Message]] = []
 
     def visit(message: type[Message]) -> None:
-        if message.__module__ == "strom.protocol.messages.own" and message not in seen:
+        if message.__module__ in OWN_MODULES and message not in seen:
             seen.append(message)
             for field in message.fields.values():
                 if field.message is not None:

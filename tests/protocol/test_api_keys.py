@@ -8,6 +8,7 @@ from strom.protocol.api_keys import (
     FETCH_ROWS,
     KEY_APIS,
     LOG_APIS,
+    LOOKUP_ROWS,
     OWN_KEYS_FROM,
     PRODUCE_LOG,
     Role,
@@ -30,8 +31,8 @@ def test_a_server_of_log_tables_offers_all_but_the_calls_of_primary_keys() -> No
     assert not set(LOG_APIS) & set(KEY_APIS)
 
 
-def test_only_fetches_wait() -> None:
-    assert {api for api in APIS.values() if api.waits} == {FETCH_LOG, FETCH_ROWS}
+def test_only_fetches_and_lookups_wait() -> None:
+    assert {api for api in APIS.values() if api.waits} == {FETCH_LOG, FETCH_ROWS, LOOKUP_ROWS}
 
 
 def test_a_request_may_go_to_the_leader_only_if_it_names_a_table() -> None:
@@ -41,4 +42,4 @@ def test_a_request_may_go_to_the_leader_only_if_it_names_a_table() -> None:
 
 
 def test_our_own_calls_have_keys_no_peer_uses() -> None:
-    assert sorted(key for key in APIS if key >= OWN_KEYS_FROM) == [20000, 20001, 20002, 20003]
+    assert sorted(key for key in APIS if key >= OWN_KEYS_FROM) == list(range(20000, 20008))

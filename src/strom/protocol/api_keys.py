@@ -11,7 +11,17 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from strom.protocol.message import Message
-from strom.protocol.messages import connection, databases, keys, log, metadata, own, partitions, tables
+from strom.protocol.messages import (
+    connection,
+    databases,
+    keys,
+    log,
+    metadata,
+    own,
+    own_keys,
+    partitions,
+    tables,
+)
 
 OWN_KEYS_FROM = 20_000
 
@@ -118,8 +128,12 @@ ALTER_TABLE = _api(20000, Role.COORDINATOR, own.AlterTableRequest, own.AlterTabl
 FETCH_ROWS = _api(20001, Role.LEADER, own.FetchRowsRequest, own.FetchRowsResponse, waits=True)
 TABLE_STATUS = _api(20002, Role.ANY, own.TableStatusRequest, own.TableStatusResponse)
 SERVER_STATUS = _api(20003, Role.ANY, own.ServerStatusRequest, own.ServerStatusResponse)
+UPSERT_ROWS = _api(20004, Role.LEADER, own_keys.UpsertRowsRequest, own_keys.UpsertRowsResponse)
+LOOKUP_ROWS = _api(20005, Role.LEADER, own_keys.LookupRowsRequest, own_keys.LookupRowsResponse, waits=True)
+SCAN_ROWS = _api(20006, Role.LEADER, own_keys.ScanRowsRequest, own_keys.ScanRowsResponse)
+KEY_FACTS = _api(20007, Role.LEADER, own_keys.KeyFactsRequest, own_keys.KeyFactsResponse)
 
-KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP)
+KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP, UPSERT_ROWS, LOOKUP_ROWS, SCAN_ROWS, KEY_FACTS)
 """The calls of primary-key tables."""
 LOG_APIS = tuple(api for api in APIS.values() if api not in KEY_APIS)
 """Everything that a server of log tables answers."""

@@ -66,6 +66,8 @@ CODES: dict[type[StromError], int] = {
     errors.TornBatch: 20005,
     errors.MalformedBatch: 20006,
     errors.MetadataCorrupt: 20007,
+    errors.Expired: 20008,
+    errors.IndexBuilding: 20009,
 }
 
 _BY_CODE = {code: kind for kind, code in CODES.items()}
