@@ -1,0 +1,182 @@
+"""Compiled kernels: how this package turns loops over rows into machine code, and keeps it between processes.
+
+A kernel is compiled when its module is imported, for the signatures it names and no others, and kept in Numba's cache
+beside the source. ``python -m strom.kv.compile`` imports every module of the package once, so that no server
+compiles while somebody waits.
+
+Numba trusts a cached kernel as long as its *own* file has not changed, although it holds code of the kernels it calls
+and the constants it names. Here the cache is trusted only while all of these are as they were (:func:`_stamp`).
+
+Rules for kernels: never a crash, whatever the data (validate before); division follows NumPy; integers wrap. Arrays
+come in as ``ro`` (read-only arrays are accepted, and writable ones too) or ``rw``; a buffer of which only the address
+is known is reached by ``load_*`` and ``store_*``, which need no alignment. Who passes an address keeps its owner alive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import types as python_types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core.dispatcher import Dispatcher
+from numba.extending import intrinsic
+
+__all__ = [
+    "boolean",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "kernel",
+    "load_f32",
+    "load_f64",
+    "load_i8",
+    "load_i16",
+    "load_i32",
+    "load_i64",
+    "load_u8",
+    "load_u16",
+    "load_u32",
+    "load_u64",
+    "ro",
+    "rw",
+    "store_f32",
+    "store_f64",
+    "store_i8",
+    "store_i16",
+    "store_i32",
+    "store_i64",
+    "store_u8",
+    "store_u16",
+    "store_u32",
+    "store_u64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "void",
+]
+
+boolean, void = types.boolean, types.void
+int8, int16, int32, int64 = types.int8, types.int16, types.int32, types.int64
+uint8, uint16, uint32, uint64 = types.uint8, types.uint16, types.uint32, types.uint64
+float32, float64 = types.float32, types.float64
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def ro(dtype: Any, dimensions: int = 1) -> Any:
+    """The type of a contiguous array that the kernel only reads."""
+    return types.Array(dtype, dimensions, "C", readonly=True)
+
+
+def rw(dtype: Any, dimensions: int = 1) -> Any:
+    """The type of a contiguous array that the kernel writes to."""
+    return types.Array(dtype, dimensions, "C")
+
+
+def kernel(*signatures: Any, inline: bool = False) -> Callable[[Kernel], Kernel]:
+    """Compile a function for these signatures now, or take it from the cache. It runs without the interpreter's lock.
+
+    Without a signature the function is a part of other kernels, compiled into them (``inline``: at Numba's level, which
+    only matters where a loop must see the body). It must not call itself.
+    """
+
+    def compiled(function: Kernel) -> Kernel:
+        made: Any = numba.njit(nogil=True, error_model="numpy", inline="always" if inline else "never")(
+            function
+        )
+        made.strom_stamp = _stamp(function)
+        if signatures:
+            made.enable_caching()
+            made._cache._cache_file._source_stamp = made.strom_stamp
+            for signature in signatures:
+                made.compile(signature)
+            made.disable_compile()
+        return made  # type: ignore[no-any-return]
+
+    return compiled
+
+
+_OWN_TEXT = Path(__file__).read_bytes()
+_texts: dict[str, bytes] = {}
+
+
+def _stamp(function: Callable[..., Any]) -> str:
+    """A digest of all a kernel is made of: its file, this one, the kernels it calls, the constants it names."""
+    code = function.__code__
+    digest = hashlib.blake2b(_OWN_TEXT, digest_size=16)
+    if code.co_filename not in _texts:
+        _texts[code.co_filename] = Path(code.co_filename).read_bytes()
+    digest.update(_texts[code.co_filename])
+    for name in _names(code):
+        value = function.__globals__.get(name)
+        if isinstance(value, Dispatcher):
+            digest.update(getattr(value, "strom_stamp", "").encode())
+        elif isinstance(value, bool | int | float | str | tuple):
+            digest.update(f"{name}={value!r};".encode())
+    return digest.hexdigest()
+
+
+def _names(code: python_types.CodeType) -> list[str]:
+    inner = [
+        name for part in code.co_consts if isinstance(part, python_types.CodeType) for name in _names(part)
+    ]
+    return sorted({*code.co_names, *inner})
+
+
+def _loader(value_type: Any) -> Any:
+    def load(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            shape = context.get_value_type(value_type)
+            pointer = builder.inttoptr(arguments[0], ir.PointerType(shape))
+            return builder.load(pointer, align=1)
+
+        return value_type(types.int64), generate
+
+    return intrinsic(load)
+
+
+def _storer(value_type: Any) -> Any:
+    def store(typing_context: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            shape = context.get_value_type(value_type)
+            pointer = builder.inttoptr(arguments[0], ir.PointerType(shape))
+            builder.store(arguments[1], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, value_type), generate
+
+    return intrinsic(store)
+
+
+load_i8, load_i16, load_i32, load_i64 = _loader(int8), _loader(int16), _loader(int32), _loader(int64)
+load_u8, load_u16, load_u32, load_u64 = _loader(uint8), _loader(uint16), _loader(uint32), _loader(uint64)
+load_f32, load_f64 = _loader(float32), _loader(float64)
+store_i8, store_i16, store_i32, store_i64 = _storer(int8), _storer(int16), _storer(int32), _storer(int64)
+store_u8, store_u16, store_u32, store_u64 = _storer(uint8), _storer(uint16), _storer(uint32), _storer(uint64)
+store_f32, store_f64 = _storer(float32), _storer(float64)
+
+
+def compile_all(say: Callable[[str], None]) -> None:
+    """Import every module of the package, which compiles what the cache does not hold."""
+    import importlib
+    import pkgutil
+
+    import strom.kv
+
+    for module in pkgutil.walk_packages(strom.kv.__path__, "strom.kv."):
+        if module.name != "strom.kv.compile":
+            say(f"compiling {module.name}")
+            importlib.import_module(module.name)
+
+
+if __name__ == "__main__":
+    compile_all(print)
