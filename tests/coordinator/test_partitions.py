@@ -114,6 +114,15 @@ def test_a_negative_number_names_a_partition() -> None:
     assert house.partition("events", {"id": "-5"}).name == "-5"
 
 
+@pytest.mark.parametrize("text", ["monday", "007", "1_5", "99999999999999999999"])
+def test_a_text_that_is_no_value_of_its_key_names_no_partition(text: str) -> None:
+    house = House()
+    house.table("events", partition_by=("id",))
+    with pytest.raises(InvalidPartition, match="id is BIGINT"):
+        house.partition("events", {"id": text})
+    assert names(house) == []
+
+
 def test_partitions_are_listed_by_some_of_their_values() -> None:
     house = House()
     house.table("events", partition_by=("day", "region"))

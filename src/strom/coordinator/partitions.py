@@ -18,6 +18,7 @@ from strom.errors import InvalidPartition, PartitionExists, TableNotPartitioned,
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
 from strom.model.auto_partition import AutoPartition
+from strom.model.partition_pruning import check_texts
 from strom.model.partitions import check_spec, matches, partition_name, values_of
 from strom.model.table import Partition, Table, TablePath
 
@@ -40,7 +41,9 @@ def create_partition(
 ) -> Plan[Partition]:
     """A new partition, given a value for each partition key."""
     table = partitioned_table(catalog, path)
-    row = values_of(values, table.description.partition_keys)
+    partition_keys = table.description.partition_keys
+    row = values_of(values, partition_keys)
+    check_texts(partition_keys, row, [table.schema.column(key).type for key in partition_keys])
     name = partition_name(row)
     existing = catalog.find_partition(table.table_id, name)
     if existing is not None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strom.errors import InvalidPartition
 from strom.model.data_type import (
     BigInt,
     Binary,
@@ -37,6 +38,8 @@ from strom.model.predicate_literals import NS_PER_DAY, NS_PER_SECOND, ns_per_tic
 from strom.model.schema import Schema
 
 Flags = npt.NDArray[np.bool_]
+
+_ONE_TEXT = (Boolean, TinyInt, SmallInt, Int, BigInt, Date)
 
 _CLOCK = r"(\d\d)-(\d\d)-(\d\d)_(\d{3}|\d{9}|)"
 _TIME = re.compile(_CLOCK, re.ASCII)
@@ -83,6 +86,18 @@ def _column(texts: Sequence[str], data_type: DataType) -> pa.Array:
     # Only a text that is exactly the value's own counts: "007" was not made from the number 7.
     exact = {i for i, text in zip(known, again, strict=True) if text == texts[i]}
     return pa.array([value if i in exact else None for i, value in enumerate(found)], kind)
+
+
+def check_texts(keys: Sequence[str], texts: Sequence[str], types: Sequence[DataType]) -> None:
+    """Refuse a text that no row of its key's type would ever have: such a partition could not be filled.
+
+    Only types whose values have one text with every client are checked.
+    """
+    for key, text, data_type in zip(keys, texts, types, strict=True):
+        if isinstance(data_type, _ONE_TEXT) and _column([text], data_type).null_count:
+            raise InvalidPartition(
+                f"{key} = {text!r} names no partition: {key} is {data_type.sql_name()}", key=key, value=text
+            )
 
 
 def _value(text: str, data_type: DataType) -> object:
