@@ -316,3 +316,15 @@ class DeletionDisabled(Refused):
 
 class InvalidTargets(Refused):
     """The columns of a partial update are not allowed: a key column is missing, or the engine takes whole rows."""
+
+
+class NotYetVisible(Retry):
+    """The offset asked for lies above the high watermark: wait for it."""
+
+
+class IndexNotFound(Refused):
+    """The table has no secondary index of this name, or these columns are no prefix that can be looked up."""
+
+
+class StoreCorrupt(Corrupt):
+    """A file of a primary-key bucket is not what was written."""
