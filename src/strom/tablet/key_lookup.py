@@ -1,0 +1,27 @@
+"""Lookups of a primary-key bucket: what they ask for and what they find."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+class AtLeast(NamedTuple):
+    """A lookup that must see everything below ``offset``, written in ``epoch`` (that of the record at offset - 1)."""
+
+    offset: int
+    epoch: int
+
+
+class Found(NamedTuple):
+    """The rows found, and which of the keys (or tuples) asked for each of them answers."""
+
+    positions: npt.NDArray[np.int64]
+    """Per row, the position of its key in the request; rising. By an index, a tuple may have many rows."""
+    rows: pa.RecordBatch
+    high_watermark: int
+    epoch: int
+    """The epoch of the record before the high watermark."""
