@@ -96,7 +96,8 @@ class ScanRowsRequest(Message):
     """The rows that are live at the offset ``at`` (-1: now) of one bucket, a slice at a time.
 
     Only images written at ``start`` or later are sent. ``cursor`` is the last answer's ``next_cursor``; ``at`` then
-    has to be that answer's. With ``dead``, the offsets before ``start`` that died between ``start`` and ``at`` come too.
+    has to be that answer's. With ``dead``, the offsets before ``start`` that died between ``start`` and ``at`` come
+    too.
     """
 
     table_id: int = int64(1)
