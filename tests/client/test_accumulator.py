@@ -20,9 +20,9 @@ def rows(count: int = 1) -> pa.RecordBatch:
 
 
 def add(
-    accumulator: Accumulator, bucket: BucketId = A, *, size: int = 10, now: float = 0.0, schema_id: int = 1
+    accumulator: Accumulator, bucket: BucketId = A, *, size: int = 10, now: float = 0.0, form: int = 1
 ) -> list[Outgoing]:
-    sealed = accumulator.add(bucket, rows(), size_bytes=size, schema_id=schema_id, now=now)
+    sealed = accumulator.add(bucket, rows(), size_bytes=size, form=form, now=now)
     for batch in sealed:
         batch.encoded = bytearray(b"x")
     return sealed
@@ -88,9 +88,9 @@ def test_rows_of_a_new_schema_begin_a_new_batch() -> None:
     accumulator = new()
     add(accumulator)
     accumulator.take(now=0.0)
-    add(accumulator, schema_id=1)
-    [old] = add(accumulator, schema_id=2)
-    assert old.schema_id == 1
+    add(accumulator, form=1)
+    [old] = add(accumulator, form=2)
+    assert old.form == 1
 
 
 def test_buckets_do_not_wait_for_each_other() -> None:
@@ -113,7 +113,7 @@ def test_no_batch_is_sent_that_lies_five_behind_an_unacknowledged_one() -> None:
 
 def test_a_batch_is_not_sent_before_the_one_ahead_of_it_is_encoded() -> None:
     accumulator = new()
-    [first] = accumulator.add(A, rows(), size_bytes=1024, schema_id=1, now=0.0)
+    [first] = accumulator.add(A, rows(), size_bytes=1024, form=1, now=0.0)
     [second] = add(accumulator, size=1024)
     assert accumulator.take(now=0.0) == []
     first.encoded = bytearray(b"y")

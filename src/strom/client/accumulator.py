@@ -19,11 +19,17 @@ Invariants, per bucket
 from __future__ import annotations
 
 from collections import deque
-
-import pyarrow as pa
+from typing import Protocol
 
 from strom.client.options import WriterOptions
 from strom.model.bucket import BucketId
+
+
+class Piece(Protocol):
+    """Rows that were given at once, as the writer's door takes them: only their number matters here."""
+
+    @property
+    def num_rows(self) -> int: ...
 
 
 class Outgoing:
@@ -33,23 +39,24 @@ class Outgoing:
         "attempts",
         "bucket",
         "encoded",
+        "form",
         "number",
         "opened_at",
         "pieces",
         "rows",
-        "schema_id",
         "sequence",
         "size_bytes",
         "writer_id",
     )
 
-    def __init__(self, bucket: BucketId, *, number: int, schema_id: int, opened_at: float) -> None:
+    def __init__(self, bucket: BucketId, *, number: int, form: int, opened_at: float) -> None:
         self.bucket = bucket
         self.number = number
         """Counts all batches of the writer: a flush waits for those up to the last."""
-        self.schema_id = schema_id
+        self.form = form
+        """What all of its rows have in common: rows of two forms never share a batch."""
         self.opened_at = opened_at
-        self.pieces: list[pa.RecordBatch] = []
+        self.pieces: list[Piece] = []
         self.rows = 0
         self.size_bytes = 0
         self.writer_id = -1
@@ -191,16 +198,16 @@ class Accumulator:
         return queue
 
     def add(
-        self, bucket: BucketId, piece: pa.RecordBatch, *, size_bytes: int, schema_id: int, now: float
+        self, bucket: BucketId, piece: Piece, *, size_bytes: int, form: int, now: float
     ) -> list[Outgoing]:
         """Take rows for a bucket. The batches that are sealed by this (none, one or two) must be encoded."""
         queue = self._busy[bucket] = self.bucket(bucket)
         sealed = []
-        if queue.open is not None and not self._fits(queue.open, size_bytes, schema_id):
+        if queue.open is not None and not self._fits(queue.open, size_bytes, form):
             sealed.append(queue.seal())
         if queue.open is None:
             self._last_number += 1
-            queue.open = Outgoing(bucket, number=self._last_number, schema_id=schema_id, opened_at=now)
+            queue.open = Outgoing(bucket, number=self._last_number, form=form, opened_at=now)
             self._outstanding[self._last_number] = queue.open
         queue.open.pieces.append(piece)
         queue.open.rows += piece.num_rows
@@ -209,8 +216,8 @@ class Accumulator:
             sealed.append(queue.seal())
         return sealed
 
-    def _fits(self, batch: Outgoing, size_bytes: int, schema_id: int) -> bool:
-        if size_bytes >= self._options.alone_bytes_min or batch.schema_id != schema_id:
+    def _fits(self, batch: Outgoing, size_bytes: int, form: int) -> bool:
+        if size_bytes >= self._options.alone_bytes_min or batch.form != form:
             return False
         return batch.size_bytes + size_bytes <= self._options.batch_bytes_max
 

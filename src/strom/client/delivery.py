@@ -16,10 +16,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
-from strom.client.accumulator import Accumulator, BucketQueue, Outgoing
+from strom.client.accumulator import Accumulator, BucketQueue, Outgoing, Piece
 from strom.client.address import Address
 from strom.client.cluster import Cluster, wire_path
-from strom.client.encoding import Encoder
+from strom.client.door import Door
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.retry import MISPLACED, PASSING
@@ -35,15 +35,9 @@ from strom.errors import (
     UnknownWriter,
 )
 from strom.model.bucket import BucketId
-from strom.model.schema import Schema
-from strom.protocol.api_keys import INIT_WRITER, PRODUCE_LOG
-from strom.protocol.error_codes import error_of
-from strom.protocol.messages.log import (
-    InitWriterRequest,
-    ProduceLogBucketRequest,
-    ProduceLogRequest,
-    ProduceLogResponse,
-)
+from strom.protocol.api_keys import INIT_WRITER
+from strom.protocol.message import Message
+from strom.protocol.messages.log import InitWriterRequest
 from strom.record.batch import seal
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
@@ -58,15 +52,16 @@ ANSWER_GRACE_MS = 2_000
 class Delivery:
     """The way of one writer's batches to their servers."""
 
-    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
+    def __init__(
+        self, cluster: Cluster, table: TableInfo, options: WriterOptions, door: Door, *, writer_id: int
+    ) -> None:
         self._cluster = cluster
         self._table = table
         self._options = options
         self._clock = cluster.world.clock
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._encoder = Encoder(table, options)
-        self._schemas: dict[int, Schema] = {}
+        self._door = door
         self.room = Room(options.memory_bytes_max)
         self._lock = threading.Lock()
         """Guards the accumulator and ``_failure``: appending threads and the loop share them. Never held long."""
@@ -96,7 +91,7 @@ class Delivery:
         """What ended the delivery, until a flush has told it."""
         return self._failure
 
-    def add(self, bucket: BucketId, piece: object, *, size_bytes: int, schema: Schema) -> list[Outgoing]:
+    def add(self, bucket: BucketId, piece: Piece, *, size_bytes: int, form: int) -> list[Outgoing]:
         """Take rows for a bucket (room was taken before). The batches returned must be given to ``encode``."""
         with self._lock:
             if self._failure is not None:
@@ -104,14 +99,8 @@ class Delivery:
             if self.spent:  # a flush beside this append has told it: the first part of the append is gone
                 assert self._last_failure is not None
                 raise copy_of(self._last_failure)
-            self._schemas[schema.schema_id] = schema
-            return self._accumulator.add(
-                bucket,
-                piece,
-                size_bytes=size_bytes,
-                schema_id=schema.schema_id,
-                now=self._clock.monotonic(),
-            )
+            now = self._clock.monotonic()
+            return self._accumulator.add(bucket, piece, size_bytes=size_bytes, form=form, now=now)
 
     def seal_all(self) -> tuple[int, list[Outgoing]]:
         """Close every open batch, for a flush: its mark, and the batches to be given to ``encode``."""
@@ -124,9 +113,7 @@ class Delivery:
             if batch.encoded is not None:
                 return
             identity, pieces = (batch.writer_id, batch.sequence), batch.pieces
-        encoded = self._encoder.encode(
-            pieces, self._schemas[batch.schema_id], writer_id=identity[0], sequence=identity[1]
-        )
+        encoded = self._door.encode(pieces, batch.form, writer_id=identity[0], sequence=identity[1])
         with self._lock:
             if batch.encoded is not None:
                 return
@@ -267,43 +254,40 @@ class Delivery:
             else:
                 by_server.setdefault(address, []).append(batch)
         for address, group in by_server.items():
-            self._send(address, group)
+            for request, carried in self._door.requests(group):
+                self._send(address, request, carried)
         for batch in homeless:
             self._settle(batch, LeaderNotAvailable(f"nobody leads bucket {batch.bucket} right now"))
 
-    def _send(self, address: Address, batches: Sequence[Outgoing]) -> None:
+    def _send(self, address: Address, request: Message, batches: Sequence[Outgoing]) -> None:
         """Send on an open connection at once: a task would cost the row a round of the loop."""
-        request = ProduceLogRequest(
-            acks=self._options.acks,
-            table_id=self._table.table_id,
-            timeout_ms=self._cluster.options.request_timeout_ms,
-            buckets_req=[_bucket_request(batch) for batch in batches],
-        )
         timeout_ms = self._cluster.options.request_timeout_ms + ANSWER_GRACE_MS
-        answer: Promise[ProduceLogResponse] | None = None
+        answer: Promise[Message] | None = None
         try:
-            answer = self._cluster.start(address, PRODUCE_LOG, request, lane="write", timeout_ms=timeout_ms)
+            answer = self._cluster.start(
+                address, self._door.api, request, lane="write", timeout_ms=timeout_ms
+            )
         except StromError:
             pass  # the connection broke just now: the call below makes another
         if answer is None:
             later = self._send_later(address, request, batches, timeout_ms)
-            self._tasks.spawn(later, f"produce to {address}")
+            self._tasks.spawn(later, f"write to {address}")
         else:
             answer.add_done_callback(lambda done: self._answered(done, batches))
 
     async def _send_later(
-        self, address: Address, request: ProduceLogRequest, batches: Sequence[Outgoing], timeout_ms: int
+        self, address: Address, request: Message, batches: Sequence[Outgoing], timeout_ms: int
     ) -> None:
         """Where the connection has to be made first, or has much to send."""
         try:
-            outcome: ProduceLogResponse | StromError = await self._cluster.call(
-                address, PRODUCE_LOG, request, lane="write", timeout_ms=timeout_ms
+            outcome: Message | StromError = await self._cluster.call(
+                address, self._door.api, request, lane="write", timeout_ms=timeout_ms
             )
         except StromError as error:
             outcome = error
         self._settle_all(batches, outcome)
 
-    def _answered(self, answer: Promise[ProduceLogResponse], batches: Sequence[Outgoing]) -> None:
+    def _answered(self, answer: Promise[Message], batches: Sequence[Outgoing]) -> None:
         if answer.cancelled():
             return
         error = answer.exception()
@@ -314,14 +298,14 @@ class Delivery:
         else:
             self._settle_all(batches, StromError(f"sending failed: {error!r}"))
 
-    def _settle_all(self, batches: Sequence[Outgoing], outcome: ProduceLogResponse | StromError) -> None:
+    def _settle_all(self, batches: Sequence[Outgoing], outcome: Message | StromError) -> None:
         if self._closed:
             return
         if isinstance(outcome, StromError):
             for batch in batches:
                 self._settle(batch, outcome)
         else:
-            errors = _errors_of(outcome)
+            errors = self._door.outcomes(outcome)
             for batch in batches:
                 missing = InvalidRequest("the server's answer leaves this bucket out")
                 self._settle(batch, errors.get(batch.bucket[1:], missing))
@@ -442,23 +426,6 @@ async def new_writer_id(cluster: Cluster, table: TableInfo) -> int:
 def copy_of(error: StromError) -> StromError:
     """The same error, to be raised in another place: a traceback belongs to one raise."""
     return type(error)(error.message, **error.facts)
-
-
-def _bucket_request(batch: Outgoing) -> ProduceLogBucketRequest:
-    assert batch.encoded is not None
-    return ProduceLogBucketRequest(
-        partition_id=batch.bucket.partition_id, bucket_id=batch.bucket.bucket, records=batch.encoded
-    )
-
-
-def _errors_of(response: ProduceLogResponse) -> dict[tuple[int | None, int], StromError | None]:
-    """(partition id, bucket) -> what went wrong, or None."""
-    return {
-        (one.partition_id, one.bucket_id): error_of(one.error_code, one.error_message)
-        if one.error_code
-        else None
-        for one in response.buckets_resp
-    }
 
 
 def _explained(

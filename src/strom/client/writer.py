@@ -1,25 +1,29 @@
-"""Appends rows to one table: batched, compressed, in order, once, within a bound of memory.
+"""Writes rows to one table: batched, compressed, in order, once, within a bound of memory.
 
-The work on rows (making them fit, choosing buckets, encoding) is done by whoever appends; the event loop only sends.
+``RowWriter`` is what all writers share; ``Writer`` appends to log tables (``key_writer.py`` upserts and deletes).
+
+The work on rows (making them fit, choosing buckets, encoding) is done by whoever writes; the event loop only sends.
 ``steps`` is that work as a generator: it yields what must be awaited (room, a new partition, a schema), so that a
 coroutine and a blocking thread drive the same code.
 
-A failed write is raised by the next ``append``, by ``flush`` and by ``close``. ``flush`` tells it once and lets the
-writer go on; rows that were appended before and not acknowledged are gone then, and the error says how many.
+A failed write is raised by the next write, by ``flush`` and by ``close``. ``flush`` tells it once and lets the
+writer go on; rows that were given before and not acknowledged are gone then, and the error says how many.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
 
 import pyarrow as pa
 
-from strom.client.accumulator import Outgoing
+from strom.client.accumulator import Outgoing, Piece
 from strom.client.admin import Admin
-from strom.client.arrow_input import ArrowInput
+from strom.client.arrow_input import ArrowInput, Columns
 from strom.client.cluster import Cluster
 from strom.client.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of, new_writer_id
+from strom.client.door import AppendDoor, Door
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.routing import Part, Router, cut
@@ -30,34 +34,40 @@ PIECE_OVERHEAD_BYTES = 128
 """What a column of a piece costs beyond its values: buffers are padded, objects have heads."""
 
 
-class Writer:
-    """Made by ``open``; belongs to the cluster's event loop, but any thread may drive ``steps``, one at a time."""
+class Intake(Protocol):
+    """How rows that were given become pieces of batches of one form."""
 
-    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
+    @property
+    def form(self) -> int: ...
+
+    def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]: ...
+
+    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch: ...
+
+    def piece(self, batch: pa.RecordBatch) -> Piece: ...
+
+
+class RowWriter:
+    """Belongs to the cluster's event loop, but any thread may drive its steps, one at a time."""
+
+    def __init__(
+        self, cluster: Cluster, table: TableInfo, options: WriterOptions, door: Door, *, writer_id: int
+    ) -> None:
         self._cluster = cluster
         self._table = table
         self._options = options
         self._admin = Admin(cluster)
-        self._input = self._input_for(table)
         self._router = Router(
             table.description, cluster.world.randomness, batch_bytes_max=options.batch_bytes_max
         )
         self._partitions: dict[str | None, int | None] = {None: None}
-        self._delivery = Delivery(cluster, table, options, writer_id=writer_id)
+        self._delivery = Delivery(cluster, table, options, door, writer_id=writer_id)
         self._turn = asyncio.Lock()
         self._closed = False
 
-    @classmethod
-    async def open(cls, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None) -> Writer:
-        """A writer for a log table."""
-        if table.description.has_primary_key:
-            raise NotPrimaryKeyTable(f"{table.path} is a primary-key table: rows are upserted, not appended")
-        writer_id = await new_writer_id(cluster, table)
-        return cls(cluster, table, options or WriterOptions(), writer_id=writer_id)
-
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.outstanding_rows:,} rows on their way"
-        return f"Writer({self._table.path}, {state})"
+        return f"{type(self).__name__}({self._table.path}, {state})"
 
     @property
     def outstanding_rows(self) -> int:
@@ -69,14 +79,8 @@ class Writer:
         """Whether ``close`` was called."""
         return self._closed
 
-    async def append(self, data: object) -> None:
-        """Take rows; they are on their way when this returns, and safe after ``flush``."""
-        async with self._turn:
-            for need in self.steps(data, aside=True):
-                await need
-
     async def flush(self) -> None:
-        """Wait until every row appended so far is acknowledged; raise what went wrong since the last flush."""
+        """Wait until every row given so far is acknowledged; raise what went wrong since the last flush."""
         mark, sealed = self._delivery.seal_all()
         try:
             for batch in sealed:
@@ -124,8 +128,10 @@ class Writer:
 
     # --- the work on rows -------------------------------------------------------------------------------------
 
-    def steps(self, data: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
-        """Append ``data``. What is yielded must be awaited (on the loop) before the next step.
+    def _steps(
+        self, data: object, intake_of: Callable[[TableInfo], Intake], *, aside: bool
+    ) -> Iterator[Awaitable[object]]:
+        """Take ``data``. What is yielded must be awaited (on the loop) before the next step.
 
         With ``aside`` large batches are encoded on another thread; else all by the one who drives the steps.
         """
@@ -135,28 +141,30 @@ class Writer:
             raise copy_of(self._delivery.failure)
         if self._delivery.spent:
             yield self._delivery.begin_again()
-        for portion in self._input.portions(data):
+        intake = intake_of(self._table)
+        for portion in intake.portions(data):
             try:
-                batch = self._input.conform(portion)
+                batch = intake.conform(portion)
             except SchemaMismatch as error:
                 if not error.facts.get("unknown"):
                     raise
                 # The column may have been added since we looked.
                 yield self._learn_schema()
-                batch = self._input.conform(portion)
+                intake = intake_of(self._table)
+                batch = intake.conform(portion)
             for part in self._router.parts(batch):
-                yield from self._append_part(part, aside)
+                yield from self._take_part(part, intake, aside)
 
-    def _append_part(self, part: Part, aside: bool) -> Iterator[Awaitable[object]]:
+    def _take_part(self, part: Part, intake: Intake, aside: bool) -> Iterator[Awaitable[object]]:
         if part.partition not in self._partitions:
             yield self._find_partition(part)
         bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
         overhead = PIECE_OVERHEAD_BYTES * part.batch.num_columns
-        for piece, size in cut(part.batch, part.size_bytes, bytes_max=self._options.batch_bytes_max):
+        for rows, size in cut(part.batch, part.size_bytes, bytes_max=self._options.batch_bytes_max):
             size += overhead
             if not self._delivery.room.try_take(size):
                 yield self._delivery.room.take(size)
-            sealed = self._add(bucket, piece, size)
+            sealed = self._add(bucket, intake.piece(rows), size, intake.form)
             try:
                 for batch in sealed:
                     if aside and batch.size_bytes > ENCODE_INLINE_BYTES_MAX:
@@ -168,9 +176,9 @@ class Writer:
                 raise
             self._delivery.wake()
 
-    def _add(self, bucket: BucketId, piece: pa.RecordBatch, size: int) -> list[Outgoing]:
+    def _add(self, bucket: BucketId, piece: Piece, size: int, form: int) -> list[Outgoing]:
         try:
-            return self._delivery.add(bucket, piece, size_bytes=size, schema=self._input.schema)
+            return self._delivery.add(bucket, piece, size_bytes=size, form=form)
         except BaseException:
             self._delivery.return_room(size)
             raise
@@ -191,7 +199,51 @@ class Writer:
     async def _learn_schema(self) -> None:
         found = await self._cluster.table(self._table.path)
         if found.table_id == self._table.table_id:
-            self._input = self._input_for(found)
+            self._table = found
 
-    def _input_for(self, table: TableInfo) -> ArrowInput:
-        return ArrowInput(table.schema, table=str(table.path), batch_bytes_max=self._options.batch_bytes_max)
+
+class Writer(RowWriter):
+    """Appends to a log table. Made by ``open``."""
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
+        self._door = AppendDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
+        super().__init__(cluster, table, options, self._door, writer_id=writer_id)
+        self._intake = self._intake_for(table)
+
+    @classmethod
+    async def open(cls, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None) -> Writer:
+        """A writer for a log table."""
+        if table.description.has_primary_key:
+            raise NotPrimaryKeyTable(f"{table.path} is a primary-key table: rows are upserted, not appended")
+        writer_id = await new_writer_id(cluster, table)
+        return cls(cluster, table, options or WriterOptions(), writer_id=writer_id)
+
+    async def append(self, data: object) -> None:
+        """Take rows; they are on their way when this returns, and safe after ``flush``."""
+        async with self._turn:
+            for need in self.steps(data, aside=True):
+                await need
+
+    def steps(self, data: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
+        """The work of ``append``, for whoever awaits what is yielded."""
+        return self._steps(data, self._intake_of, aside=aside)
+
+    def _intake_of(self, table: TableInfo) -> AppendIntake:
+        if table.schema is not self._intake.schema:
+            self._intake = self._intake_for(table)
+        return self._intake
+
+    def _intake_for(self, table: TableInfo) -> AppendIntake:
+        return AppendIntake(self._door.form_of(table.schema), table, self._options)
+
+
+class AppendIntake(ArrowInput):
+    """Rows of all columns; a piece is the rows as they are."""
+
+    def __init__(self, form: int, table: TableInfo, options: WriterOptions) -> None:
+        super().__init__(table.schema, table=str(table.path), batch_bytes_max=options.batch_bytes_max)
+        self.form = form
+
+    def piece(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows."""
+        return batch
