@@ -70,6 +70,9 @@ CODES: dict[type[StromError], int] = {
     errors.MetadataCorrupt: 20007,
     errors.Expired: 20008,
     errors.IndexBuilding: 20009,
+    errors.NotYetVisible: 20010,
+    errors.IndexNotFound: 20011,
+    errors.StoreCorrupt: 20012,
 }
 
 _BY_CODE = {code: kind for kind, code in CODES.items()}
