@@ -15,7 +15,20 @@ from typing import Final, Literal
 
 import numpy as np
 
-from strom.kv.changes import DELETE, FROM_IMAGES, FROM_OLD, INSERT, NOTHING, UPDATE, Changes, Folded, Plan
+from strom.kv.changes import (
+    DELETE,
+    FROM_IMAGES,
+    FROM_OLD,
+    INSERT,
+    NOTHING,
+    UPDATE,
+    Bools,
+    Bytes,
+    Changes,
+    Folded,
+    Ints,
+    Plan,
+)
 from strom.kv.compile import boolean, int64, kernel, ro, rw, uint8
 from strom.record.layout import CHANGE_DELETE, CHANGE_INSERT, CHANGE_UPDATE_AFTER, CHANGE_UPDATE_BEFORE
 
@@ -57,8 +70,20 @@ def plan(changes: Changes, folded: Folded, image: Image) -> Plan:
     )
 )  # fmt: skip
 def _plan(
-    effect, image_row, order, starts, full, kinds, from_, row, arrival, group, stored, previous, newest
-):  # type: ignore[no-untyped-def]
+    effect: Bytes,
+    image_row: Ints,
+    order: Ints,
+    starts: Ints,
+    full: bool,
+    kinds: Bytes,
+    from_: Bytes,
+    row: Ints,
+    arrival: Ints,
+    group: Ints,
+    stored: Bools,
+    previous: Ints,
+    newest: Ints,
+) -> int:
     n = len(effect)
     before = np.empty(n, np.int64)  # row of the images before the change, or _OLD
     last = np.empty(n, np.int64)  # the previous effective change to the same key

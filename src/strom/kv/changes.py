@@ -39,7 +39,7 @@ class Changes:
     """One batch of changes, grouped by key."""
 
     rows: pa.RecordBatch
-    """n rows of the table's whole schema in arrival order; what was not sent is NULL. Of a delete only the key counts."""
+    """n rows of the table's schema in arrival order; what was not sent is NULL. Of a delete only the key counts."""
     deletes: Bools
     order: Ints
     starts: Ints

@@ -59,7 +59,7 @@ def own_rows(effect: Bytes) -> Ints:
 
 
 @kernel(void(ro(boolean), ro(int64), ro(int64), ro(boolean), boolean, rw(uint8)))
-def _effects(deletes, order, starts, exists, heeded, effect):  # type: ignore[no-untyped-def]
+def _effects(deletes: Bools, order: Ints, starts: Ints, exists: Bools, heeded: bool, effect: Bytes) -> None:
     for j in range(len(starts) - 1):
         there = exists[j]
         for k in range(starts[j], starts[j + 1]):
