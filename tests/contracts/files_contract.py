@@ -108,6 +108,30 @@ class FilesContract:
         writer.sync()
         assert reader.read_at(1, 1) == b"b"
 
+    def test_a_mapped_file_is_its_bytes_read_only(self, files: Files, folder: str) -> None:
+        content = bytes(range(256)) * 40
+        files.open(f"{folder}/a", create=True).append([content])
+        mapped = files.map(f"{folder}/a")
+        assert mapped.readonly
+        assert (mapped.format, len(mapped)) == ("B", len(content))
+        assert mapped == content
+
+    def test_a_mapped_file_outlives_its_name(self, files: Files, folder: str) -> None:
+        files.open(f"{folder}/a", create=True).append([b"kept"])
+        mapped = files.map(f"{folder}/a")
+        files.remove(f"{folder}/a")
+        assert bytes(mapped) == b"kept"
+
+    def test_a_file_of_nothing_is_mapped_as_nothing(self, files: Files, folder: str) -> None:
+        files.open(f"{folder}/a", create=True)
+        assert bytes(files.map(f"{folder}/a")) == b""
+
+    def test_only_files_that_are_there_are_mapped(self, files: Files, folder: str) -> None:
+        with pytest.raises(FileNotFoundError):
+            files.map(f"{folder}/a")
+        with pytest.raises(IsADirectoryError):
+            files.map(folder)
+
     def test_a_closed_file_refuses_everything_but_another_close(self, files: Files, folder: str) -> None:
         file = files.open(f"{folder}/a", create=True)
         file.append([b"abc"])

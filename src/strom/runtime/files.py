@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import posixpath
 import shutil
@@ -116,6 +117,13 @@ class Files(Protocol):
 
     def read_whole(self, path: str) -> bytes:
         """All bytes of a file."""
+
+    def map(self, path: str) -> memoryview:
+        """The bytes of a file that no longer changes, read-only and not yet read.
+
+        Valid as long as anything refers to them, also after the file was removed. A disk that fails while they are
+        touched ends the process; a file that is cut short meanwhile does too.
+        """
 
     def write_whole(self, path: str, content: Bytes) -> None:
         """Replace a small file atomically and durably (temporary file, sync, rename, sync folder).
@@ -359,6 +367,13 @@ class LocalFiles:
 
     def read_whole(self, path: str) -> bytes:
         return self.open(path).read_at(0, self.size(path))
+
+    def map(self, path: str) -> memoryview:
+        # Opened as every file is, so that a folder is refused here too. The map keeps a descriptor of its own.
+        descriptor = _Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        size = os.fstat(descriptor.number).st_size
+        # The system does not map nothing.
+        return memoryview(mmap.mmap(descriptor.number, size, access=mmap.ACCESS_READ) if size else b"")
 
     def write_whole(self, path: str, content: Bytes) -> None:
         temporary = path + TEMPORARY_SUFFIX

@@ -268,6 +268,10 @@ class ForgettingDisk:
     def read_whole(self, path: str) -> bytes:
         return bytes(self._state.file(path).content)
 
+    def map(self, path: str) -> memoryview:
+        # A copy: a view would forbid to change the content, and flips after the fact are not what maps are tested with.
+        return memoryview(bytes(self._state.file(path).content))
+
     def write_whole(self, path: str, content: Bytes) -> None:
         with self._mutex:
             temporary = path + TEMPORARY_SUFFIX

@@ -253,6 +253,10 @@ class MortalFiles:
         self._life.check()
         return self._disk.read_whole(path)
 
+    def map(self, path: str) -> memoryview:
+        self._life.check()
+        return self._disk.map(path)
+
     def write_whole(self, path: str, content: Bytes) -> None:
         self._life.change()
         self._disk.write_whole(path, content)
