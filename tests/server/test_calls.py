@@ -34,7 +34,7 @@ from strom.record.decode import decode, offsets
 from strom.record.encode import encode
 from strom.runtime.files import File, LocalFiles
 from strom.runtime.world import World
-from strom.server.calls.produce import INLINE_BYTES_MAX
+from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.local import LocalServer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])

@@ -20,7 +20,7 @@ from strom.log.sync import PendingCheckpoint
 from strom.protocol import api_keys as api
 from strom.protocol.messages import tables
 from strom.runtime.files import LocalFiles
-from strom.server.calls.produce import INLINE_BYTES_MAX
+from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.local import LocalServer
 from strom.tablet.log_tablet import Accepted, LogTablet
 

@@ -16,7 +16,7 @@ from strom.log.log import Log
 from strom.log.sync import SyncPoint
 from strom.log.writers import Writers
 from strom.server.background import retention
-from strom.server.calls import produce
+from strom.server.calls import writes
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
 
@@ -40,7 +40,7 @@ def acknowledged_before_it_is_durable(patch: Patch) -> None:
     def at_once(tablet: Any, offset: int, wanted: Any, response: Any) -> Any:
         return response
 
-    patch.setattr(produce, "_acknowledged", at_once)
+    patch.setattr(writes, "_acknowledged", at_once)
 
 
 def acknowledged_without_an_append(patch: Patch) -> None:

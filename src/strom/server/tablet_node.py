@@ -24,6 +24,7 @@ from strom.server.calls.filtering import FilterLimits
 from strom.server.calls.keys import KeyCalls
 from strom.server.calls.offsets import OffsetCalls
 from strom.server.calls.produce import ProduceCalls
+from strom.server.calls.writes import Writes
 from strom.server.catalog_view import CatalogView
 from strom.server.status import LocalStatus
 from strom.server.table_facts import Tables
@@ -62,6 +63,7 @@ class TabletNode:
         checkpoints = Checkpoints(
             self._syncs, self._commit_tasks, every_bytes=settings["log.checkpoint.bytes"]
         )
+        writes = Writes(commit, checkpoints, self._space, world.clock)
         limits = FilterLimits.of(settings)
         self._fetches = Fetches(
             self.tablets,
@@ -70,7 +72,7 @@ class TabletNode:
             crowded=lambda: budget.full,
         )
         self.groups: Sequence[CallGroup] = (
-            ProduceCalls(self.tablets, self.tables, commit, checkpoints, self._space, world.clock),
+            ProduceCalls(self.tablets, self.tables, writes),
             FetchLogCalls(self._fetches, self.tables, limits),
             FetchRowsCalls(self._fetches, self.tables, limits),
             OffsetCalls(self.tablets, self.tables, world.offload, world.clock),

@@ -1,0 +1,266 @@
+"""Writes to buckets: the part that ProduceLog, PutKv and UpsertRows share.
+
+Each bucket of a request is begun in the order of arrival, before anything is waited for, so pipelined requests on one
+bucket are applied in the order they were sent. What is waited for is only the disk: an acknowledgement follows the
+high watermark.
+
+Whatever goes wrong is answered per bucket: the peer's client takes an error of the whole request for a broken
+connection and retries for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from strom.errors import (
+    InvalidAcks,
+    LeaderNotAvailable,
+    RequestTimeout,
+    ServerStopping,
+    StorageOffline,
+    StromError,
+)
+from strom.protocol.message import Message
+from strom.runtime.clock import Clock
+from strom.server.background.checkpoints import Checkpoints
+from strom.server.background.disk_space import DiskSpace
+from strom.server.background.group_commit import GroupCommit
+from strom.server.slot import Slot
+from strom.server.table_facts import TableFacts
+from strom.tablet.log_tablet import Accepted, LogTablet
+
+INLINE_BYTES_MAX = 512 * 1024
+"""A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop. On a quiet machine
+appends are as fast either way, and beside a bulk load small calls wait less."""
+INLINE_BYTES_MAX_WHEN_SLOW = 64 * 1024
+SLOW_S = 0.01
+SLOW_FOR_S = 10.0
+"""But a system that has too much to write makes writers wait, hundreds of milliseconds each. Once an append took
+``SLOW_S`` on the loop, all but small ones leave it for ``SLOW_FOR_S``."""
+ACKS = (-1, 0, 1)
+TIMEOUT_S_MAX = 600.0
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Message)
+Begun: TypeAlias = R | asyncio.Future[R]
+"""The answer of one bucket, now or once it is durable."""
+
+
+class Write(Generic[R]):
+    """What to do to one bucket, and how to say that it is done, or why not."""
+
+    __slots__ = ("acks", "facts", "inline_bytes_max", "job", "refused", "size", "slot", "written")
+
+    def __init__(
+        self,
+        slot: Slot,
+        facts: TableFacts,
+        *,
+        size: int,
+        acks: int,
+        job: Callable[[LogTablet], Accepted],
+        written: Callable[[LogTablet, Accepted], R],
+        refused: Callable[[BaseException], R],
+        inline_bytes_max: int = INLINE_BYTES_MAX,
+    ) -> None:
+        self.slot = slot
+        self.facts = facts
+        self.size = size
+        self.acks = acks
+        self.job = job
+        self.written = written
+        self.refused = refused
+        self.inline_bytes_max = inline_bytes_max
+
+
+class Writes:
+    """Begins writes, and acknowledges each when it is as durable as promised."""
+
+    def __init__(self, commit: GroupCommit, checkpoints: Checkpoints, space: DiskSpace, clock: Clock) -> None:
+        self._commit = commit
+        self._checkpoints = checkpoints
+        self._space = space
+        self._clock = clock
+        self._slow_until = 0.0
+
+    def now_ms(self) -> int:
+        """The time to stamp a write with."""
+        return self._clock.now_ms()
+
+    def check(self, acks: int) -> None:
+        """Refuse what cannot be promised, and every write while the disk is full."""
+        if acks not in ACKS:
+            raise InvalidAcks(f"acks is -1, 0 or 1, not {acks}", acks=acks)
+        self._space.refuse_when_full()
+
+    def begin(self, write: Write[R]) -> Begun[R]:
+        """Do it, at once when it is small, else in the bucket's turn."""
+        slot, job = write.slot, write.job
+
+        def do(tablet: LogTablet) -> tuple[LogTablet, Accepted]:
+            return tablet, job(tablet)
+
+        began = self._clock.monotonic()
+        limit = write.inline_bytes_max
+        if began < self._slow_until:
+            limit = min(limit, INLINE_BYTES_MAX_WHEN_SLOW)
+        small = write.size <= limit and _is_quick(slot, write.size, self._clock.now_ms())
+        try:
+            result = slot.do(do, small=small)
+        except OSError as error:
+            return _failed(write, error)
+        ended = self._clock.monotonic()
+        if ended - began > SLOW_S:
+            self._slow_until = ended + SLOW_FOR_S
+        if isinstance(result, asyncio.Future):
+            return self._answered_later(write, result)
+        return self._appended(write, *result)
+
+    def _answered_later(
+        self, write: Write[R], appending: asyncio.Future[tuple[LogTablet, Accepted]]
+    ) -> asyncio.Future[R]:
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        def done(appending: asyncio.Future[tuple[LogTablet, Accepted]]) -> None:
+            try:
+                begun = self._appended(write, *appending.result())
+            except (Exception, asyncio.CancelledError) as error:
+                begun = _failed(write, error)
+            if isinstance(begun, asyncio.Future):
+                begun.add_done_callback(lambda acknowledged: _pass_on(acknowledged, answer))
+            elif not answer.done():
+                answer.set_result(begun)
+
+        appending.add_done_callback(done)
+        return answer
+
+    def _appended(self, write: Write[R], tablet: LogTablet, accepted: Accepted) -> Begun[R]:
+        tablet.check_online()  # dropped, or its disk failed, while the append was off the loop: nobody will sync it
+        if not accepted.duplicate:
+            traffic = write.facts.traffic
+            traffic.rows_in.inc(accepted.rows)
+            traffic.bytes_in.inc(accepted.size)
+            self._checkpoints.appended(write.slot, tablet, accepted.size)
+        followed = len(tablet.pending) > 0
+        tablet.advance()
+        response = write.written(tablet, accepted)
+        if tablet.durability == "group":
+            self._commit.request(tablet)
+        if write.acks == 0 or tablet.high_watermark >= accepted.next_offset:
+            return _after_readers(response) if followed else response
+        return _acknowledged(tablet, accepted.next_offset, write, response)
+
+
+def answer_all(
+    begun: list[Begun[R]],
+    *,
+    whole: Callable[[Sequence[R]], Message],
+    refused: Callable[[int, BaseException], R],
+    timeout_ms: int,
+) -> Message | Awaitable[Message]:
+    """The answers of all buckets as one; after the timeout, those that are missing have timed out."""
+    waiting = [one for one in begun if isinstance(one, asyncio.Future)]
+    if not waiting:
+        return whole(begun)  # type: ignore[arg-type]
+    return _Answer(begun, waiting, whole, refused, timeout_ms).future
+
+
+class _Answer(Generic[R]):
+    """Collects the answers of all buckets."""
+
+    def __init__(
+        self,
+        begun: list[Begun[R]],
+        waiting: list[asyncio.Future[R]],
+        whole: Callable[[Sequence[R]], Message],
+        refused: Callable[[int, BaseException], R],
+        timeout_ms: int,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Message] = loop.create_future()
+        self._begun = begun
+        self._missing = len(waiting)
+        self._whole = whole
+        self._refused = refused
+        self._timeout_ms = timeout_ms
+        self._timer = loop.call_later(min(max(timeout_ms, 1) / 1000, TIMEOUT_S_MAX), self._send)
+        for one in waiting:
+            one.add_done_callback(self._arrived)
+
+    def _arrived(self, _future: asyncio.Future[R]) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self._send()
+
+    def _send(self) -> None:
+        self._timer.cancel()
+        if not self.future.done():
+            answers = [self._one(index, begun) for index, begun in enumerate(self._begun)]
+            self.future.set_result(self._whole(answers))
+
+    def _one(self, index: int, begun: Begun[R]) -> R:
+        if not isinstance(begun, asyncio.Future):
+            return begun
+        if begun.done() and not begun.cancelled():
+            return begun.result()
+        error = RequestTimeout(f"not durable within {self._timeout_ms} ms; it may still be")
+        return self._refused(index, error)
+
+
+def as_told(error: BaseException) -> BaseException:
+    """The error as the one who wrote is told."""
+    if isinstance(error, ServerStopping | asyncio.CancelledError):
+        # A code that the peer's client knows: it asks again, and finds the server after its restart.
+        return LeaderNotAvailable("the server is going down")
+    if not isinstance(error, StromError):
+        logger.error("a write failed", exc_info=error)
+    return error
+
+
+def _is_quick(slot: Slot, size: int, now_ms: int) -> bool:
+    """Whether an append may be done on the loop: a copy, and no sync on the way."""
+    tablet = slot.tablet
+    return tablet is not None and tablet.log.appends_quickly(size, now_ms)
+
+
+def _failed(write: Write[R], error: BaseException) -> R:
+    """An append failed. When it was the disk, nobody knows what the log holds: the tablet goes offline."""
+    if isinstance(error, OSError):
+        error = StorageOffline(f"the disk failed to write bucket {write.slot.bucket}: {error}")
+        if write.slot.tablet is not None:
+            write.slot.tablet.fail(error)
+    return write.refused(error)
+
+
+def _after_readers(response: R) -> asyncio.Future[R]:
+    """``response`` a turn later: the readers that were just woken wait for the row, the writer only for a word."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[R] = loop.create_future()
+    loop.call_soon(_resolve, answer, response)
+    return answer
+
+
+def _resolve(answer: asyncio.Future[Any], response: Message) -> None:
+    if not answer.done():
+        answer.set_result(response)
+
+
+def _acknowledged(tablet: LogTablet, offset: int, write: Write[R], response: R) -> asyncio.Future[R]:
+    """``response``, once the high watermark is ``offset``."""
+    answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+    def reached(error: StromError | None) -> None:
+        if not answer.done():
+            answer.set_result(response if error is None else write.refused(error))
+
+    tablet.pending.add(offset, reached)
+    return answer
+
+
+def _pass_on(source: asyncio.Future[R], target: asyncio.Future[R]) -> None:
+    if not target.done():
+        target.set_result(source.result())
