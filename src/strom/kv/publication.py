@@ -1,0 +1,117 @@
+"""What one changelog batch does to the store, and how it is undone.
+
+A :class:`Publication` says, for every key a batch touches, which record was its newest before and which is after. It comes
+from the write pass, or, at recovery, from the batch itself; publishing cannot tell the difference.
+
+A :class:`BatchUndo` is kept in memory for every batch that readers do not see yet: by it a lookup finds rows that left a
+secondary list above the high watermark, and a truncation leads back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from strom.kv.changes import Bools, Bytes, Ints, Plan
+from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_BEFORE
+
+Hashes = npt.NDArray[np.uint64]
+
+NONE: Final = -1
+"""No version: the key has never been here."""
+
+
+def version_offsets(versions: Ints) -> Ints:
+    """The offset of each version."""
+    return versions >> 1
+
+
+def is_image(versions: Ints) -> Bools:
+    """Whether each version is an image: neither a tombstone nor NONE."""
+    return (versions >= 0) & ((versions & 1) == 1)
+
+
+@dataclass(frozen=True)
+class KeyGroups:
+    """The distinct keys of one batch, and what the store knew of them before it."""
+
+    order: Ints
+    starts: Ints
+    hashes: Hashes
+    """Per group."""
+    row_ids: Ints
+    """Per group; -1 for a key that is not here."""
+    versions: Ints
+    """Per group: the newest record before the batch, or NONE."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of one changelog batch by key. Positions count within the batch."""
+
+    stored: Bools
+    tombstone: Bools
+    group: Ints
+    """Of every record (of those not stored it means nothing)."""
+    previous: Ints
+    """For stored records, the position of the key's previous stored record in this batch, or -1."""
+    newest: Ints
+    """Per group, the position of its last stored record, or -1."""
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Records:
+        """As the write pass planned them."""
+        return cls(plan.stored, plan.kinds == CHANGE_DELETE, plan.group, plan.previous, plan.newest)
+
+
+class Publication(NamedTuple):
+    """One batch, ready to be published."""
+
+    groups: KeyGroups
+    records: Records
+
+
+class ListUndo(NamedTuple):
+    """The tuple hashes a list had for the rows of one batch before it."""
+
+    hashes: Hashes
+    linked: Bools
+
+
+@dataclass(frozen=True)
+class BatchUndo:
+    """What one batch replaced: parallel arrays, one entry per key it touched."""
+
+    base_offset: int
+    end_offset: int
+    row_ids: Ints
+    hashes: Hashes
+    before: Ints
+    after: Ints
+    lists: Mapping[str, ListUndo]
+
+
+def stored_of(kinds: Bytes) -> Bools:
+    """Which records of a changelog batch become their key's newest: all but the -U of a pair."""
+    return kinds != CHANGE_UPDATE_BEFORE
+
+
+def records_from_groups(kinds: Bytes, stored_at: Ints, order: Ints, starts: Ints) -> Records:
+    """The records of a batch as the log holds it. ``order`` and ``starts`` group the stored records, ``stored_at`` places them."""
+    count, groups = len(kinds), len(starts) - 1
+    stored = np.zeros(count, np.bool_)
+    stored[stored_at] = True
+    places = stored_at[order]
+    sizes = np.diff(starts)
+    group = np.zeros(count, np.int64)
+    group[places] = np.repeat(np.arange(groups, dtype=np.int64), sizes)
+    previous = np.full(count, -1, np.int64)
+    before = np.empty_like(places)
+    before[1:] = places[:-1]
+    before[starts[:-1]] = -1
+    previous[places] = before
+    return Records(stored, kinds == CHANGE_DELETE, group, previous, places[starts[1:] - 1])

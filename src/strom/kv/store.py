@@ -1,0 +1,257 @@
+"""The state of one primary-key bucket: every key's newest record, the records before it, the rows, the lists.
+
+Invariants
+    1. What is below ``published`` is in all of them; what is not is in none.
+    2. The index holds each key's newest *record*, tombstones too; the series, per record, the one before it.
+    3. A row's live bit is set exactly when its record is its key's newest and an image.
+    4. ``undo`` covers every batch whose end is above the high watermark it was last trimmed to.
+
+One hand (the lane) calls what changes the state. The lock is taken by ``publish``, ``revert`` and the other changes, and by
+readers in other threads (``reading.py``); the lane itself reads without it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+import pyarrow as pa
+
+from strom.kv.changes import Bools, Bytes, Ints
+from strom.kv.columns import Source, kinds_of, source_of
+from strom.kv.definition import KeyDefinition
+from strom.kv.directory import Directory
+from strom.kv.gather import rows_equal
+from strom.kv.hashing import Hasher
+from strom.kv.index import Index
+from strom.kv.layout import Layout
+from strom.kv.publication import (
+    NONE,
+    BatchUndo,
+    Hashes,
+    KeyGroups,
+    Publication,
+    is_image,
+    records_from_groups,
+    stored_of,
+    version_offsets,
+)
+from strom.kv.rows import Rows
+from strom.kv.secondary import SecondaryIndex
+from strom.kv.series import Series
+from strom.record.layout import CHANGE_DELETE
+
+_NO_RECORDS = np.zeros(0, np.int64)
+_NO_FLAGS = np.zeros(0, np.bool_)
+
+Same = Callable[[Ints, Ints], Bools]
+
+
+class KeyStore:
+    """Index, series, rows and lists of one bucket."""
+
+    def __init__(
+        self,
+        definition: KeyDefinition,
+        lock: AbstractContextManager[object],
+        *,
+        rows: Rows,
+        index: Index,
+        series: Series,
+        published: int,
+    ) -> None:
+        self.definition = definition
+        self.lock = lock
+        self.rows = rows
+        self.index = index
+        self.series = series
+        self.published = published
+        """Every reader's bound: index, series, rows and lists hold all below, and nothing above."""
+        self.undo: deque[BatchUndo] = deque()
+        self.lists: dict[str, SecondaryIndex] = {}
+        self.kinds = kinds_of(definition.arrow)
+        key_kinds = [self.kinds[position] for position in definition.key]
+        self.key_layout = Layout.of(pa.schema([definition.arrow.field(p) for p in definition.key]))
+        self.hasher = Hasher(key_kinds, tuple(range(len(key_kinds))))
+        self._key_columns = tuple(range(len(key_kinds)))
+        self._nothing = pa.RecordBatch.from_pylist([], schema=definition.arrow)
+
+    # --- keys ----------------------------------------------------------------------------------------------
+
+    def key_source(self, rows: pa.RecordBatch) -> Source:
+        """The key columns of rows of the whole table."""
+        return source_of(rows, self.key_layout.kinds, self.definition.key)
+
+    def groups_of(self, keys: Source) -> KeyGroups:
+        """The distinct keys among rows, and what the store knows of them. In the lane."""
+        hashes = self.hasher.hash(keys)
+        directory = None if self.hasher.bijective else Directory(self.key_layout, (keys,))
+        order, starts = self.index.group(hashes, None if directory is None else self._same_within(directory))
+        firsts = order[starts[:-1]]
+        hashes = hashes[firsts]
+        row_ids = self.index.find(hashes, None if directory is None else self._same(directory, firsts))
+        return KeyGroups(order, starts, hashes, row_ids, self.index.newest(row_ids))
+
+    def find(self, keys: Source) -> Ints:
+        """The row ids of keys, -1 for those that are not here. In the lane, or under the lock."""
+        hashes = self.hasher.hash(keys)
+        return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
+
+    def find_hashed(self, keys: Source, hashes: Hashes) -> Ints:
+        """As ``find``, with hashes made before the lock was taken."""
+        return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
+
+    def _same_keys(self, keys: Source) -> Same:
+        return self._same(Directory(self.key_layout, (keys,)), None)
+
+    def _same(self, directory: Directory, firsts: Ints | None) -> Same:
+        """Whether keys asked for are those of stored rows: every row id's newest record has its key columns."""
+        stored = self.rows.directory
+
+        def same(which: Ints, row_ids: Ints) -> Bools:
+            source, row = self.rows.locate(version_offsets(self.index.newest(row_ids)), stored)
+            asked = (which if firsts is None else firsts[which]).astype(np.int32)
+            nowhere = np.zeros(len(asked), np.int32)
+            return rows_equal(
+                directory, nowhere, asked, stored, source, row, self._key_columns, self.definition.key
+            )
+
+        return same
+
+    def _same_within(self, directory: Directory) -> Same:
+        def same(left: Ints, right: Ints) -> Bools:
+            nowhere = np.zeros(len(left), np.int32)
+            columns = self._key_columns
+            return rows_equal(
+                directory, nowhere, left.astype(np.int32), directory, nowhere, right.astype(np.int32), columns, columns
+            )
+
+        return same
+
+    # --- publishing ----------------------------------------------------------------------------------------
+
+    def publication_of(self, batch: pa.RecordBatch, kinds: Bytes) -> Publication:
+        """What a batch of the log does: for recovery, where nothing but the batch is known."""
+        stored_at = np.flatnonzero(stored_of(kinds))
+        whole = len(stored_at) == len(kinds)
+        groups = self.groups_of(self.key_source(batch if whole else batch.take(pa.array(stored_at))))
+        return Publication(groups, records_from_groups(kinds, stored_at, groups.order, groups.starts))
+
+    def publish(
+        self,
+        batch: pa.RecordBatch,
+        publication: Publication,
+        *,
+        base_offset: int,
+        column_ids: tuple[int, ...] | None = None,
+    ) -> None:
+        """Take in one changelog batch that is in the log at ``base_offset``."""
+        groups, records = publication
+        touched = np.flatnonzero(records.newest >= 0)
+        places = records.newest[touched]
+        after = (base_offset + places) << 1 | ~records.tombstone[places]
+        before = groups.versions[touched]
+        stored_at = np.flatnonzero(records.stored)
+        earlier = self._earlier(publication, stored_at, base_offset)
+        hashes, row_ids = groups.hashes[touched], groups.row_ids[touched]
+        images = is_image(after)
+        tuples = {name: one.hash(batch)[places] for name, one in self.lists.items()}
+        with self.lock:
+            self.rows.add(
+                batch,
+                base_offset=base_offset,
+                stored=records.stored,
+                tombstone=records.tombstone,
+                column_ids=column_ids,
+            )
+            new = row_ids < 0
+            if new.any():
+                row_ids[new] = self.index.insert(hashes[new])
+            self.index.set_newest(row_ids, after, hashes)
+            self.series.append(base_offset, batch.num_rows, base_offset + stored_at, earlier)
+            self.rows.set_dead(version_offsets(before[is_image(before)]))
+            self.rows.set_live(version_offsets(after[images]))
+            moved = {name: one.move(row_ids, tuples[name], images) for name, one in self.lists.items()}
+            end = base_offset + batch.num_rows
+            self.undo.append(BatchUndo(base_offset, end, row_ids, hashes, before, after, moved))
+            self.published = end
+
+    def _earlier(self, publication: Publication, stored_at: Ints, base_offset: int) -> Ints:
+        """Per stored record, its key's previous record: in this batch, or before it."""
+        groups, records = publication
+        previous = records.previous[stored_at]
+        known = groups.versions[records.group[stored_at]]
+        if (previous < 0).all():
+            return known
+        within = (base_offset + previous) << 1 | ~records.tombstone[previous]
+        return np.where(previous < 0, known, within)
+
+    def publish_nothing(self, base_offset: int) -> None:
+        """Take in a batch without records: it has one offset."""
+        with self.lock:
+            self.rows.add(
+                self._nothing,
+                base_offset=base_offset,
+                stored=_NO_FLAGS,
+                tombstone=_NO_FLAGS,
+                next_offset=base_offset + 1,
+            )
+            self.series.append(base_offset, 1, _NO_RECORDS, _NO_RECORDS)
+            self.published = base_offset + 1
+
+    def restore_rows(self, batch: pa.RecordBatch, kinds: Bytes, *, base_offset: int, column_ids: tuple[int, ...]) -> None:
+        """At opening: rows below the manifest's offset that no base file holds; the index knows them already."""
+        self.rows.add(
+            batch,
+            base_offset=base_offset,
+            stored=stored_of(kinds),
+            tombstone=kinds == CHANGE_DELETE,
+            next_offset=base_offset + max(batch.num_rows, 1),
+            column_ids=column_ids,
+        )
+
+    # --- undoing -------------------------------------------------------------------------------------------
+
+    def forget_undo(self, high_watermark: int) -> None:
+        """Readers see everything below: it will not be undone."""
+        undo = self.undo
+        if undo and undo[0].end_offset <= high_watermark:
+            with self.lock:
+                while undo and undo[0].end_offset <= high_watermark:
+                    undo.popleft()
+
+    def truncate(self, end: int) -> None:
+        """Undo every batch from ``end`` on: afterwards the state is what it was there."""
+        with self.lock:
+            while self.undo and self.undo[-1].base_offset >= end:
+                self._revert(self.undo.pop())
+            self.rows.cut(end)
+            self.series.cut(end)
+            self.published = end
+
+    def _revert(self, done: BatchUndo) -> None:
+        for name, before in done.lists.items():
+            if name in self.lists:
+                self.lists[name].restore(done.row_ids, before)
+        self.rows.set_dead(version_offsets(done.after[is_image(done.after)]))
+        self.rows.set_live(version_offsets(done.before[is_image(done.before)]))
+        new = done.before == NONE
+        self.index.set_newest(done.row_ids[~new], done.before[~new], done.hashes[~new])
+        if new.any():
+            self.index.forget(done.row_ids[new], done.hashes[new])
+
+    # --- reclaiming ----------------------------------------------------------------------------------------
+
+    def reclaim(self, keys: Source, versions: Ints) -> int:
+        """Forget keys whose newest record is still this tombstone; their row ids go to other keys. In the lane."""
+        hashes = self.hasher.hash(keys)
+        row_ids = self.find_hashed(keys, hashes)
+        gone = (row_ids >= 0) & (self.index.newest(row_ids) == versions)
+        if gone.any():
+            with self.lock:
+                for one in self.lists.values():
+                    one.forget(row_ids[gone])
+                self.index.forget(row_ids[gone], hashes[gone])
+        return int(gone.sum())
