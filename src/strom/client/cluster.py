@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from strom.client.address import Address, parse_addresses
 from strom.client.connections import Connections, Lane, Traffic
+from strom.client.direct import DirectCaller, DirectCalls
 from strom.client.metadata import Metadata, PartitionInfo, TableInfo
 from strom.client.options import ClientOptions
 from strom.client.retry import MISPLACED, PASSING, Retrying
@@ -100,6 +101,15 @@ class Cluster:
         """Close every connection."""
         await self._refreshing.close()
         await self._connections.close()
+
+    @property
+    def direct(self) -> DirectCalls | None:
+        """Calls from threads that block, without the loop; None where that cannot be (a simulation)."""
+        return self._connections.direct
+
+    def dial(self, address: Address) -> DirectCaller:
+        """A connection of one's own for a thread that blocks; where ``direct`` is not None."""
+        return self._connections.dial(address)
 
     def traffic(self) -> Traffic:
         """What went over the connections so far."""

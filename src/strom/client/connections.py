@@ -6,10 +6,12 @@ behind a scan's large ones.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Literal
 
 from strom.client.address import Address
+from strom.client.direct import DirectCaller, DirectCalls
 from strom.client.options import ClientOptions
 from strom.client.shared_tasks import SharedTasks
 from strom.errors import ConnectionClosed
@@ -49,6 +51,10 @@ class Connections:
         self._making: SharedTasks[tuple[Address, Lane], Caller] = SharedTasks()
         self._ended = Traffic()
         self._closed = False
+        self.direct = None if world.dial is None else DirectCalls(self.dial)
+        """Calls from threads that block; None where there are none."""
+        self._dialled: list[DirectCaller] = []
+        self._dialling = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Connections({len(self._open)} open, user={self.user!r})"
@@ -86,17 +92,39 @@ class Connections:
         self._open[key] = caller
         return caller
 
+    def dial(self, address: Address) -> DirectCaller:
+        """A connection for a thread that blocks; from any thread. It is the caller's, and closed with the client."""
+        timeout_s = self._options.connect_timeout_ms / 1000
+        caller = DirectCaller.connect(
+            self._world, address, user=self.user, password=self._password, timeout_s=timeout_s
+        )
+        with self._dialling:
+            if not self._closed:
+                ended = [one for one in self._dialled if one.broken is not None]
+                self._ended = sum(map(_traffic_of, ended), self._ended)
+                self._dialled = [*(one for one in self._dialled if one.broken is None), caller]
+                return caller
+        caller.close()
+        raise ConnectionClosed("this connection was closed while it was being made")
+
     def _forget(self, key: tuple[Address, Lane], caller: Caller) -> None:
         del self._open[key]
         self._ended += _traffic(caller)
 
     def traffic(self) -> Traffic:
         """The sum over all connections, broken ones included."""
-        return sum((_traffic(caller) for caller in self._open.values()), self._ended)
+        with self._dialling:
+            direct = sum(map(_traffic_of, self._dialled), self._ended)
+        return sum((_traffic(caller) for caller in self._open.values()), direct)
 
     async def close(self) -> None:
         """Close all; calls that wait get ConnectionClosed."""
-        self._closed = True
+        with self._dialling:
+            self._closed = True
+        if self.direct is not None:
+            self.direct.close()
+        for direct in self._dialled:
+            direct.close()
         callers = list(self._open.items())
         for key, caller in callers:
             caller.close()
@@ -109,3 +137,7 @@ class Connections:
 def _traffic(caller: Caller) -> Traffic:
     counted = caller.statistics()
     return Traffic(counted.bytes_sent, counted.bytes_received, counted.requests)
+
+
+def _traffic_of(caller: DirectCaller) -> Traffic:
+    return Traffic(caller.bytes_sent, caller.bytes_received, caller.requests)

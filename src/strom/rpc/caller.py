@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 from strom._version import __version__
 from strom.errors import ConnectionClosed, Disconnected, UnsupportedVersion
 from strom.protocol.api_keys import API_VERSIONS, APIS, AUTHENTICATE, Api, Request, Response
-from strom.protocol.messages.connection import ApiVersionsRequest, AuthenticateRequest
+from strom.protocol.messages.connection import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    AuthenticateRequest,
+)
 from strom.rpc.client_connection import ClientConnection
 from strom.rpc.promise import Promise
 from strom.rpc.sasl import PLAIN, plain_token
@@ -123,14 +127,22 @@ class Caller:
 
     async def _agree(self, timeout_s: float) -> None:
         """Learn which calls the server offers, and take the highest version that both sides know."""
-        hello = ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=__version__)
-        offer = await self.call(API_VERSIONS, hello, timeout_s=timeout_s)
+        offer = await self.call(API_VERSIONS, hello(), timeout_s=timeout_s)
         self.server_type = offer.server_type
-        for row in offer.api_versions:
-            ours = APIS.get(row.api_key)
-            if (
-                ours is not None
-                and row.min_version <= ours.max_version
-                and row.max_version >= ours.min_version
-            ):
-                self._versions[row.api_key] = min(row.max_version, ours.max_version)
+        self._versions |= agreed_versions(offer)
+
+
+def hello() -> ApiVersionsRequest:
+    """The first words of a client."""
+    return ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=__version__)
+
+
+def agreed_versions(offer: ApiVersionsResponse) -> dict[int, int]:
+    """Call -> the highest version that both sides know."""
+    return {
+        row.api_key: min(row.max_version, ours.max_version)
+        for row in offer.api_versions
+        if (ours := APIS.get(row.api_key)) is not None
+        and row.min_version <= ours.max_version
+        and row.max_version >= ours.min_version
+    }

@@ -9,6 +9,7 @@ from strom.runtime.files import Files, LocalFiles
 from strom.runtime.memory import keep_freed_blocks
 from strom.runtime.random import Randomness, SystemRandomness
 from strom.runtime.sockets import Network, TcpNetwork
+from strom.runtime.streams import Dial, dial_tcp
 from strom.runtime.tasks import Offload, ThreadOffload
 
 OFFLOAD_THREADS = 4
@@ -23,6 +24,8 @@ class World:
     files: Files
     network: Network
     offload: Offload
+    dial: Dial | None = None
+    """For threads that block; None where everything runs on one loop, as in a simulation."""
 
     @classmethod
     def system(cls, *, offload_threads: int = OFFLOAD_THREADS) -> World:
@@ -34,4 +37,5 @@ class World:
             files=LocalFiles(),
             network=TcpNetwork(),
             offload=ThreadOffload(offload_threads),
+            dial=dial_tcp,
         )

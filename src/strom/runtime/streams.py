@@ -1,0 +1,139 @@
+"""A connection for one thread that blocks: no event loop, no hand-over to another thread.
+
+On a machine with few cores a hand-over between threads costs more than a call does. So a thread that asks and waits
+for the answer does both itself, on a socket of its own. The contract:
+
+    ``send`` returns when the system has taken every byte; ``receive`` when there are some (0: the other side ended)
+    whoever waits longer than it said gets TimeoutError; any other trouble is Disconnected
+    ``close``, from any thread, ends a wait
+
+Small messages leave at once (TCP_NODELAY). A simulation has no threads, and so no streams: its world cannot ``dial``.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from strom.errors import Disconnected
+from strom.runtime.files import Bytes
+
+_TIME = struct.Struct("@ll")
+"""The system's ``timeval``: seconds and microseconds."""
+_MICROS = 1_000_000
+
+
+class Stream(Protocol):
+    """A connection that blocks."""
+
+    def send(self, buffers: Sequence[Bytes]) -> None:
+        """Send the buffers in order."""
+
+    def receive(self, room: memoryview, timeout_s: float | None) -> int:
+        """Wait for bytes and put them into ``room``; how many. None waits for ever."""
+
+    def receive_now(self, room: memoryview) -> int | None:
+        """The same without waiting: None when nothing is there yet."""
+
+    def fileno(self) -> int:
+        """For a loop that looks after the stream while no thread does."""
+
+    def close(self) -> None:
+        """End the connection. Whoever waits on it is woken; the second time does nothing."""
+
+
+class Dial(Protocol):
+    """Makes streams."""
+
+    def __call__(self, host: str, port: int, timeout_s: float) -> Stream:
+        """Connect to a port; Disconnected when nobody answers in time."""
+
+
+class TcpStream:
+    """A TCP connection. The system itself counts the time of a wait: no extra call is made to watch it."""
+
+    def __init__(self, connected: socket.socket, *, send_timeout_s: float) -> None:
+        self._socket = connected
+        self._timeout_s: float | None = None
+        self._in_use = threading.Lock()
+        """Held within every call to the system: a descriptor that is closed amid one may be another file's by then."""
+        connected.settimeout(None)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(send_timeout_s))
+
+    def send(self, buffers: Sequence[Bytes]) -> None:
+        try:
+            with self._in_use:
+                if len(buffers) == 1:
+                    self._socket.sendall(buffers[0])
+                else:
+                    self._send_all([memoryview(one).cast("B") for one in buffers])
+        except BlockingIOError:
+            raise TimeoutError("the other side does not take what is sent") from None
+        except OSError as error:
+            raise _lost(error) from error
+
+    def _send_all(self, views: list[memoryview]) -> None:
+        while views:
+            sent = self._socket.sendmsg(views)
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if sent:
+                views[0] = views[0][sent:]
+
+    def receive(self, room: memoryview, timeout_s: float | None) -> int:
+        try:
+            with self._in_use:
+                if timeout_s != self._timeout_s:
+                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout_s))
+                    self._timeout_s = timeout_s
+                return self._socket.recv_into(room)
+        except BlockingIOError:
+            raise TimeoutError("nothing came in time") from None
+        except OSError as error:
+            raise _lost(error) from error
+
+    def receive_now(self, room: memoryview) -> int | None:
+        try:
+            with self._in_use:
+                return self._socket.recv_into(room, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise _lost(error) from error
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake a thread that waits
+        except OSError:
+            pass  # it was not connected any more
+        with self._in_use:
+            self._socket.close()
+
+
+def dial_tcp(host: str, port: int, timeout_s: float) -> TcpStream:
+    """Connect over TCP."""
+    try:
+        connected = socket.create_connection((host, port), timeout_s)
+    except TimeoutError as error:
+        raise Disconnected(f"{host}:{port} did not answer within {timeout_s:g} s") from error
+    except OSError as error:
+        raise Disconnected(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
+    return TcpStream(connected, send_timeout_s=timeout_s)
+
+
+def _timeval(seconds: float | None) -> bytes:
+    """Zero is for ever to the system, so that no wait at all becomes a very short one."""
+    if seconds is None:
+        return _TIME.pack(0, 0)
+    return _TIME.pack(*divmod(max(int(seconds * _MICROS), 1), _MICROS))
+
+
+def _lost(error: OSError) -> Disconnected:
+    return Disconnected(f"the connection was lost: {error.strerror or error}")

@@ -1,0 +1,224 @@
+"""Calls from a thread that blocks, against a real server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strom.client.address import Address
+from strom.client.direct import DirectCaller, DirectCalls
+from strom.errors import (
+    AuthenticationFailed,
+    ConnectionClosed,
+    DatabaseNotFound,
+    Disconnected,
+    RequestTimeout,
+    SecurityDisabled,
+    UnsupportedVersion,
+)
+from strom.protocol.api_keys import DATABASE_EXISTS, GET_DATABASE_INFO, Api, Role
+from strom.protocol.messages.databases import (
+    DatabaseExistsRequest,
+    DatabaseExistsResponse,
+    GetDatabaseInfoRequest,
+)
+from strom.runtime.world import World
+from strom.testing.process import ServerProcess
+
+WORLD = World.system()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    with ServerProcess(tmp_path_factory.mktemp("direct")) as server:
+        host, _, port = server.address.rpartition(":")
+        yield Address(host, int(port))
+
+
+def connect(address: Address) -> DirectCaller:
+    return DirectCaller.connect(WORLD, address, user=None, password=None, timeout_s=10.0)
+
+
+def exists(caller: DirectCaller | DirectCalls, name: str, address: Address | None = None) -> bool:
+    request = DatabaseExistsRequest(database_name=name)
+    if isinstance(caller, DirectCaller):
+        return caller.call(DATABASE_EXISTS, request).exists
+    assert address is not None
+    return caller.call(address, DATABASE_EXISTS, request).exists
+
+
+def test_a_call_is_answered(address: Address) -> None:
+    caller = connect(address)
+    assert exists(caller, "fluss")
+    assert not exists(caller, "nowhere")
+    assert caller.requests == 3
+    caller.close()
+
+
+def test_an_error_of_the_server_is_raised_as_what_it_is(address: Address) -> None:
+    caller = connect(address)
+    with pytest.raises(DatabaseNotFound):
+        caller.call(GET_DATABASE_INFO, GetDatabaseInfoRequest(database_name="nowhere"))
+    assert exists(caller, "fluss")
+    caller.close()
+
+
+def test_a_call_that_the_server_does_not_offer_is_refused_here(address: Address) -> None:
+    unknown = Api(29_999, "Unknown", Role.ANY, DatabaseExistsRequest, DatabaseExistsResponse)
+    caller = connect(address)
+    with pytest.raises(UnsupportedVersion):
+        caller.call(unknown, DatabaseExistsRequest(database_name="x"))
+    caller.close()
+
+
+def test_nobody_listening_is_disconnected() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(Disconnected):
+        connect(Address("127.0.0.1", port))
+
+
+def test_a_login_that_nobody_asked_for_fails_and_closes(address: Address) -> None:
+    with pytest.raises(SecurityDisabled):
+        DirectCaller.connect(WORLD, address, user="ann", password="x", timeout_s=10.0)
+
+
+def test_users_log_in_and_others_do_not(tmp_path: Path) -> None:
+    settings = {"security.protocol.map": "CLIENT:sasl", "security.sasl.plain.credentials": "ann=secret"}
+    with ServerProcess(tmp_path, settings=settings) as server:
+        host, _, port = server.address.rpartition(":")
+        where = Address(host, int(port))
+        caller = DirectCaller.connect(WORLD, where, user="ann", password="secret", timeout_s=10.0)
+        assert exists(caller, "fluss")
+        caller.close()
+        with pytest.raises(AuthenticationFailed):
+            DirectCaller.connect(WORLD, where, user="ann", password="wrong", timeout_s=10.0)
+
+
+def test_threads_share_connections_and_each_gets_its_own_answer(address: Address) -> None:
+    calls = DirectCalls(connect)
+    wrong: list[str] = []
+
+    def ask(name: str, expected: bool) -> None:
+        wrong.extend(name for _ in range(50) if exists(calls, name, address) is not expected)
+
+    threads = [threading.Thread(target=ask, args=(name, name == "fluss")) for name in ("fluss", "b", "c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    calls.close()
+    with pytest.raises(ConnectionClosed):
+        exists(calls, "fluss", address)
+
+
+def test_a_connection_that_broke_is_made_again(address: Address) -> None:
+    made: list[DirectCaller] = []
+
+    def connecting(where: Address) -> DirectCaller:
+        made.append(connect(where))
+        return made[-1]
+
+    calls = DirectCalls(connecting)
+    assert exists(calls, "fluss", address)
+    made[0]._stream.close()
+    with pytest.raises(Disconnected):
+        exists(calls, "fluss", address)
+    assert exists(calls, "fluss", address)
+    assert len(made) == 2
+    calls.close()
+
+
+def test_a_child_made_by_fork_does_not_use_its_parents_sockets(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = DirectCalls(connect)
+    assert exists(calls, "fluss", address)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(ConnectionClosed, match="fork"):
+        exists(calls, "fluss", address)
+    monkeypatch.undo()
+    calls.close()
+
+
+class Silent:
+    """A server that answers the first words and then nothing, until it is told to."""
+
+    def __init__(self, real: Address) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = Address("127.0.0.1", self._server.getsockname()[1])
+        self._behind = socket.create_connection(real)
+        self.speak = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        client, _ = self._server.accept()
+        with client:
+            self._pass_on(client)
+            while asked := client.recv(65536):
+                self._behind.sendall(asked)
+                answer = self._behind.recv(65536)
+                self.speak.wait(20)
+                client.sendall(answer)
+
+    def _pass_on(self, client: socket.socket) -> None:
+        self._behind.sendall(client.recv(65536))
+        client.sendall(self._behind.recv(65536))
+
+    def close(self) -> None:
+        self.speak.set()
+        self._thread.join()
+        self._behind.close()
+        self._server.close()
+
+
+def test_a_silent_server_is_a_timeout_and_its_late_answer_is_passed_over(address: Address) -> None:
+    silent = Silent(address)
+    caller = connect(silent.address)
+    with pytest.raises(RequestTimeout):
+        caller.call(DATABASE_EXISTS, DatabaseExistsRequest(database_name="nowhere"), timeout_s=0.05)
+    silent.speak.set()
+    assert exists(caller, "fluss")
+    caller.close()
+    silent.close()
+
+
+def test_closing_wakes_a_thread_that_waits(address: Address) -> None:
+    silent = Silent(address)
+    caller = connect(silent.address)
+    caught: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            exists(caller, "fluss")
+        except BaseException as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while caller.requests < 2:
+        pass
+    caller.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [type(error) for error in caught] == [ConnectionClosed]
+    silent.close()
+
+
+def test_an_answer_can_be_asked_for_without_waiting(address: Address) -> None:
+    silent = Silent(address)
+    caller = connect(silent.address)
+    ticket = caller.start(DATABASE_EXISTS, DatabaseExistsRequest(database_name="fluss"))
+    assert caller.finish_now(DATABASE_EXISTS, ticket) is None
+    silent.speak.set()
+    found = caller.finish(DATABASE_EXISTS, ticket, timeout_s=10.0)
+    assert found.exists
+    caller.close()
+    silent.close()
