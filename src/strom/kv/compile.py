@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numba
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
@@ -30,6 +31,7 @@ __all__ = [
     "boolean",
     "float32",
     "float64",
+    "fold_multiply",
     "int8",
     "int16",
     "int32",
@@ -45,6 +47,7 @@ __all__ = [
     "load_u16",
     "load_u32",
     "load_u64",
+    "prefetch",
     "ro",
     "rw",
     "store_f32",
@@ -163,6 +166,34 @@ load_f32, load_f64 = _loader(float32), _loader(float64)
 store_i8, store_i16, store_i32, store_i64 = _storer(int8), _storer(int16), _storer(int32), _storer(int64)
 store_u8, store_u16, store_u32, store_u64 = _storer(uint8), _storer(uint16), _storer(uint32), _storer(uint64)
 store_f32, store_f64 = _storer(float32), _storer(float64)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typing_context: Any, address: Any) -> Any:
+    """Ask for the cache line at an address that will be read soon; any address is allowed."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, pointer = ir.IntType(32), ir.PointerType(ir.IntType(8))
+        shape = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0")
+        read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fold_multiply(typing_context: Any, left: Any, right: Any) -> Any:
+    """The 128-bit product of two 64-bit numbers, its halves combined by exclusive or."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide, word = ir.IntType(128), ir.IntType(64)
+        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
+        high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), word)
+        return builder.xor(builder.trunc(product, word), high)
+
+    return types.uint64(types.uint64, types.uint64), generate
 
 
 def compile_all(say: Callable[[str], None]) -> None:

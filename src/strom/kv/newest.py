@@ -1,0 +1,53 @@
+"""Kernels over the newest version of every row, by row id. A cell is the version + 1, so that zero says NONE."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from strom.kv.compile import boolean, int64, kernel, load_i64, prefetch, ro, rw, store_i64, void
+from strom.kv.reserved import CHUNK_BITS, CHUNK_MASK
+
+Ints = npt.NDArray[np.int64]
+
+_AHEAD = 16
+
+
+@kernel()
+def _cell(table: Ints, row_id: int) -> int:
+    return table[row_id >> CHUNK_BITS] + (row_id & CHUNK_MASK) * 8  # type: ignore[no-any-return]
+
+
+@kernel(void(ro(int64), int64, ro(int64), rw(int64)))
+def load_all(row_ids: Ints, size: int, table: Ints, out: Ints) -> None:
+    for i in range(len(row_ids)):
+        ahead = i + _AHEAD
+        if ahead < len(row_ids) and 0 <= row_ids[ahead] < size:
+            prefetch(_cell(table, row_ids[ahead]))
+        row_id = row_ids[i]
+        out[i] = load_i64(_cell(table, row_id)) - 1 if 0 <= row_id < size else -1
+
+
+@kernel(boolean(ro(int64), ro(int64), int64, ro(int64)))
+def store_all(row_ids: Ints, versions: Ints, size: int, table: Ints) -> bool:
+    """All or none: False when a row id or a version is out of range."""
+    for i in range(len(row_ids)):
+        if not 0 <= row_ids[i] < size or versions[i] < -1:
+            return False
+    for i in range(len(row_ids)):
+        ahead = i + _AHEAD
+        if ahead < len(row_ids):
+            prefetch(_cell(table, row_ids[ahead]))
+        store_i64(_cell(table, row_ids[i]), versions[i] + 1)
+    return True
+
+
+@kernel(boolean(ro(int64), ro(int64), ro(int64)))
+def fill_empty(row_ids: Ints, versions: Ints, table: Ints) -> bool:
+    """Store where nothing is yet; False at the first row that has a version, or version that is none."""
+    for i in range(len(row_ids)):
+        cell = _cell(table, row_ids[i])
+        if load_i64(cell) != 0 or versions[i] < 0:
+            return False
+        store_i64(cell, versions[i] + 1)
+    return True
