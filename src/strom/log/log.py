@@ -170,6 +170,11 @@ class Log:
         """The timestamp of the newest batch, or -1."""
         return self._last_timestamp_ms
 
+    @property
+    def sealed_ends(self) -> list[int]:
+        """Where each sealed segment ends, rising."""
+        return [_end(segment) for segment in self._chain.segments[:-1]]
+
     def segments(self) -> list[dict[str, object]]:
         """The segments, for people."""
         return [
@@ -242,6 +247,11 @@ class Log:
             entry_size=len(entry),
         )
         return self._count(header, base_offset, timestamp_ms)
+
+    def duplicate_of(self, writer_id: int, batch_sequence: int, *, now_ms: int) -> Appended | None:
+        """Where a batch already lies that its writer sends again; raises as ``append`` does."""
+        known = self._writers.find(writer_id, batch_sequence, now_ms=now_ms)
+        return None if known is None else Appended(known.base_offset, known.next_offset, True)
 
     def appends_quickly(self, size: int, now_ms: int) -> bool:
         """Whether the next append of ``size`` bytes is only a write: no new epoch, no new segment."""

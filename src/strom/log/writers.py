@@ -59,7 +59,13 @@ class Writers:
 
         Raises OutOfOrderSequence or UnknownWriter when it is neither.
         """
-        writer_id, sequence = header.writer_id, header.batch_sequence
+        offsets = header.last_offset_delta + 1
+        return self.find(header.writer_id, header.batch_sequence, offsets=offsets, now_ms=now_ms)
+
+    def find(
+        self, writer_id: int, sequence: int, *, offsets: int | None = None, now_ms: int
+    ) -> WriterBatch | None:
+        """As ``find_duplicate``. ``offsets`` is how many the batch takes, None when nobody knows before it is applied."""
         if writer_id < 0:
             return None
         if sequence < 0:
@@ -85,10 +91,7 @@ class Writers:
         if sequence == next_sequence(state.batches[-1].batch_sequence):
             return None
         for batch in state.batches:
-            if (
-                batch.batch_sequence == sequence
-                and batch.next_offset - batch.base_offset == header.last_offset_delta + 1
-            ):
+            if batch.batch_sequence == sequence and offsets in (None, batch.next_offset - batch.base_offset):
                 return batch
         raise OutOfOrderSequence(
             f"writer {writer_id} sent sequence {sequence} after {state.batches[-1].batch_sequence}",
