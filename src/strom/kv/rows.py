@@ -107,9 +107,7 @@ class Rows:
         """In the lane, under the lock: the file takes the place of the tail below its end."""
         raise NotImplementedError
 
-    def write_merge(
-        self, path: str, first: int, last: int, needed: Needed, directory: Directory
-    ) -> NewFile:
+    def write_merge(self, path: str, first: int, last: int, needed: Needed, directory: Directory) -> NewFile:
         """Any thread: base files [first, last) in one."""
         raise NotImplementedError
 

@@ -1,0 +1,417 @@
+"""Kernels that copy values from many sources to one place, column by column.
+
+Rows are named by (source, row); source -1 is a row of NULLs. Addresses are those of ``columns.Source``, side by side:
+``addresses[source, column] = validity, values, data``. The target of a column is three addresses too, and a row number to
+begin at, so that the same kernels fill a new batch and a block that grows. Targets have validity bitmaps, always.
+
+Nothing is checked here but by :func:`prepare`, which must have said that all is well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strom.kv.columns import ABSENT, FORM_CODES
+from strom.kv.compile import (
+    int32,
+    int64,
+    kernel,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    ro,
+    rw,
+    store_i32,
+    store_u8,
+    store_u16,
+    store_u32,
+    store_u64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    void,
+)
+
+FIXED, BITS, VAR, NESTED = (FORM_CODES[form] for form in ("fixed", "bits", "var", "nested"))
+WELL, OUTSIDE, UNCHECKED = 0, 1, 2
+ALIGNMENT = 64
+
+
+@kernel()
+def aligned(size: int) -> int:
+    """The next multiple of 64, as Arrow asks for."""
+    return (size + (ALIGNMENT - 1)) & ~(ALIGNMENT - 1)
+
+
+@kernel(
+    int64(
+        ro(int64),
+        ro(uint8),
+        ro(uint8, 2),
+        ro(int32),
+        ro(int32),
+        ro(int64),
+        ro(int64),
+        ro(int64),
+        rw(int64, 2),
+        rw(int64),
+    )
+)
+def prepare(
+    rows: Any,
+    whole: Any,
+    sound: Any,
+    source: Any,
+    row: Any,
+    columns: Any,
+    forms: Any,
+    widths: Any,
+    to: Any,
+    size: Any,
+) -> int:
+    """Whether these rows exist and may be read; where each column would go in one new buffer, and its size."""
+    sources = len(rows)
+    for i in range(len(source)):
+        at = source[i]
+        if at < -1 or at >= sources:
+            return OUTSIDE
+        if at >= 0:
+            if row[i] < 0 or row[i] >= rows[at]:
+                return OUTSIDE
+            if whole[at] == 0:
+                for j in range(len(columns)):
+                    if sound[at, columns[j]] == 0:
+                        return UNCHECKED
+    count = len(source)
+    bitmap = aligned((count + 7) >> 3)
+    position = 0
+    for j in range(len(columns)):
+        form = forms[j]
+        to[j, 0] = position
+        to[j, 1] = position + bitmap
+        if form == FIXED:
+            position += bitmap + aligned(count * widths[j])
+        elif form == BITS:
+            position += 2 * bitmap
+        elif form == VAR:
+            position += bitmap + aligned((count + 1) * 4)
+    size[0] = position
+    return WELL
+
+
+@kernel()
+def _bit(address: int, at: int) -> int:
+    return (load_u8(address + (at >> 3)) >> (at & 7)) & 1
+
+
+@kernel()
+def _copy_bits(
+    addresses: Any, column: int, which: int, source: Any, row: Any, target: int, start: int
+) -> int:
+    """Copy bitmap ``which`` (0 validity, 1 values of form bits) to ``target``; return how many bits are 0."""
+    zeros = 0
+    at = start
+    octet = uint8(0) if at & 7 == 0 else uint8(load_u8(target + (at >> 3)) & ((1 << (at & 7)) - 1))
+    for i in range(len(source)):
+        bit = 0
+        if source[i] >= 0:
+            values = addresses[source[i], column, 1]
+            if values != ABSENT:
+                bitmap = addresses[source[i], column, which]
+                bit = 1 if bitmap == 0 else _bit(bitmap, int64(row[i]))
+        zeros += 1 - bit
+        octet = uint8(octet | (bit << (at & 7)))
+        if at & 7 == 7:
+            store_u8(target + (at >> 3), octet)
+            octet = uint8(0)
+        at += 1
+    if at & 7 != 0:
+        store_u8(target + (at >> 3), octet)
+    return zeros
+
+
+@kernel()
+def _place(addresses: Any, column: int, source: int, row: int, width: int) -> int:
+    """Where a value of fixed width lies, or ABSENT."""
+    if source < 0:
+        return ABSENT
+    values = addresses[source, column, 1]
+    return ABSENT if values == ABSENT else values + row * width
+
+
+@kernel()
+def _copy_1(addresses: Any, column: int, source: Any, row: Any, target: int) -> None:
+    for i in range(len(source)):
+        place = _place(addresses, column, int64(source[i]), int64(row[i]), 1)
+        store_u8(target + i, uint8(0) if place == ABSENT else load_u8(place))
+
+
+@kernel()
+def _copy_2(addresses: Any, column: int, source: Any, row: Any, target: int) -> None:
+    for i in range(len(source)):
+        place = _place(addresses, column, int64(source[i]), int64(row[i]), 2)
+        store_u16(target + 2 * i, uint16(0) if place == ABSENT else load_u16(place))
+
+
+@kernel()
+def _copy_4(addresses: Any, column: int, source: Any, row: Any, target: int) -> None:
+    for i in range(len(source)):
+        place = _place(addresses, column, int64(source[i]), int64(row[i]), 4)
+        store_u32(target + 4 * i, uint32(0) if place == ABSENT else load_u32(place))
+
+
+@kernel()
+def _copy_8(addresses: Any, column: int, source: Any, row: Any, target: int) -> None:
+    for i in range(len(source)):
+        place = _place(addresses, column, int64(source[i]), int64(row[i]), 8)
+        store_u64(target + 8 * i, uint64(0) if place == ABSENT else load_u64(place))
+
+
+@kernel()
+def copy_octets(place: int, target: int, size: int) -> None:
+    """Copy some bytes, eight at a time where there are that many; never reads or writes outside."""
+    if size >= 8:
+        for at in range(0, size - 7, 8):
+            store_u64(target + at, load_u64(place + at))
+        store_u64(target + size - 8, load_u64(place + size - 8))
+    elif size >= 4:
+        store_u32(target, load_u32(place))
+        store_u32(target + size - 4, load_u32(place + size - 4))
+    else:
+        for at in range(size):
+            store_u8(target + at, load_u8(place + at))
+
+
+@kernel()
+def _copy_wide(addresses: Any, column: int, width: int, source: Any, row: Any, target: int) -> None:
+    for i in range(len(source)):
+        place = _place(addresses, column, int64(source[i]), int64(row[i]), width)
+        if place != ABSENT:
+            copy_octets(place, target + i * width, width)
+        else:
+            for at in range(width):
+                store_u8(target + i * width + at, uint8(0))
+
+
+@kernel()
+def _copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, target: int) -> None:
+    if width == 8:
+        _copy_8(addresses, column, source, row, target)
+    elif width == 4:
+        _copy_4(addresses, column, source, row, target)
+    elif width == 2:
+        _copy_2(addresses, column, source, row, target)
+    elif width == 1:
+        _copy_1(addresses, column, source, row, target)
+    else:
+        _copy_wide(addresses, column, width, source, row, target)
+
+
+@kernel()
+def _length(addresses: Any, column: int, source: int, row: int) -> int:
+    """Bytes of a value of variable length; none when it is NULL."""
+    if source < 0:
+        return 0
+    offsets = addresses[source, column, 1]
+    if offsets == ABSENT:
+        return 0
+    bitmap = addresses[source, column, 0]
+    if bitmap != 0 and _bit(bitmap, row) == 0:
+        return 0
+    return int64(load_i32(offsets + 4 * row + 4)) - int64(load_i32(offsets + 4 * row))
+
+
+@kernel()
+def _copy_offsets(addresses: Any, column: int, source: Any, row: Any, target: int, start: int) -> int:
+    """Write the ends of values of variable length behind what is there; return the end of the last."""
+    end = int64(0)
+    if start == 0:
+        store_i32(target, int32(0))
+    else:
+        end = int64(load_i32(target + 4 * start))
+    for i in range(len(source)):
+        end += _length(addresses, column, int64(source[i]), int64(row[i]))
+        store_i32(target + 4 * (start + i + 1), int32(end))
+    return end
+
+
+@kernel(
+    void(
+        ro(int64, 3),
+        ro(int64),
+        ro(int64),
+        ro(int64),
+        ro(int32),
+        ro(int32),
+        ro(int64, 2),
+        int64,
+        int64,
+        rw(int64, 2),
+    )
+)
+def copy_columns(
+    addresses: Any,
+    columns: Any,
+    forms: Any,
+    widths: Any,
+    source: Any,
+    row: Any,
+    to: Any,
+    base: int,
+    start: int,
+    counts: Any,
+) -> None:
+    """Copy everything but variable data. ``counts[column]`` = NULLs, end of the variable data."""
+    for j in range(len(columns)):
+        column, form = columns[j], forms[j]
+        if form == NESTED:
+            continue
+        counts[j, 0] = _copy_bits(addresses, column, 0, source, row, base + to[j, 0], start)
+        target = base + to[j, 1]
+        if form == FIXED:
+            _copy_fixed(addresses, column, widths[j], source, row, target + start * widths[j])
+        elif form == BITS:
+            _copy_bits(addresses, column, 1, source, row, target, start)
+        else:
+            counts[j, 1] = _copy_offsets(addresses, column, source, row, target, start)
+
+
+@kernel(
+    void(
+        ro(int64, 3), ro(int64), ro(int64), ro(int32), ro(int32), ro(int64, 2), int64, int64, ro(int64), int64
+    )
+)
+def copy_data(
+    addresses: Any,
+    columns: Any,
+    forms: Any,
+    source: Any,
+    row: Any,
+    to: Any,
+    base: int,
+    start: int,
+    data: Any,
+    data_base: int,
+) -> None:
+    """Copy variable data to where the offsets that ``copy_columns`` wrote say."""
+    for j in range(len(columns)):
+        if forms[j] != VAR:
+            continue
+        column = columns[j]
+        offsets = base + to[j, 1] + 4 * start
+        target = data_base + data[j]
+        for i in range(len(source)):
+            begin = int64(load_i32(offsets + 4 * i))
+            size = int64(load_i32(offsets + 4 * i + 4)) - begin
+            if size > 0:
+                at = source[i]
+                first = int64(load_i32(addresses[at, column, 1] + 4 * int64(row[i])))
+                copy_octets(addresses[at, column, 2] + first, target + begin, size)
+
+
+@kernel(void(ro(int64, 3), ro(int64), ro(int64), ro(int32), ro(int32), rw(int64)))
+def data_sizes(addresses: Any, columns: Any, forms: Any, source: Any, row: Any, sizes: Any) -> None:
+    """Bytes of variable data per column that a copy of these rows would have."""
+    for j in range(len(columns)):
+        total = int64(0)
+        if forms[j] == VAR:
+            for i in range(len(source)):
+                total += _length(addresses, columns[j], int64(source[i]), int64(row[i]))
+        sizes[j] = total
+
+
+@kernel()
+def _same_octets(left: int, right: int, size: int) -> bool:
+    at = 0
+    while at + 8 <= size:
+        if load_u64(left + at) != load_u64(right + at):
+            return False
+        at += 8
+    while at < size:
+        if load_u8(left + at) != load_u8(right + at):
+            return False
+        at += 1
+    return True
+
+
+@kernel()
+def _valid(addresses: Any, column: int, source: int, row: int) -> bool:
+    if source < 0 or addresses[source, column, 1] == ABSENT:
+        return False
+    bitmap = addresses[source, column, 0]
+    return bitmap == 0 or _bit(bitmap, row) == 1
+
+
+@kernel()
+def _same_value(
+    left: Any, lc: int, ls: int, lr: int, right: Any, rc: int, rs: int, rr: int, form: int, width: int
+) -> bool:
+    valid = _valid(left, lc, ls, lr)
+    if valid != _valid(right, rc, rs, rr):
+        return False
+    if not valid:
+        return True
+    here, there = left[ls, lc, 1], right[rs, rc, 1]
+    if form == FIXED:
+        if width == 8:
+            return load_i64(here + 8 * lr) == load_i64(there + 8 * rr)
+        return _same_octets(here + lr * width, there + rr * width, width)
+    if form == BITS:
+        return _bit(here, lr) == _bit(there, rr)
+    size = _length(left, lc, ls, lr)
+    if size != _length(right, rc, rs, rr):
+        return False
+    begin, other = int64(load_i32(here + 4 * lr)), int64(load_i32(there + 4 * rr))
+    return _same_octets(left[ls, lc, 2] + begin, right[rs, rc, 2] + other, size)
+
+
+@kernel(
+    void(
+        ro(int64, 3),
+        ro(int64),
+        ro(int32),
+        ro(int32),
+        ro(int64, 3),
+        ro(int64),
+        ro(int32),
+        ro(int32),
+        ro(int64),
+        ro(int64),
+        rw(uint8),
+    )
+)
+def compare_columns(
+    left: Any,
+    left_columns: Any,
+    left_source: Any,
+    left_row: Any,
+    right: Any,
+    right_columns: Any,
+    right_source: Any,
+    right_row: Any,
+    forms: Any,
+    widths: Any,
+    same: Any,
+) -> None:
+    """Clear ``same`` where a pair of rows differs in one of the columns."""
+    for j in range(len(forms)):
+        if forms[j] == NESTED:
+            continue
+        for i in range(len(same)):
+            if same[i] != 0 and not _same_value(
+                left,
+                left_columns[j],
+                int64(left_source[i]),
+                int64(left_row[i]),
+                right,
+                right_columns[j],
+                int64(right_source[i]),
+                int64(right_row[i]),
+                forms[j],
+                widths[j],
+            ):
+                same[i] = 0
