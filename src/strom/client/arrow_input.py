@@ -45,11 +45,13 @@ class ArrowInput:
     came from a stream: ``portions`` takes the input apart, ``conform`` makes one portion fit.
     """
 
-    def __init__(self, schema: Schema, *, table: str, batch_bytes_max: int) -> None:
+    def __init__(self, schema: Schema, *, table: str, batch_bytes_max: int, verb: str = "append") -> None:
         self.schema = schema
         self._target: pa.Schema = schema.to_arrow()
         self._conformer = Conformer(schema, table)
         self._batch_bytes_max = batch_bytes_max
+        self._verb = verb
+        """What people called, for messages."""
 
     def batches(self, data: object) -> Iterator[pa.RecordBatch]:
         """The rows as batches of exactly the table's schema."""
@@ -86,7 +88,7 @@ class ArrowInput:
         elif hasattr(data, "__arrow_c_array__"):
             yield pa.record_batch(data)
         else:
-            raise TypeError(f"append() takes {ACCEPTED}, not {type(data).__name__}")
+            raise TypeError(f"{self._verb}() takes {ACCEPTED}, not {type(data).__name__}")
 
     def _joined(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The table's batches, small neighbours made one."""
@@ -114,7 +116,7 @@ class ArrowInput:
             for item in items:
                 yield from self._portions(item)
         else:
-            raise TypeError(f"append() takes {ACCEPTED}, not a list of {type(items[0]).__name__}")
+            raise TypeError(f"{self._verb}() takes {ACCEPTED}, not a list of {type(items[0]).__name__}")
 
     def _from_values(self, given: Columns) -> pa.RecordBatch:
         """Columns of Python values (or arrays) by the table's own types."""

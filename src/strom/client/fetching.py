@@ -8,9 +8,10 @@ reads the rows decodes them, not the event loop.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from strom.client.cluster import Cluster
 from strom.client.connections import Lane
@@ -31,6 +32,9 @@ from strom.protocol.messages.own import (
 )
 from strom.protocol.messages.predicate import Predicate as WirePredicate
 from strom.record.batch import split
+
+
+Answer = TypeVar("Answer")
 
 
 class Chunk(NamedTuple):
@@ -102,26 +106,22 @@ class Source:
         return batches
 
 
-class RangeFetch:
-    """Fetches one range from its start to its end."""
+class Fetch(ABC, Generic[Answer]):
+    """Fetches one bucket's part from its beginning to its end, one answer ahead of its reader."""
 
-    def __init__(self, source: Source, index: int, wanted: BucketRange) -> None:
-        self._source = source
-        self._index = index
-        self._range = wanted
-        self._offset = wanted.start
-        self._ahead: asyncio.Task[FetchRowsBucketResponse] | None = None
+    def __init__(self) -> None:
+        self._ahead: asyncio.Task[Answer] | None = None
 
     def begin(self) -> None:
         """Ask for what comes next, if anything does and it was not asked for."""
-        if self._ahead is None and self._offset < self._range.end:
-            task = asyncio.get_running_loop().create_task(self._fetch(self._offset))
+        if self._ahead is None and not self.done:
+            task = asyncio.get_running_loop().create_task(self._ask())
             task.add_done_callback(_looked_at)
             self._ahead = task
 
     @property
-    def waiting(self) -> asyncio.Task[FetchRowsBucketResponse] | None:
-        """The request under way; None when the range is read."""
+    def waiting(self) -> asyncio.Task[Answer] | None:
+        """The request under way; None when all is read."""
         return self._ahead
 
     async def next(self) -> Chunk | None:
@@ -131,12 +131,7 @@ class RangeFetch:
             return None
         answer = await self._ahead
         self._ahead = None
-        start = self._offset
-        assert answer.next_offset is not None
-        self._offset = answer.next_offset
-        self.begin()
-        batches = await self._source.batches_of(answer)
-        return Chunk(self._index, start, self._range.end, batches)
+        return await self._take(answer)
 
     async def cancel(self) -> None:
         """Stop."""
@@ -144,7 +139,44 @@ class RangeFetch:
             self._ahead.cancel()
             await asyncio.gather(self._ahead, return_exceptions=True)
 
-    async def _fetch(self, offset: int) -> FetchRowsBucketResponse:
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether nothing is left to ask for."""
+
+    @abstractmethod
+    async def _ask(self) -> Answer:
+        """Ask for what comes next, again while errors pass."""
+
+    @abstractmethod
+    async def _take(self, answer: Answer) -> Chunk:
+        """Note where to go on, ``begin`` the next request, and then look at this answer."""
+
+
+class RangeFetch(Fetch[FetchRowsBucketResponse]):
+    """Fetches one range of a log."""
+
+    def __init__(self, source: Source, index: int, wanted: BucketRange) -> None:
+        super().__init__()
+        self._source = source
+        self._index = index
+        self._range = wanted
+        self._offset = wanted.start
+
+    @property
+    def done(self) -> bool:
+        return self._offset >= self._range.end
+
+    async def _take(self, answer: FetchRowsBucketResponse) -> Chunk:
+        start = self._offset
+        assert answer.next_offset is not None
+        self._offset = answer.next_offset
+        self.begin()
+        batches = await self._source.batches_of(answer)
+        return Chunk(self._index, start, self._range.end, batches)
+
+    async def _ask(self) -> FetchRowsBucketResponse:
+        offset = self._offset
         cluster, bucket = self._source.cluster, self._range.bucket
 
         async def between(error: StromError) -> None:
@@ -195,11 +227,10 @@ async def fetch_one(
 class ChunkStream:
     """The chunks of many ranges: in the order of the plan, or as they come."""
 
-    def __init__(self, source: Source, ranges: Sequence[BucketRange], *, ordered: bool) -> None:
-        self._waiting = [RangeFetch(source, index, one) for index, one in enumerate(ranges)]
-        self._waiting.reverse()
-        self._active: list[RangeFetch] = []
-        self._parallel = source.options.parallel_buckets
+    def __init__(self, fetches: Sequence[Fetch[Any]], *, parallel: int, ordered: bool) -> None:
+        self._waiting = list(reversed(fetches))
+        self._active: list[Fetch[Any]] = []
+        self._parallel = parallel
         self._ordered = ordered
 
     async def next(self) -> Chunk | None:
@@ -221,7 +252,7 @@ class ChunkStream:
             fetch.begin()
             self._active.append(fetch)
 
-    async def _first_ready(self) -> RangeFetch:
+    async def _first_ready(self) -> Fetch[Any]:
         if len(self._active) == 1:
             return self._active[0]
         tasks = {fetch.waiting: fetch for fetch in self._active if fetch.waiting is not None}
@@ -235,7 +266,7 @@ class ChunkStream:
             await fetch.cancel()
 
 
-def _looked_at(task: asyncio.Task[FetchRowsBucketResponse]) -> None:
+def _looked_at(task: asyncio.Task[Any]) -> None:
     """An answer nobody waited for (the scan was left early) is no reason for a complaint."""
     if not task.cancelled():
         task.exception()

@@ -30,6 +30,8 @@ class Fetched(NamedTuple):
     timestamp_ms: int
     sparse: npt.NDArray[np.int64] | None
     """The offset of every row, where a filter left some out."""
+    changes: npt.NDArray[np.uint8] | None
+    """What happened to every row (``record.layout.CHANGE_…``); None where all were appended."""
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -85,6 +87,7 @@ class RowReader:
         low, high = _rows_between(header, sparse, start, end)
         if low >= high:
             return None
+        changes = None if header.append_only else decoding.changes(view, header)
         shape = self._shapes[header.schema_id]
         data = decoding.decode(view, shape.arrow, header=header, aligned=True)
         if shape.positions is not None:
@@ -92,8 +95,9 @@ class RowReader:
         if high - low < header.record_count:
             data = data.slice(low, high - low)
             sparse = None if sparse is None else sparse[low:high]
+            changes = None if changes is None else changes[low:high]
         first = header.base_offset + low if sparse is None else int(sparse[0])
-        return Fetched(data, first, header.timestamp_ms, sparse)
+        return Fetched(data, first, header.timestamp_ms, sparse, changes)
 
     def _reshaped(self, data: pa.RecordBatch, positions: Sequence[int | None]) -> pa.RecordBatch:
         arrays = []

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 import pyarrow as pa
 
 from strom.client.cluster import Cluster
-from strom.client.fetching import Chunk, ChunkStream, ReadStatistics, Source
+from strom.client.fetching import Chunk, ChunkStream, RangeFetch, ReadStatistics, Source
 from strom.client.filters import Filter, prune
 from strom.client.metadata import TableInfo
 from strom.client.offsets import Offsets
@@ -121,7 +121,8 @@ class Scan:
             options=self._options,
             statistics=self.statistics,
         )
-        return ChunkStream(source, plan.ranges, ordered=ordered)
+        fetches = [RangeFetch(source, index, one) for index, one in enumerate(plan.ranges)]
+        return ChunkStream(fetches, parallel=self._options.parallel_buckets, ordered=ordered)
 
     def read(self, chunk: Chunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""

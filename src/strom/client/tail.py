@@ -21,6 +21,7 @@ import pyarrow as pa
 from strom.client.address import Address
 from strom.client.fetching import Source
 from strom.client.filters import prune
+from strom.client.kinds import kinds_of
 from strom.client.metadata import PartitionInfo
 from strom.client.offsets import Offsets
 from strom.client.options import ReadOptions
@@ -74,6 +75,16 @@ class TailBatch:
     def offsets(self) -> npt.NDArray[np.int64]:
         """The offset of every row."""
         return self._fetched.offsets
+
+    @property
+    def changes(self) -> npt.NDArray[np.uint8] | None:
+        """What happened to every row, as its number in the format; None where all were appended."""
+        return self._fetched.changes
+
+    @property
+    def kinds(self) -> pa.Array:
+        """What happened to every row: ``+A``, or in a changelog ``+I``, ``-U``, ``+U``, ``-D``."""
+        return kinds_of(self._fetched.changes, self.num_rows)
 
     @property
     def next_offset(self) -> int:

@@ -27,7 +27,14 @@ from strom.client.door import AppendDoor, Door
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.routing import Part, Router, cut
-from strom.errors import ConnectionClosed, NotPrimaryKeyTable, PartitionNotFound, SchemaMismatch, StromError
+from strom.errors import (
+    ConnectionClosed,
+    InvalidProjection,
+    NotPrimaryKeyTable,
+    PartitionNotFound,
+    SchemaMismatch,
+    StromError,
+)
 from strom.model.bucket import BucketId
 
 PIECE_OVERHEAD_BYTES = 128
@@ -141,7 +148,11 @@ class RowWriter:
             raise copy_of(self._delivery.failure)
         if self._delivery.spent:
             yield self._delivery.begin_again()
-        intake = intake_of(self._table)
+        try:
+            intake = intake_of(self._table)
+        except InvalidProjection:
+            yield self._learn_schema()
+            intake = intake_of(self._table)
         for portion in intake.portions(data):
             try:
                 batch = intake.conform(portion)

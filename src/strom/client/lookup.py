@@ -1,0 +1,306 @@
+"""Looks up rows of a primary-key table: by its key, by the bucket key (a prefix), or by an index.
+
+Keys are split by partition and bucket in whole columns, and one request per server asks for all of them. What a lookup
+sees is the table at the high watermark of each bucket; whoever gives ``at_least`` sees at least that.
+
+The work has three parts, so that an event loop and a blocking thread share all but the middle one:
+
+    ``ask``      keys -> one request per server                 any thread
+    (send the requests, wait for the answers)
+    ``read``     answers -> rows, and which key each belongs to any thread
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.client.address import Address
+from strom.client.arrow_input import concatenate
+from strom.client.cluster import Cluster
+from strom.client.key_door import Written
+from strom.client.key_input import KeyInput, key_schema
+from strom.client.metadata import PartitionInfo, TableInfo
+from strom.client.retry import MISPLACED
+from strom.client.routing import split_by_number
+from strom.errors import InvalidRequest, PartitionNotFound, StromError
+from strom.model.bucket import BucketId
+from strom.model.bucketing import bucket_of
+from strom.model.partitions import split_by_partition
+from strom.protocol.api_keys import LOOKUP_ROWS
+from strom.protocol.error_codes import error_of
+from strom.protocol.message import whole
+from strom.protocol.messages.own_keys import (
+    LookupRowsBucketRequest,
+    LookupRowsBucketResponse,
+    LookupRowsRequest,
+    LookupRowsResponse,
+)
+from strom.record.decode import decode
+from strom.record.encode import encode
+
+ROW = "\0row"
+"""A column that no table has: where in the caller's order a key stands, while keys are split."""
+
+Rows = npt.NDArray[np.int64]
+
+
+class Question(NamedTuple):
+    """Keys for one bucket."""
+
+    bucket: BucketId
+    keys: bytearray
+    rows: Rows | None
+    """The places of these keys in the caller's order; None when they are all keys, in order."""
+
+
+class Request(NamedTuple):
+    """What one server is asked."""
+
+    address: Address
+    message: LookupRowsRequest
+    questions: Sequence[Question]
+
+
+class Found(NamedTuple):
+    """Rows, and which key each belongs to, in no particular order."""
+
+    rows: pa.RecordBatch
+    keys: Rows
+
+
+class Shape(NamedTuple):
+    """A way to look a table up."""
+
+    name: str | None
+    """None for the primary key."""
+    given: tuple[str, ...]
+    """The columns a caller gives."""
+    sent: tuple[str, ...]
+    """Those that travel: partition columns are told by the partition."""
+
+
+class Lookup:
+    """One way to look up one table, with the columns that are wanted. Kept: it remembers what can be known before."""
+
+    def __init__(
+        self, cluster: Cluster, table: TableInfo, shape: Shape, columns: Sequence[str] | None
+    ) -> None:
+        description, schema = table.description, table.schema
+        self._cluster = cluster
+        self._table = table
+        self._shape = shape
+        self._schema_id = schema.schema_id
+        self._columns = () if columns is None else schema.projected(columns)
+        wanted = [schema.columns[at] for at in self._columns] if self._columns else list(schema.columns)
+        self.schema: pa.Schema = pa.schema([column.to_arrow() for column in wanted])
+        """The columns of the rows that are found."""
+        self.nullable: pa.Schema = pa.schema([field.with_nullable(True) for field in self.schema])
+        """The same where a row may be missing."""
+        self._input = KeyInput(schema, shape.given, table=f"the key of {table.path}", verb="lookup")
+        self._sent: pa.Schema = key_schema(schema, shape.sent).to_arrow()
+        self._same = shape.given == shape.sent
+        self._by_partition = description.partitioned and set(description.partition_keys) <= set(shape.given)
+        self._by_bucket = set(description.bucket_key) <= set(shape.given)
+        self.empty = pa.RecordBatch.from_pylist([], self.schema)
+
+    def keys(self, data: object) -> pa.RecordBatch:
+        """Keys as people give them, as one batch."""
+        return self._input.batch(data)
+
+    # --- asking -----------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        keys: pa.RecordBatch,
+        partitions: Mapping[str, int | None],
+        at_least: Mapping[BucketId, Written] | None,
+    ) -> list[Request]:
+        """One request per server. ``partitions``: the id of each that may hold rows; keys of others are missing."""
+        by_server: dict[Address, list[Question]] = {}
+        for question in self._questions(keys, partitions):
+            by_server.setdefault(self._cluster.leader(question.bucket), []).append(question)
+        return [
+            Request(address, self._message(questions, at_least), questions)
+            for address, questions in by_server.items()
+        ]
+
+    def _message(
+        self, questions: Sequence[Question], at_least: Mapping[BucketId, Written] | None
+    ) -> LookupRowsRequest:
+        return LookupRowsRequest(
+            table_id=self._table.table_id,
+            schema_id=self._schema_id,
+            columns=self._columns,
+            index=self._shape.name,
+            buckets_req=[_bucket_request(one, at_least) for one in questions],
+            timeout_ms=self._cluster.options.request_timeout_ms,
+        )
+
+    def _questions(self, keys: pa.RecordBatch, partitions: Mapping[str, int | None]) -> Iterator[Question]:
+        if not keys.num_rows:
+            return
+        if not self._table.partitioned:
+            yield from self._by_number(None, keys, None)
+        elif self._by_partition:
+            numbered = keys.append_column(ROW, pa.array(np.arange(keys.num_rows)))
+            for name, _, part in split_by_partition(numbered, self._table.description.partition_keys):
+                partition_id = partitions.get(name)
+                if partition_id is not None:
+                    rows = part.column(part.num_columns - 1).to_numpy()
+                    yield from self._by_number(partition_id, part, rows)
+        else:
+            for partition_id in partitions.values():
+                yield from self._by_number(partition_id, keys, None)
+
+    def _by_number(self, partition_id: int | None, keys: pa.RecordBatch, rows: Rows | None) -> Iterator[Question]:
+        table, count = self._table, self._table.bucket_count
+        if count == 1 or not self._by_bucket:
+            encoded = self._encoded(keys)
+            for bucket in range(count):
+                yield Question(BucketId(table.table_id, partition_id, bucket), encoded, rows)
+            return
+        ids = bucket_of(keys, table.description.bucket_key, count)
+        if keys.num_rows == 1:
+            yield Question(BucketId(table.table_id, partition_id, int(ids[0])), self._encoded(keys), rows)
+            return
+        order = np.argsort(ids, kind="stable")
+        start = 0
+        for bucket, part in split_by_number(keys, ids, count):
+            end = start + part.num_rows
+            places = order[start:end]
+            yield Question(
+                BucketId(table.table_id, partition_id, bucket),
+                self._encoded(part),
+                places if rows is None else rows[places],
+            )
+            start = end
+
+    def _encoded(self, keys: pa.RecordBatch) -> bytearray:
+        if not self._same or keys.num_columns != len(self._sent):
+            keys = keys.select(self._sent.names)
+        return encode(keys, schema_id=self._schema_id)
+
+    def partition_names(self, keys: pa.RecordBatch) -> list[str]:
+        """The partitions these keys lie in; none where the keys do not tell."""
+        if not self._by_partition:
+            return []
+        split = split_by_partition(keys, self._table.description.partition_keys)
+        return [part.name for part in split]
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def read(self, request: Request, response: LookupRowsResponse) -> Iterator[Found]:
+        """The rows of one server's answer; raises the first error of a bucket."""
+        answers = {(one.partition_id, one.bucket_id): one for one in response.buckets_resp}
+        for question in request.questions:
+            answer = answers.get(question.bucket[1:])
+            if answer is None:
+                raise InvalidRequest("the server's answer leaves a bucket out", bucket=question.bucket)
+            if answer.error_code:
+                raise error_of(answer.error_code, answer.error_message)
+            found = self._found(question, answer)
+            if found is not None:
+                yield found
+
+    def _found(self, question: Question, answer: LookupRowsBucketResponse) -> Found | None:
+        places = np.frombuffer(whole(answer.positions or b""), "<u4").astype(np.int64)
+        if not len(places):
+            return None
+        rows = decode(whole(answer.records or b""), self.schema, aligned=True)
+        if rows.num_rows != len(places):
+            raise InvalidRequest("the server's answer has rows that belong to no key", bucket=question.bucket)
+        return Found(rows, places if question.rows is None else question.rows[places])
+
+    def in_order(self, found: Sequence[Found], count: int) -> pa.Table:
+        """A row for each of ``count`` keys: NULLs where there is none."""
+        rows = concatenate([one.rows for one in found]) if found else self.empty
+        keys = found[0].keys if len(found) == 1 else np.concatenate([one.keys for one in found] or [_NONE])
+        if len(keys) and not (0 <= keys.min() and keys.max() < count):
+            raise InvalidRequest("the server's answer belongs to a key that was not asked for")
+        if len(keys) == count and (keys == np.arange(count)).all():
+            return pa.Table.from_arrays(rows.columns, schema=self.nullable)
+        places = np.full(count, -1, np.int64)
+        places[keys] = np.arange(len(keys))
+        chosen = rows.take(pa.array(places, mask=places < 0))
+        return pa.Table.from_arrays(chosen.columns, schema=self.nullable)
+
+    def by_key(self, found: Sequence[Found]) -> pa.Table:
+        """All rows, those of the first key first."""
+        if not found:
+            return pa.Table.from_batches([self.empty])
+        rows = concatenate([one.rows for one in found])
+        keys = np.concatenate([one.keys for one in found])
+        if len(found) > 1 and (keys[1:] < keys[:-1]).any():
+            rows = rows.take(pa.array(np.argsort(keys, kind="stable")))
+        return pa.Table.from_batches([rows])
+
+    # --- on the loop ------------------------------------------------------------------------------------------
+
+    async def find(
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None = None
+    ) -> list[Found]:
+        """The rows of these keys, again while errors pass."""
+
+        async def between(error: StromError) -> None:
+            if isinstance(error, MISPLACED):
+                await self._cluster.refresh(self._table, await self._buckets(keys))
+
+        return await self._cluster.retrying.run(lambda: self._attempt(keys, at_least), between=between)
+
+    async def _attempt(
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None
+    ) -> list[Found]:
+        requests = self.ask(keys, await self._partitions(keys), at_least)
+        responses = await asyncio.gather(*(self._send(request) for request in requests))
+        return [
+            found
+            for request, response in zip(requests, responses, strict=True)
+            for found in self.read(request, response)
+        ]
+
+    async def _send(self, request: Request) -> LookupRowsResponse:
+        return await self._cluster.call(request.address, LOOKUP_ROWS, request.message)
+
+    async def _partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None]:
+        """The ids of the partitions that are asked; those that do not exist are left out."""
+        if not self._table.partitioned:
+            return {}
+        if not self._by_partition:
+            everything: list[PartitionInfo] = await self._cluster.partitions(self._table)
+            await self._cluster.find_leaders(self._table, [one.partition_id for one in everything])
+            return {one.name: one.partition_id for one in everything}
+        found: dict[str, int | None] = {}
+        for name in self.partition_names(keys):
+            try:
+                found[name] = await self._cluster.find_partition(self._table, name)
+            except PartitionNotFound:
+                continue
+        await self._cluster.find_leaders(self._table, [one for one in found.values() if one is not None])
+        return found
+
+    async def _buckets(self, keys: pa.RecordBatch) -> list[BucketId]:
+        partitions = await self._partitions(keys)
+        return [question.bucket for question in self._questions(keys, partitions)]
+
+
+_NONE: Rows = np.empty(0, np.int64)
+
+
+def _bucket_request(
+    question: Question, at_least: Mapping[BucketId, Written] | None
+) -> LookupRowsBucketRequest:
+    bucket = question.bucket
+    known = None if at_least is None else at_least.get(bucket)
+    return LookupRowsBucketRequest(
+        partition_id=bucket.partition_id,
+        bucket_id=bucket.bucket,
+        keys=question.keys,
+        at_least_offset=None if known is None else known[0],
+        at_least_epoch=None if known is None else known[1],
+    )
