@@ -81,6 +81,7 @@ def test_the_keys() -> None:
         keys.TABLE_COUNTER,
         keys.PARTITION_COUNTER,
         keys.WRITER_COUNTER,
+        keys.number_counter(1),
     }
     documented = [key.strip("`") for key in rows("key")]
     patterns = [re.sub("<[^>]*>", "[a-z0-9]+", key) for key in documented]

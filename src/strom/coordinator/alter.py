@@ -17,6 +17,7 @@ from strom.errors import InvalidAlter
 from strom.metadata.changes import Put, Update
 from strom.model import properties, types
 from strom.model.document import Document
+from strom.model.key_properties import INDEX_PREFIX
 from strom.model.schema import SCHEMA_ID_MAX, Schema
 from strom.model.table import Table, TableDescription, TablePath
 
@@ -105,6 +106,11 @@ def _with_properties(description: TableDescription, alteration: Alteration) -> T
         own.pop(name, None)
         custom.pop(name, None)
     for name, value in alteration.set.items():
+        if name.startswith(INDEX_PREFIX) and own.get(name, value) != value:
+            raise InvalidAlter(
+                f"{name} is {own[name]!r}: drop the index before it is made anew of other columns",
+                property=name,
+            )
         target = own if name.startswith(properties.PREFIX) or name in own else custom
         target[name] = value
     return replace(description, properties=own, custom_properties=custom)

@@ -7,12 +7,13 @@ from strom.coordinator.databases import bootstrap, create_database, drop_databas
 from strom.coordinator.partitions import AutoPartitioned, auto_partition, create_partition, drop_partition
 from strom.coordinator.servers import reassign_leaders, register_coordinator, register_server
 from strom.coordinator.tables import create_table, drop_table
-from strom.coordinator.writers import allocate_writer_ids
+from strom.coordinator.writers import allocate_numbers, allocate_writer_ids
 
 __all__ = [
     "Alteration",
     "AutoPartitioned",
     "NewColumn",
+    "allocate_numbers",
     "allocate_writer_ids",
     "alter_table",
     "auto_partition",

@@ -8,6 +8,7 @@
     servers/<server id>                     a tablet server's addresses
     servers/coordinator                     the coordinator's addresses
     counters/<name>                         the next id of a kind
+    counters/numbers/<table id>             the next number of a table's auto-increment column
 
 Names of databases and tables are checked before they become part of a key; nothing else from outside does.
 """
@@ -50,3 +51,8 @@ def partition(table_id: int, partition_id: int) -> str:
 def server(server_id: int) -> str:
     """The key of a tablet server."""
     return f"servers/{server_id}"
+
+
+def number_counter(table_id: int) -> str:
+    """The key of a table's auto-increment counter."""
+    return f"counters/numbers/{table_id}"

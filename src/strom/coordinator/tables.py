@@ -12,6 +12,8 @@ from strom.coordinator.plan import Plan
 from strom.errors import InvalidConfig, TableExists, TooManyBuckets
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
+from strom.model.aggregation import with_aggregates
+from strom.model.key_properties import DELETE_BEHAVIOR, MERGE_ENGINE, delete_behavior
 from strom.model.table import Table, TableDescription, TablePath
 
 REPLICATION_FACTOR = "table.replication.factor"
@@ -20,6 +22,9 @@ REPLICATION_FACTOR_MAX = 1
 
 KEY_FORMAT_VERSION = "table.kv.format-version"
 KEY_FORMAT_VERSION_DEFAULT = "2"
+BUCKET_RULE = "table.bucket.rule"
+BUCKET_RULE_DEFAULT = "fluss-rust"
+"""Pinned when the table is made: a key must live in one bucket, whoever writes it and whatever rules come later."""
 
 FIRST_SCHEMA_ID = 1
 
@@ -82,6 +87,8 @@ def drop_table(
     ]
     updates: list[Update] = [Delete(keys.name(path)), Delete(keys.table(table_id))]
     updates += [Delete(keys.schema(table_id, number)) for number in catalog.older_schema_ids(table_id)]
+    if table.schema.auto_increment:
+        updates.append(Delete(keys.number_counter(table_id)))
     if table.partitioned:
         # Every new partition counts up: none came since this list was made.
         requirements.append(catalog.unchanged(keys.PARTITION_COUNTER))
@@ -98,9 +105,13 @@ def _completed(catalog: Catalog, description: TableDescription) -> TableDescript
     defaults = {REPLICATION_FACTOR: str(limits.replication_factor_default)}
     if description.has_primary_key:
         defaults[KEY_FORMAT_VERSION] = KEY_FORMAT_VERSION_DEFAULT
+        defaults[BUCKET_RULE] = BUCKET_RULE_DEFAULT
+        if MERGE_ENGINE in description.properties:
+            defaults[DELETE_BEHAVIOR] = delete_behavior(description.properties)
+    said = {**description.custom_properties, **description.properties}
     return replace(
         description,
-        schema=replace(description.schema, schema_id=FIRST_SCHEMA_ID),
+        schema=replace(with_aggregates(description.schema, said), schema_id=FIRST_SCHEMA_ID),
         bucket_count=description.bucket_count or limits.bucket_count_default,
         properties={**defaults, **description.properties},
     )

@@ -13,7 +13,8 @@ from typing import Literal
 
 from strom.errors import InvalidConfig
 from strom.model import auto_partition as auto
-from strom.model.data_type import BigInt, Binary, Bytes, DataType, Date, Int, Timestamp, TimestampLtz
+from strom.model.data_type import Binary, Bytes, DataType, Date
+from strom.model.key_properties import INDEX_PREFIX, check_index_name, check_key_properties
 from strom.model.names import nearest
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
@@ -128,7 +129,12 @@ _KEYS = (
     Property("table.changelog.image", "enum", "FULL", "`FULL` shows the row before an update too, `WAL` only after.",
              choices=("FULL", "WAL")),
     Property("table.auto-increment.cache-size", "int", "100000", "Numbers a bucket takes at a time for an "
-             "auto-increment column.", low=1),
+             "auto-increment column.", low=1, high=10**9),
+    Property("table.index.<name>", "text", None, "A secondary index: the columns it looks up, with commas. Setting it "
+             "builds the index in the background, unsetting drops it. Strom's own.", alterable=True),
+    Property("table.bucket.rule", "enum", None, "How a key becomes a bucket; the server sets it. `fluss-rust` is what "
+             "Strom's client and pyfluss do. Strom's own, and Fluss clients are never shown it.",
+             choices=("fluss-rust",)),
 )  # fmt: skip
 
 _LAKE = (
@@ -147,7 +153,8 @@ _LAKE = (
 
 GROUPS = (("Log", _LOG), ("Partitions by time", _PARTITIONS), ("Primary-key tables", _KEYS), ("Lake", _LAKE))
 PROPERTIES: Mapping[str, Property] = {item.name: item for _, group in GROUPS for item in group}
-HIDDEN_FROM_PEERS = frozenset({"table.datalake.format"})
+HIDDEN_FROM_PEERS = frozenset({"table.datalake.format", "table.bucket.rule"})
+_ANY_INDEX = PROPERTIES[f"{INDEX_PREFIX}<name>"]
 
 
 # --- checking ------------------------------------------------------------------------------------------------
@@ -180,7 +187,7 @@ def validate_table(description: TableDescription) -> None:
     properties = description.properties
     validate(properties)
     _check_statistics(properties, description.schema)
-    _check_merge_engine(properties, description)
+    check_key_properties(properties, description)
     auto_partition(properties, description)
 
 
@@ -190,6 +197,9 @@ def visible_to_peers(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _known(name: str) -> Property | None:
+    if name.startswith(INDEX_PREFIX):
+        check_index_name(name)
+        return _ANY_INDEX
     known = PROPERTIES.get(name)
     if known is None and name.startswith(PREFIX):
         raise InvalidConfig(f"There is no table property {name!r}{nearest(name, PROPERTIES)}", property=name)
@@ -203,25 +213,6 @@ def _check_statistics(properties: Mapping[str, str], schema: Schema) -> None:
             raise InvalidConfig(
                 f"table.statistics.columns names {name!r}, which is no column{hint}", column=name
             )
-
-
-def _check_merge_engine(properties: Mapping[str, str], description: TableDescription) -> None:
-    engine = _read(properties, "table.merge-engine")
-    if engine is None:
-        return
-    if not description.has_primary_key:
-        raise InvalidConfig("table.merge-engine needs a table with a primary key", engine=engine)
-    if engine == "versioned":
-        name = properties.get("table.merge-engine.versioned.ver-column")
-        column = None if name is None else description.schema.find(name)
-        if column is None or not isinstance(column.type, Int | BigInt | Timestamp | TimestampLtz):
-            raise InvalidConfig(
-                "The versioned engine needs table.merge-engine.versioned.ver-column, the name of an INT, BIGINT, "
-                "TIMESTAMP or TIMESTAMP_LTZ column",
-                column=name,
-            )
-    if engine == "aggregation" and _read(properties, "table.changelog.image") == "WAL":
-        raise InvalidConfig("The aggregation engine needs table.changelog.image = FULL")
 
 
 # --- reading -------------------------------------------------------------------------------------------------
@@ -260,6 +251,11 @@ def replication_factor(properties: Mapping[str, str]) -> int | None:
     """Copies of each bucket; None to take the server's setting."""
     value = _read(properties, "table.replication.factor")
     return None if value is None else int(value)
+
+
+def number_block(properties: Mapping[str, str]) -> int:
+    """How many numbers a bucket takes at a time for an auto-increment column."""
+    return _int(properties, "table.auto-increment.cache-size")
 
 
 def statistics_columns(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:

@@ -1,0 +1,159 @@
+"""Aggregate functions of columns: which there are, and which columns can have them.
+
+A column of a table with the ``aggregation`` engine may name one (the peer's ``agg_function``:
+``{"type": "sum", "parameters": {"delimiter": ";"}}``). As in the peer's SQL, properties can say the same:
+``fields.<column>.agg`` = "sum" and ``fields.<column>.<function>.<parameter>``; they become part of the schema when the table is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from strom.errors import InvalidConfig
+from strom.model.data_type import (
+    BigInt,
+    Boolean,
+    Bytes,
+    Char,
+    DataType,
+    Date,
+    Decimal,
+    Double,
+    Float,
+    Int,
+    SmallInt,
+    String,
+    Time,
+    Timestamp,
+    TimestampLtz,
+    TinyInt,
+)
+from strom.model.document import canonical
+from strom.model.names import nearest
+from strom.model.schema import Column, Schema
+
+DEFAULT = "last_value_ignore_nulls"
+DELIMITER = "delimiter"
+FIELDS = "fields."
+
+_NUMBERS = (TinyInt, SmallInt, Int, BigInt, Float, Double, Decimal)
+_ORDERED = (*_NUMBERS, Char, String, Date, Time, Timestamp, TimestampLtz)
+_TEXT = (Char, String)
+_ANY: tuple[type[DataType], ...] = (DataType,)
+
+FUNCTIONS: Mapping[str, tuple[type[DataType], ...]] = {
+    "sum": _NUMBERS,
+    "product": _NUMBERS,
+    "max": _ORDERED,
+    "min": _ORDERED,
+    "last_value": _ANY,
+    "last_value_ignore_nulls": _ANY,
+    "first_value": _ANY,
+    "first_value_ignore_nulls": _ANY,
+    "listagg": _TEXT,
+    "string_agg": _TEXT,
+    "rbm32": (Bytes,),
+    "rbm64": (Bytes,),
+    "bool_and": (Boolean,),
+    "bool_or": (Boolean,),
+    "count": (Int, BigInt),
+}
+"""Function to the types of columns that can have it. ``count`` is Strom's own."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A column's function, with its parameters."""
+
+    function: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As ``Column.aggregation`` keeps it."""
+        value: dict[str, object] = {"type": self.function}
+        if self.parameters:
+            value["parameters"] = dict(self.parameters)
+        return canonical(value)
+
+
+def aggregate_of(column: Column) -> Aggregate:
+    """A column's function, the default when it names none; :class:`InvalidConfig` when it makes no sense."""
+    if column.aggregation is None:
+        return Aggregate(DEFAULT)
+    value = json.loads(column.aggregation)
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        raise InvalidConfig(
+            f'Column {column.name!r}: agg_function is {{"type": name, "parameters": {{…}}}}',
+            column=column.name,
+        )
+    parameters = value.get("parameters") or {}
+    texts = isinstance(parameters, dict) and all(isinstance(text, str) for text in parameters.values())
+    if not texts:
+        raise InvalidConfig(
+            f"Column {column.name!r}: the parameters of its function must be text", column=column.name
+        )
+    found = Aggregate(value["type"].lower(), parameters)
+    _check(column, found)
+    return found
+
+
+def check_aggregates(schema: Schema) -> None:
+    """Refuse functions that do not exist, do not fit their columns, or stand on the key."""
+    for column in schema.columns:
+        if column.aggregation is None:
+            continue
+        if column.name in schema.primary_key:
+            raise InvalidConfig(
+                f"Column {column.name!r} is part of the primary key and is never aggregated",
+                column=column.name,
+            )
+        aggregate_of(column)
+
+
+def with_aggregates(schema: Schema, properties: Mapping[str, str]) -> Schema:
+    """The schema with the functions that properties ``fields.<column>.…`` name."""
+    wanted = {name: text for name, text in properties.items() if name.startswith(FIELDS)}
+    if not wanted:
+        return schema
+    columns = [_with_aggregate(column, wanted) for column in schema.columns]
+    if wanted:
+        name = min(wanted)
+        raise InvalidConfig(
+            f"{name}: it is fields.<column>.agg, or fields.<column>.<function>.<parameter> of the column's own function",
+            property=name,
+        )
+    return replace(schema, columns=tuple(columns))
+
+
+def _with_aggregate(column: Column, wanted: dict[str, str]) -> Column:
+    """Takes what concerns the column out of ``wanted``."""
+    function = wanted.pop(f"{FIELDS}{column.name}.agg", None)
+    if function is None:
+        return column
+    prefix = f"{FIELDS}{column.name}.{function}."
+    parameters = {name[len(prefix) :]: wanted.pop(name) for name in sorted(wanted) if name.startswith(prefix)}
+    return replace(column, aggregation=Aggregate(function.lower(), parameters).to_json())
+
+
+def _check(column: Column, found: Aggregate) -> None:
+    kinds = FUNCTIONS.get(found.function)
+    if kinds is None:
+        raise InvalidConfig(
+            f"Column {column.name!r}: there is no aggregate function {found.function!r}{nearest(found.function, FUNCTIONS)}",
+            column=column.name,
+            functions=sorted(FUNCTIONS),
+        )
+    if not isinstance(column.type, kinds):
+        able = ", ".join(sorted(kind.__name__.upper() for kind in kinds))
+        raise InvalidConfig(
+            f"Column {column.name!r} is {column.type}, but {found.function} needs one of: {able}",
+            column=column.name,
+        )
+    allowed = {DELIMITER} if kinds is _TEXT else set()
+    unknown = sorted(found.parameters.keys() - allowed)
+    if unknown:
+        raise InvalidConfig(
+            f"Column {column.name!r}: {found.function} has no parameter {unknown[0]!r}", column=column.name
+        )
