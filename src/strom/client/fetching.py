@@ -33,7 +33,6 @@ from strom.protocol.messages.own import (
 from strom.protocol.messages.predicate import Predicate as WirePredicate
 from strom.record.batch import split
 
-
 Answer = TypeVar("Answer")
 
 

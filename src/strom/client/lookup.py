@@ -158,7 +158,9 @@ class Lookup:
             for partition_id in partitions.values():
                 yield from self._by_number(partition_id, keys, None)
 
-    def _by_number(self, partition_id: int | None, keys: pa.RecordBatch, rows: Rows | None) -> Iterator[Question]:
+    def _by_number(
+        self, partition_id: int | None, keys: pa.RecordBatch, rows: Rows | None
+    ) -> Iterator[Question]:
         table, count = self._table, self._table.bucket_count
         if count == 1 or not self._by_bucket:
             encoded = self._encoded(keys)
@@ -221,7 +223,7 @@ class Lookup:
         """A row for each of ``count`` keys: NULLs where there is none."""
         rows = concatenate([one.rows for one in found]) if found else self.empty
         keys = found[0].keys if len(found) == 1 else np.concatenate([one.keys for one in found] or [_NONE])
-        if len(keys) and not (0 <= keys.min() and keys.max() < count):
+        if len(keys) and not (keys.min() >= 0 and keys.max() < count):
             raise InvalidRequest("the server's answer belongs to a key that was not asked for")
         if len(keys) == count and (keys == np.arange(count)).all():
             return pa.Table.from_arrays(rows.columns, schema=self.nullable)
