@@ -104,7 +104,7 @@ def test_functions_come_from_properties_as_in_sql() -> None:
     assert aggregate_of(schema.column("s")) == Aggregate("listagg", {"delimiter": ";"})
     assert aggregate_of(schema.column("n")) == Aggregate("last_value_ignore_nulls")
     check({ENGINE: "aggregation"}, schema)
-    with pytest.raises(InvalidConfig, match="need table.merge-engine = aggregation"):
+    with pytest.raises(InvalidConfig, match=r"need table\.merge-engine = aggregation"):
         check({}, schema)
 
 
@@ -123,7 +123,7 @@ def test_a_function_that_does_not_fit_its_column_is_refused(properties: dict[str
 
 
 def test_a_function_of_no_column_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="fields.<column>.agg"):
+    with pytest.raises(InvalidConfig, match=r"fields\.<column>\.agg"):
         with_aggregates(SCHEMA, {"fields.z.agg": "sum"})
 
 

@@ -2,7 +2,8 @@
 
 A column of a table with the ``aggregation`` engine may name one (the peer's ``agg_function``:
 ``{"type": "sum", "parameters": {"delimiter": ";"}}``). As in the peer's SQL, properties can say the same:
-``fields.<column>.agg`` = "sum" and ``fields.<column>.<function>.<parameter>``; they become part of the schema when the table is made.
+``fields.<column>.agg`` = "sum" and ``fields.<column>.<function>.<parameter>``; they become part of the schema when
+the table is made.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def with_aggregates(schema: Schema, properties: Mapping[str, str]) -> Schema:
     if wanted:
         name = min(wanted)
         raise InvalidConfig(
-            f"{name}: it is fields.<column>.agg, or fields.<column>.<function>.<parameter> of the column's own function",
+            f"{name}: it is fields.<column>.agg, or fields.<column>.<function>.<parameter> of its own function",
             property=name,
         )
     return replace(schema, columns=tuple(columns))
@@ -141,7 +142,8 @@ def _check(column: Column, found: Aggregate) -> None:
     kinds = FUNCTIONS.get(found.function)
     if kinds is None:
         raise InvalidConfig(
-            f"Column {column.name!r}: there is no aggregate function {found.function!r}{nearest(found.function, FUNCTIONS)}",
+            f"Column {column.name!r}: there is no aggregate function {found.function!r}"
+            f"{nearest(found.function, FUNCTIONS)}",
             column=column.name,
             functions=sorted(FUNCTIONS),
         )
