@@ -21,13 +21,12 @@ import pyarrow as pa
 
 from strom.errors import TornBatch
 from strom.model.predicate import Compare, In, Like, Predicate, walk
-from strom.record import layout as at
 from strom.record.batch import DEFAULT_LIMITS, BatchHeader, check_crc, read_columns, read_header
-from strom.record.checksum import crc32c_many
 from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, read_message
 from strom.record.encode import message_pieces
 from strom.record.project import Projection, project_batch
+from strom.record.sparse import framed
 from strom.runtime.files import Bytes
 
 
@@ -122,22 +121,14 @@ def _sparse(
     kinds = changes(view, header)
     pieces: list[Bytes] = [deltas.tobytes(), b"" if kinds is None else kinds[indices].tobytes()]
     pieces += message_pieces(rows)
-    head = bytearray(
-        at.HEADER[at.MAGIC_PLAIN].pack(
-            header.base_offset,
-            at.HEADER_SIZE[at.MAGIC_PLAIN] + sum(map(len, pieces)) - at.LENGTH_OVERHEAD,
-            at.MAGIC_PLAIN,
-            header.timestamp_ms,
-            0,
-            header.schema_id,
-            header.attributes | at.ATTRIBUTE_SPARSE,
-            header.last_offset_delta,
-            header.writer_id,
-            header.batch_sequence,
-            rows.num_rows,
-        )
+    return framed(
+        pieces,
+        rows.num_rows,
+        header.base_offset,
+        header.last_offset_delta,
+        schema_id=header.schema_id,
+        timestamp_ms=header.timestamp_ms,
+        attributes=header.attributes,
+        writer_id=header.writer_id,
+        batch_sequence=header.batch_sequence,
     )
-    covered = at.SCHEMA_ID_POSITION[at.MAGIC_PLAIN]
-    crc = crc32c_many([memoryview(head)[covered:], *pieces])
-    head[at.CRC_POSITION[at.MAGIC_PLAIN] : covered] = crc.to_bytes(at.CRC_LENGTH, "little")
-    return [head, *pieces]
