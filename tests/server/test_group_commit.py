@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from strom.errors import StorageOffline
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import InlineOffload, Tasks, ThreadOffload
@@ -139,3 +141,25 @@ def test_a_failed_sync_takes_the_bucket_offline_and_is_not_tried_again() -> None
         await tasks.close()
 
     asyncio.run(main())
+
+
+def test_a_server_that_ends_during_a_sync_does_not_begin_another(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        offload, tasks = ThreadOffload(2), Tasks()
+        commit = GroupCommit(offload, tasks, Metrics())
+        bucket = Bucket()
+        bucket.gate.clear()
+        bucket.append()
+        commit.request(bucket)
+        await asyncio.sleep(0)  # the worker begins: the bucket is being synced
+        bucket.append()
+        commit.request(bucket)
+        closing = asyncio.ensure_future(tasks.close())
+        await asyncio.sleep(0)
+        bucket.gate.set()
+        await closing
+        offload.close()
+        assert bucket.syncs == 1
+
+    asyncio.run(main())
+    assert not caplog.records

@@ -9,6 +9,7 @@ A failed sync is final for its bucket: the disk may have dropped the pages, so a
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Any, Protocol
 
@@ -73,6 +74,9 @@ class GroupCommit:
                 await self._offload.run(point.sync)
                 self._syncs.inc()
                 bucket.synced(point)
+        except asyncio.CancelledError:
+            self._again.discard(key)  # the server ends: nobody is left to sync it again
+            raise
         except Exception as error:
             self._failures.inc()
             bucket.fail(
