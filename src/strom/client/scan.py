@@ -1,4 +1,4 @@
-"""Reads a table as it is at one moment.
+"""Reads a log table as it is at one moment; ``RowScan`` is what all scans share.
 
 The moment is fixed by planning (offsets of every bucket), which happens when rows are first asked for; after that
 the same scan gives the same rows in the same order (partition, bucket, offset), however often it is read.
@@ -7,7 +7,9 @@ Columns, filter and partitions are applied on the server; nothing else is sent.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -30,12 +32,94 @@ from strom.client.rows import RowReader
 from strom.client.rows import count as count_rows
 from strom.errors import InvalidRequest
 
+if TYPE_CHECKING:
+    from strom.client.key_plan import KeyScanPlan
+
 TINY_ROWS = 1024
 MANY_BATCHES = 64
 
 
-class Scan:
-    """One question to one table. ``before`` runs before planning: what this client appended is flushed there."""
+AnyChunk: TypeAlias = "Chunk | LookedUpChunk"
+
+
+class LookedUpChunk(NamedTuple):
+    """Rows that are decoded already."""
+
+    range_number: int
+    rows: pa.RecordBatch
+
+
+class Chunks(Protocol):
+    """Answers of servers, one by one."""
+
+    @property
+    def ranges(self) -> list[RangeFetch] | None:
+        """The ranges of a log that are read, for one who can read them faster; None for anything else."""
+
+    async def next(self) -> AnyChunk | None:
+        """The next one; None at the end."""
+
+    async def close(self) -> None:
+        """Stop."""
+
+
+class RowScan(ABC):
+    """A question to a table of any kind: planned once, then read as often as one likes."""
+
+    limit: int | None
+    statistics: ReadStatistics
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+
+    @property
+    @abstractmethod
+    def streaming_limit(self) -> int | None:
+        """How many rows to stop after while reading; None when the plan holds exactly the rows."""
+
+    @abstractmethod
+    async def plan(self) -> ScanPlan | KeyScanPlan:
+        """What this scan reads, fixed the first time."""
+
+    @abstractmethod
+    async def stream(self, *, ordered: bool) -> Chunks:
+        """The answers of the servers, to be given to ``read`` one by one."""
+
+    @abstractmethod
+    def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
+        """The rows of a chunk; any thread."""
+
+    @abstractmethod
+    async def count(self) -> int:
+        """How many rows there are."""
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """The rows, batch by batch, in order."""
+        rest = Rest(self.streaming_limit)
+        stream = await self.stream(ordered=True)
+        try:
+            while not rest.empty and (chunk := await stream.next()) is not None:
+                for batch in rest.take(self.read(chunk)):
+                    yield batch
+        finally:
+            await stream.close()
+
+    async def to_arrow(self) -> pa.Table:
+        """All rows."""
+        collected = Collected(self)
+        stream = await self.stream(ordered=collected.ordered)
+        try:
+            while not collected.complete and (chunk := await stream.next()) is not None:
+                collected.add(chunk)
+        finally:
+            await stream.close()
+        return collected.table()
+
+
+class Scan(RowScan):
+    """One question to one log. ``before`` runs before planning: what this client appended is flushed there."""
 
     def __init__(
         self,
@@ -124,32 +208,11 @@ class Scan:
         fetches = [RangeFetch(source, index, one) for index, one in enumerate(plan.ranges)]
         return ChunkStream(fetches, parallel=self._options.parallel_buckets, ordered=ordered)
 
-    def read(self, chunk: Chunk) -> list[pa.RecordBatch]:
+    def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
+        assert isinstance(chunk, Chunk)
         found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
         return [one.data for one in found if one is not None]
-
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """The rows, batch by batch, in order."""
-        rest = Rest(self.streaming_limit)
-        stream = await self.stream(ordered=True)
-        try:
-            while not rest.empty and (chunk := await stream.next()) is not None:
-                for batch in rest.take(self.read(chunk)):
-                    yield batch
-        finally:
-            await stream.close()
-
-    async def to_arrow(self) -> pa.Table:
-        """All rows."""
-        collected = Collected(self)
-        stream = await self.stream(ordered=collected.ordered)
-        try:
-            while not collected.complete and (chunk := await stream.next()) is not None:
-                collected.add(chunk)
-        finally:
-            await stream.close()
-        return collected.table()
 
     async def count(self) -> int:
         """How many rows there are. Without a filter no row is read; with one, only the cheapest column."""
@@ -198,7 +261,7 @@ class Collected:
     With a limit the order decides which rows count, so they are fetched in order.
     """
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: RowScan) -> None:
         self._scan = scan
         self._rest = Rest(scan.streaming_limit)
         self.ordered = scan.streaming_limit is not None
@@ -209,7 +272,7 @@ class Collected:
         """Whether the limit is reached."""
         return self._rest.empty
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: AnyChunk) -> None:
         """Take one chunk; the chunks of one range come in order."""
         batches = self._rest.take(self._scan.read(chunk))
         self._by_range.setdefault(chunk.range_number, []).extend(batches)
