@@ -168,14 +168,14 @@ store_u8, store_u16, store_u32, store_u64 = _storer(uint8), _storer(uint16), _st
 store_f32, store_f64 = _storer(float32), _storer(float64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(typing_context: Any, address: Any) -> Any:
+def _prefetch(typing_context: Any, address: Any) -> Any:
     """Ask for the cache line at an address that will be read soon; any address is allowed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, pointer = ir.IntType(32), ir.PointerType(ir.IntType(8))
         shape = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0")
+        declare: Any = cgutils.get_or_insert_function
+        function = declare(builder.module, shape, "llvm.prefetch.p0")
         read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
         builder.call(function, [builder.inttoptr(arguments[0], pointer), read, keep, data])
         return context.get_dummy_value()
@@ -183,8 +183,7 @@ def prefetch(typing_context: Any, address: Any) -> Any:
     return types.void(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def fold_multiply(typing_context: Any, left: Any, right: Any) -> Any:
+def _fold_multiply(typing_context: Any, left: Any, right: Any) -> Any:
     """The 128-bit product of two 64-bit numbers, its halves combined by exclusive or."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -194,6 +193,10 @@ def fold_multiply(typing_context: Any, left: Any, right: Any) -> Any:
         return builder.xor(builder.trunc(product, word), high)
 
     return types.uint64(types.uint64, types.uint64), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
+fold_multiply: Any = intrinsic(_fold_multiply)
 
 
 def compile_all(say: Callable[[str], None]) -> None:

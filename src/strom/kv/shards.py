@@ -129,9 +129,7 @@ class Shards:
         old[USED] = 0
         for shard in shards:
             self.shards[shard, MASK] = size - 1
-            self.shards[shard, LIMIT] = (
-                size - 1
-            )  # for now: what was there fits, or the shard would not have held it
+            self.shards[shard, LIMIT] = size - 1  # what was there fits
         slots.insert_some(hashes, values, 0, self.shift, self.directory, self.shards)
         for shard in shards:
             self.shards[shard, LIMIT] = _limit(shard, size)

@@ -28,4 +28,5 @@ def offsets_of(versions: Ints) -> Ints:
 
 def are_images(versions: Ints) -> npt.NDArray[np.bool_]:
     """Whether each is an image; NONE is not."""
-    return (versions >= 0) & (versions & 1 == 1)
+    found: npt.NDArray[np.bool_] = (versions >= 0) & (versions & 1 == 1)
+    return found
