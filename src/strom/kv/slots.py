@@ -66,11 +66,11 @@ def _seek(area: int, mask: int, value: Any, slot: int) -> int:
 
 
 @kernel()
-def slot_with(area: int, mask: int, value: Any, stored: Any) -> int:
+def slot_with(area: int, mask: int, value: Any, stored: int) -> int:
     """The slot with this hash and stored value, or -1."""
     slot = _seek(area, mask, value, int64(value) & mask)
     while slot >= 0:
-        if load_u32(area + VALUES_AT + slot * 4) == stored:
+        if int64(load_u32(area + VALUES_AT + slot * 4)) == stored:
             return slot
         slot = _seek(area, mask, value, (slot + 1) & mask)
     return -1
@@ -146,7 +146,7 @@ def find_after(hashes: Hashes, values: Ints, shift: int, directory: Numbers, sha
     for i in range(len(hashes)):
         shard = shard_of(hashes[i], shift, directory)
         area, mask = shards[shard, AREA], shards[shard, MASK]
-        slot = slot_with(area, mask, hashes[i], uint32(values[i] + 1))
+        slot = slot_with(area, mask, hashes[i], values[i] + 1)
         if slot >= 0:
             slot = _seek(area, mask, hashes[i], (slot + 1) & mask)
         values[i] = int64(stored_at(area, slot)) - 1 if slot >= 0 else -1
@@ -179,7 +179,7 @@ def remove_all(hashes: Hashes, values: Ints, shift: int, directory: Numbers, sha
     for i in range(len(hashes)):
         shard = shard_of(hashes[i], shift, directory)
         area, mask = shards[shard, AREA], shards[shard, MASK]
-        slot = slot_with(area, mask, hashes[i], uint32(values[i] + 1))
+        slot = slot_with(area, mask, hashes[i], values[i] + 1)
         if slot < 0:
             return i
         remove_slot(area, mask, slot)
