@@ -54,7 +54,9 @@ class Writer:
         """
         core = self._face.core
         if core is not None:
-            self._background.run(core.flushed(self.seal()))
+            mark = self.seal()
+            if not core.flushed_directly(mark):
+                self._background.run(core.flushed(mark))
 
     def seal(self) -> int:
         """The part of a flush that is done by this thread."""

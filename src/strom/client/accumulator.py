@@ -12,7 +12,8 @@ Invariants, per bucket
        and can tell a repeated batch from a new one however late the old one arrives.
     3. After a delay nothing new is sent until every batch in flight is answered; then the unacknowledged
        ones go first, oldest first, so that order survives any pattern of lost answers.
-    4. Rows are sent at once when nothing is under way, and gathered (up to a size and a time) otherwise. Pieces that
+    4. A batch that is sent beside the loop (``fast_lane.py``) is the only one under way to its bucket.
+    5. Rows are sent at once when nothing is under way, and gathered (up to a size and a time) otherwise. Pieces that
        are large enough go alone: putting them together would copy them and win little.
 """
 
@@ -85,6 +86,8 @@ class BucketQueue:
         self.retry_at = 0.0
         self.next_sequence = 0
         self.fenced = False
+        self.held = False
+        """A batch is under way that the loop did not send: nothing else leaves until it is settled."""
         self.delays = 0
         """Delays since the last acknowledgement: the back-off grows with it."""
 
@@ -125,7 +128,7 @@ class BucketQueue:
     def take(self, now: float) -> Outgoing | None:
         """The next batch that may be sent, now in flight; None when there is none."""
         self._put_back()
-        if self.fenced or self.returned or now < self.retry_at:
+        if self.held or self.fenced or self.returned or now < self.retry_at:
             return None
         if not self.queued or self.queued[0].encoded is None:
             return None
@@ -137,6 +140,13 @@ class BucketQueue:
         self.in_flight.append(batch)
         return batch
 
+    def take_alone(self, batch: Outgoing, now: float) -> bool:
+        """Take this batch if it is all there is; the bucket is held until it is settled."""
+        if self.in_flight or self.open is not None or len(self.queued) != 1 or self.queued[0] is not batch:
+            return False
+        self.held = self.take(now) is batch
+        return self.held
+
     def _put_back(self) -> None:
         if self.returned and not self.in_flight:
             self.returned.sort(key=lambda batch: batch.sequence)
@@ -146,12 +156,14 @@ class BucketQueue:
     def acknowledged(self, batch: Outgoing) -> None:
         """The server has it."""
         self.in_flight.remove(batch)
+        self.held = False
         self.delays = 0
         self.retry_at = 0.0
 
     def delayed(self, batch: Outgoing, *, retry_at: float) -> None:
         """It must be sent again, not before ``retry_at``."""
         self.in_flight.remove(batch)
+        self.held = False
         if not self.returned:
             self.delays += 1  # one disturbance, however many batches it hits
         self.returned.append(batch)
@@ -234,6 +246,10 @@ class Accumulator:
         found = (queue.take(now) for queue in self._busy.values())
         return [batch for batch in found if batch is not None]
 
+    def take_alone(self, batch: Outgoing, now: float) -> bool:
+        """Take this batch if it is all there is for its bucket, which is held then."""
+        return self.holds(batch) and self.bucket(batch.bucket).take_alone(batch, now)
+
     def next_due(self, now: float) -> float | None:
         """When to look again: an open batch has waited enough, or a delay ends. None: nothing waits for time."""
         times = []
@@ -251,6 +267,11 @@ class Accumulator:
         del self._outstanding[batch.number]
         if queue.idle and queue.open is None:
             del self._busy[batch.bucket]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no bucket has rows."""
+        return not self._busy
 
     @property
     def last_number(self) -> int:

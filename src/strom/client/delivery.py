@@ -20,6 +20,7 @@ from strom.client.accumulator import Accumulator, BucketQueue, Outgoing, Piece
 from strom.client.address import Address
 from strom.client.cluster import Cluster, wire_path
 from strom.client.door import Door
+from strom.client.fast_lane import BATCH_BYTES_MAX, FastLane
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.retry import MISPLACED, PASSING
@@ -77,6 +78,12 @@ class Delivery:
         self._pump_scheduled = False
         self._closed = False
         self._renewing: set[BucketId] = set()
+        self._lane: FastLane | None = None
+        if cluster.direct is not None:
+            timeout_s = (cluster.options.request_timeout_ms + ANSWER_GRACE_MS) / 1000
+            self._lane = FastLane(
+                cluster, door.api, timeout_s=timeout_s, settle=self._settle_carried, tasks=self._tasks
+            )
 
     # --- from any thread --------------------------------------------------------------------------------------
 
@@ -130,6 +137,55 @@ class Delivery:
         """Give back room that was taken for rows that did not go anywhere; from any thread."""
         self._loop.call_soon_threadsafe(self.room.give, amount)
 
+    def send_directly(self, sealed: Sequence[Outgoing]) -> bool:
+        """Send the one small batch that was sealed from this thread; False when it has to go through the loop."""
+        if self._lane is None or len(sealed) != 1 or sealed[0].size_bytes > BATCH_BYTES_MAX:
+            return False
+        batch = sealed[0]
+        address = self._cluster.metadata.leader(batch.bucket)
+        return address is not None and self._lane.send(batch, address, lambda: self._take_alone(batch))
+
+    def _take_alone(self, batch: Outgoing) -> Message | None:
+        with self._lock:
+            if self._failure is not None or self._closed:
+                return None
+            if not self._accumulator.take_alone(batch, self._clock.monotonic()):
+                return None
+        ((request, _),) = self._door.requests([batch])
+        return request
+
+    def flushed_directly(self, mark: int) -> bool:
+        """Wait in this thread for what was sent by one; True when every batch up to ``mark`` is acknowledged.
+
+        False says nothing but that ``flush`` has to be asked.
+        """
+        if self._lane is None:
+            return False
+        if self._lane.carrying:
+            self._lane.wait()
+        with self._lock:
+            oldest = self._accumulator.oldest_number()
+            return self._failure is None and not self._closed and (oldest is None or oldest > mark)
+
+    def _settle_carried(self, batch: Outgoing, outcome: Message | StromError) -> None:
+        """The usual end is settled right here, in whatever thread; everything else on the loop."""
+        if isinstance(outcome, StromError) or self._door.outcomes(outcome) != {batch.bucket[1:]: None}:
+            self._loop.call_soon_threadsafe(self._settle_all, [batch], outcome)
+            return
+        with self._lock:
+            if not self._accumulator.holds(batch):
+                return
+            self._accumulator.acknowledged(batch)
+            awaited = bool(self._flushes) or not self._accumulator.at_rest
+        if self.room.give_quietly(batch.size_bytes) or awaited:
+            self._loop.call_soon_threadsafe(self._after_carried)
+
+    def _after_carried(self) -> None:
+        if not self._closed:
+            self.room.give(0)
+            self._tell_flushes()
+            self._pump()
+
     def wake(self) -> None:
         """Look soon what may be sent; from any thread."""
         with self._lock:
@@ -146,11 +202,14 @@ class Delivery:
         It is told to everyone who waits, and once to those who come later; then ``begin_again`` lets new rows in.
         """
         self._pump()
+        future: asyncio.Future[StromError | None] | None = None
         with self._lock:
             oldest, failure = self._accumulator.oldest_number(), self._failure
-        if oldest is not None and oldest <= mark and failure is None:
-            future: asyncio.Future[StromError | None] = self._loop.create_future()
-            self._flushes.append((mark, future))
+            if oldest is not None and oldest <= mark and failure is None:
+                future = self._loop.create_future()
+                # Within the lock: another thread may settle the last one right now, and must see who waits.
+                self._flushes.append((mark, future))
+        if future is not None:
             failure = await future or self._failure
         if failure is not None:
             with self._lock:
@@ -168,6 +227,8 @@ class Delivery:
     async def close(self) -> None:
         """Stop. What is not acknowledged stays unknown: flush before."""
         self._closed = True
+        if self._lane is not None:
+            self._lane.close()
         if self._timer is not None:
             self._timer.cancel()
         self._answer_flushes(ConnectionClosed(f"the writer of {self._table.path} was closed meanwhile"))
@@ -175,6 +236,8 @@ class Delivery:
 
     def _pump(self) -> None:
         """Seal what is due, send what may be sent, set the timer for the rest."""
+        if self._lane is not None and self._lane.carrying:
+            self._lane.look()
         now = self._clock.monotonic()
         with self._lock:
             self._pump_scheduled = False

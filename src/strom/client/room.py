@@ -56,6 +56,13 @@ class Room:
             assert self._taken >= 0, "more given back than taken"
         self._wake()
 
+    def give_quietly(self, amount: int) -> bool:
+        """Give back from any thread. True when somebody waits: then ``give`` nothing, on the loop."""
+        with self._lock:
+            self._taken -= amount
+            assert self._taken >= 0, "more given back than taken"
+        return bool(self._waiting)
+
     def _wake(self) -> None:
         """Let the first in line try; it wakes the next one when it got its room."""
         while self._waiting:

@@ -108,6 +108,10 @@ class RowWriter:
             raise
         return mark
 
+    def flushed_directly(self, mark: int) -> bool:
+        """Wait in this thread, if it sent everything up to ``mark`` itself; False when ``flushed`` has to."""
+        return self._delivery.flushed_directly(mark)
+
     async def flushed(self, mark: int) -> None:
         """Wait for every batch up to ``mark``; raise the failure, if there is one, and begin anew."""
         try:
@@ -185,7 +189,8 @@ class RowWriter:
             except BaseException:
                 self._delivery.encode_later(sealed)
                 raise
-            self._delivery.wake()
+            if aside or not self._delivery.send_directly(sealed):
+                self._delivery.wake()
 
     def _add(self, bucket: BucketId, piece: Piece, size: int, form: int) -> list[Outgoing]:
         try:

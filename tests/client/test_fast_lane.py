@@ -1,0 +1,193 @@
+"""The short way of small appends: it is taken, and it changes nothing but the time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import strom
+from strom.client.accumulator import Accumulator, Outgoing
+from strom.client.fast_lane import FastLane
+from strom.client.options import WriterOptions
+from strom.errors import StromError, TableNotFound, UnknownBucket
+from strom.model.bucket import BucketId
+from strom.testing.process import ServerProcess
+
+SCHEMA = pa.schema([("id", pa.int64())])
+BUCKET = BucketId(1, None, 0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("lane"), settings={"durability": "os"}) as process:
+        yield process
+
+
+@pytest.fixture
+def table(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[strom.Table]:
+    with strom.connect(server.address) as db:
+        yield db.create_table(f"t{abs(hash(request.node.name))}", SCHEMA, buckets=1)
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each batch that could went the short way."""
+    found: list[bool] = []
+    send = FastLane.send
+
+    def noting(self: FastLane, *arguments: object) -> bool:
+        found.append(send(self, *arguments))  # type: ignore[arg-type]
+        return found[-1]
+
+    monkeypatch.setattr(FastLane, "send", noting)
+    return found
+
+
+def ids(table: strom.Table) -> list[int]:
+    found: list[int] = table.scan().to_arrow().column("id").to_pylist()
+    return found
+
+
+def test_small_appends_go_the_short_way_once_there_is_a_connection(
+    table: strom.Table, carried: list[bool]
+) -> None:
+    with table.writer() as writer:
+        for number in range(200):
+            writer.append([{"id": number}])
+            writer.flush()
+            assert writer.outstanding_rows == 0
+    assert sum(carried) > 100
+    assert ids(table) == list(range(200))
+
+
+def test_appends_without_a_flush_arrive_by_themselves_and_in_order(
+    table: strom.Table, carried: list[bool]
+) -> None:
+    with table.writer() as writer, table.tail(start="earliest", timeout=20) as tail:
+        for number in range(50):
+            writer.append([{"id": number}])
+            writer.flush()
+        for number in range(50, 300):
+            writer.append([{"id": number}])
+        seen: list[int] = []
+        for batch in tail:
+            seen += batch.data.column("id").to_pylist()
+            if len(seen) >= 300:
+                break
+    assert any(carried)
+    assert seen == list(range(300))
+
+
+def test_the_last_append_needs_no_flush_to_be_settled(table: strom.Table, carried: list[bool]) -> None:
+    with table.writer() as writer:
+        while not any(carried):
+            writer.append([{"id": 1}])
+            writer.flush()
+        writer.append([{"id": 2}])
+        settled = threading.Event()
+        for _ in range(400):
+            if not writer.outstanding_rows:
+                break
+            settled.wait(0.01)
+        assert writer.outstanding_rows == 0
+
+
+def test_large_and_small_appends_keep_their_order(table: strom.Table) -> None:
+    expected: list[int] = []
+    with table.writer() as writer:
+        for number in range(30):
+            rows = [number] if number % 3 else list(range(5000))
+            writer.append(pa.table({"id": rows}, schema=SCHEMA))
+            expected += rows
+            if number % 4 == 0:
+                writer.flush()
+    assert ids(table) == expected
+
+
+def test_threads_share_a_writer(table: strom.Table) -> None:
+    failed: list[BaseException] = []
+
+    def work(writer: strom.Writer, base: int) -> None:
+        try:
+            for number in range(100):
+                writer.append([{"id": base + number}])
+                if number % 3:
+                    writer.flush()
+        except BaseException as error:
+            failed.append(error)
+
+    with table.writer() as writer:
+        threads = [threading.Thread(target=work, args=(writer, 1000 * one)) for one in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+    found = ids(table)
+    assert sorted(found) == [1000 * one + number for one in range(4) for number in range(100)]
+    for one in range(4):
+        mine = [number for number in found if number // 1000 == one]
+        assert mine == sorted(mine)
+
+
+def test_every_row_once_through_restarts_of_the_server(tmp_path: Path, carried: list[bool]) -> None:
+    with ServerProcess(tmp_path, settings={"durability": "os"}) as own, strom.connect(own.address) as db:
+        table = db.create_table("t", SCHEMA, buckets=1)
+        with table.writer() as writer:
+            for number in range(300):
+                writer.append([{"id": number}])
+                if number % 100 == 50:
+                    own.kill()
+                    own.start()
+                writer.flush()
+        assert any(carried)
+        assert ids(table) == list(range(300))
+
+
+def test_a_failure_on_the_short_way_is_told_by_flush(table: strom.Table, carried: list[bool]) -> None:
+    writer = table.writer()
+    while not any(carried):
+        writer.append([{"id": 1}])
+        writer.flush()
+    with strom.connect(table._session.target.address) as other:
+        other.drop_table(table.name)
+    writer.append([{"id": 2}])
+    with pytest.raises((TableNotFound, UnknownBucket)) as told:
+        writer.flush()
+    assert told.value.facts["rows_not_acknowledged"] == 1
+    try:
+        writer.close()
+    except StromError:
+        pass
+
+
+def sealed(accumulator: Accumulator) -> Outgoing:
+    (batch,) = accumulator.add(BUCKET, SCHEMA.empty_table(), size_bytes=10, form=1, now=0.0)
+    batch.encoded = bytearray(b"x")
+    return batch
+
+
+def test_a_bucket_is_held_while_a_batch_is_carried() -> None:
+    accumulator = Accumulator(WriterOptions(), writer_id=1)
+    first = sealed(accumulator)
+    assert accumulator.take_alone(first, 0.0)
+    accumulator.add(BUCKET, SCHEMA.empty_table(), size_bytes=10, form=1, now=0.0)
+    (second,) = accumulator.seal_all()
+    second.encoded = bytearray(b"y")
+    assert accumulator.take(0.0) == []
+    assert not accumulator.take_alone(second, 0.0)
+    accumulator.acknowledged(first)
+    assert accumulator.take(0.0) == [second]
+
+
+def test_a_carried_batch_that_is_delayed_goes_first_the_long_way() -> None:
+    accumulator = Accumulator(WriterOptions(), writer_id=1)
+    first = sealed(accumulator)
+    assert accumulator.take_alone(first, 0.0)
+    accumulator.bucket(BUCKET).delayed(first, retry_at=0.0)
+    assert accumulator.take(0.0) == [first]
+    assert first.attempts == 2
