@@ -1,7 +1,7 @@
 """The manifest of a primary-key bucket: which files hold its state, and as of which offset.
 
-It is the one mutable name in the folder, replaced whole and atomically. A file that it does not name means nothing; one that
-it names was durable before it, and so was the log up to its offset. Format: docs/formats/manifest.md.
+It is the one mutable name in the folder, replaced whole and atomically. A file that it does not name means nothing;
+one that it names was durable before it, and so was the log up to its offset. Format: docs/formats/manifest.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ShardRef(NamedTuple):
     depth: int
     file: str
     position: int
-    count: int
+    entries: int
     crc: int
 
 
@@ -116,9 +116,7 @@ def decode_manifest(content: bytes, path: str = MANIFEST_NAME) -> Manifest:
     try:
         found = json.loads(body)
         if found["version"] > MANIFEST_VERSION:
-            raise NewerFormat(
-                f"{path} was written by a newer Strom (version {found['version']})", path=path
-            )
+            raise NewerFormat(f"{path} was written by a newer Strom (version {found['version']})", path=path)
         return _checked(_manifest(found), path)
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt(path, f"it has another shape: {error!r}") from None
@@ -145,7 +143,11 @@ def _manifest(found: Mapping[str, Any]) -> Manifest:
 
 def _name(name: object) -> str:
     """A name within the folder, and nothing that leads out of it."""
-    if not isinstance(name, str) or not name.startswith((BASE_PREFIX, INDEX_PREFIX, SERIES_PREFIX)) or "/" in name:
+    if (
+        not isinstance(name, str)
+        or not name.startswith((BASE_PREFIX, INDEX_PREFIX, SERIES_PREFIX))
+        or "/" in name
+    ):
         raise ValueError(f"{name!r} names no file of a manifest")
     return name
 
@@ -154,15 +156,15 @@ def _checked(found: Manifest, path: str) -> Manifest:
     rising = [0, found.series_start, found.horizon, found.offset]
     if rising != sorted(rising) or not 0 <= found.carried <= found.offset:
         raise _corrupt(path, f"its offsets contradict each other: {rising}, carried {found.carried}")
-    if any(one.count < 0 or one.position < 0 for one in found.shards):
+    if any(one.entries < 0 or one.position < 0 for one in found.shards):
         raise _corrupt(path, "a shard has a negative place")
-    low = found.series[0].low if found.series else found.offset
+    reached = min(found.series[0].low, found.series_start) if found.series else found.series_start
     for one in found.series:
-        if one.low != low or one.high <= low:
-            raise _corrupt(path, f"the series has a gap at {low}")
-        low = one.high
-    if found.series and (low != found.offset or found.series[0].low > found.series_start):
-        raise _corrupt(path, "the series does not reach the manifest's offset")
+        if one.low > reached or one.high <= one.low or (one is not found.series[0] and one.low != reached):
+            raise _corrupt(path, f"the series has a gap at {reached}")
+        reached = one.high
+    if reached != found.offset:
+        raise _corrupt(path, f"the series ends at {reached}, not at the manifest's offset {found.offset}")
     return found
 
 

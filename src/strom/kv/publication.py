@@ -1,17 +1,17 @@
 """What one changelog batch does to the store, and how it is undone.
 
-A :class:`Publication` says, for every key a batch touches, which record was its newest before and which is after. It comes
-from the write pass, or, at recovery, from the batch itself; publishing cannot tell the difference.
+A :class:`Publication` says, for every key a batch touches, which record was its newest before and which is after. It
+comes from the write pass, or, at recovery, from the batch itself; publishing cannot tell the difference.
 
-A :class:`BatchUndo` is kept in memory for every batch that readers do not see yet: by it a lookup finds rows that left a
-secondary list above the high watermark, and a truncation leads back.
+A :class:`BatchUndo` is kept in memory for every batch that readers do not see yet: by it a lookup finds rows that
+left a secondary list above the high watermark, and a truncation leads back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +20,6 @@ from strom.kv.changes import Bools, Bytes, Ints, Plan
 from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_BEFORE
 
 Hashes = npt.NDArray[np.uint64]
-
-NONE: Final = -1
-"""No version: the key has never been here."""
-
-
-def version_offsets(versions: Ints) -> Ints:
-    """The offset of each version."""
-    return versions >> 1
-
-
-def is_image(versions: Ints) -> Bools:
-    """Whether each version is an image: neither a tombstone nor NONE."""
-    return (versions >= 0) & ((versions & 1) == 1)
 
 
 @dataclass(frozen=True)
@@ -97,11 +84,12 @@ class BatchUndo:
 
 def stored_of(kinds: Bytes) -> Bools:
     """Which records of a changelog batch become their key's newest: all but the -U of a pair."""
-    return kinds != CHANGE_UPDATE_BEFORE
+    stored: Bools = kinds != CHANGE_UPDATE_BEFORE
+    return stored
 
 
 def records_from_groups(kinds: Bytes, stored_at: Ints, order: Ints, starts: Ints) -> Records:
-    """The records of a batch as the log holds it. ``order`` and ``starts`` group the stored records, ``stored_at`` places them."""
+    """The records of a batch as the log holds it. Those stored stand at ``stored_at``; ``order`` groups them."""
     count, groups = len(kinds), len(starts) - 1
     stored = np.zeros(count, np.bool_)
     stored[stored_at] = True

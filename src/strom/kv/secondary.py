@@ -1,8 +1,8 @@
 """One secondary index: lists of rows by the hash of some of their columns.
 
-A list knows hashes, not values: two tuples may share one, so whoever reads compares the columns. A row stands in at most
-one list, and only while it has an image. While an index is ``building`` rows are added by publishing and by the builder
-alike, and nobody may look anything up.
+A list knows hashes, not values: two tuples may share one, so whoever reads compares the columns. A row stands in at
+most one list, and only while it has an image. While an index is ``building`` rows are added by publishing and by the
+builder alike, and nobody may look anything up.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SecondaryIndex:
         self.links = Links()
         self.ready_at: int | None = None
         """Whole for instants from this offset on; None while it is being built."""
-        self._kinds = [kinds[position] for position in columns]
-        self._hasher = Hasher(self._kinds, tuple(range(len(columns))))
+        self.kinds = [kinds[position] for position in columns]
+        self._hasher = Hasher(self.kinds, tuple(range(len(columns))))
 
     def hash(self, rows: pa.RecordBatch) -> Hashes:
         """The tuple hashes of rows of the whole table."""

@@ -6,8 +6,8 @@ Invariants
     3. A row's live bit is set exactly when its record is its key's newest and an image.
     4. ``undo`` covers every batch whose end is above the high watermark it was last trimmed to.
 
-One hand (the lane) calls what changes the state. The lock is taken by ``publish``, ``revert`` and the other changes, and by
-readers in other threads (``reading.py``); the lane itself reads without it.
+One hand (the lane) calls what changes the state. The lock is taken by ``publish``, ``revert`` and the other changes,
+and by readers in other threads (``reading.py``); the lane itself reads without it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,11 @@ from strom.kv.gather import rows_equal
 from strom.kv.hashing import Hasher
 from strom.kv.index import Index
 from strom.kv.layout import Layout
-from strom.kv.publication import (
-    NONE,
-    BatchUndo,
-    Hashes,
-    KeyGroups,
-    Publication,
-    is_image,
-    records_from_groups,
-    stored_of,
-    version_offsets,
-)
+from strom.kv.publication import BatchUndo, Hashes, KeyGroups, Publication, records_from_groups, stored_of
 from strom.kv.rows import Rows
 from strom.kv.secondary import SecondaryIndex
 from strom.kv.series import Series
+from strom.kv.versions import NONE, are_images, offsets_of
 from strom.record.layout import CHANGE_DELETE
 
 _NO_RECORDS = np.zeros(0, np.int64)
@@ -62,7 +53,6 @@ class KeyStore:
         series: Series,
         published: int,
     ) -> None:
-        self.definition = definition
         self.lock = lock
         self.rows = rows
         self.index = index
@@ -71,11 +61,15 @@ class KeyStore:
         """Every reader's bound: index, series, rows and lists hold all below, and nothing above."""
         self.undo: deque[BatchUndo] = deque()
         self.lists: dict[str, SecondaryIndex] = {}
+        """Those that are being built too: publishing keeps them all."""
+        self.key_layout = Layout(pa.schema([definition.arrow.field(p) for p in definition.key]))
+        self._key_columns = tuple(range(len(definition.key)))
+        self.hasher = Hasher(self.key_layout.kinds, self._key_columns)
+        self._know(definition)
+
+    def _know(self, definition: KeyDefinition) -> None:
+        self.definition = definition
         self.kinds = kinds_of(definition.arrow)
-        key_kinds = [self.kinds[position] for position in definition.key]
-        self.key_layout = Layout.of(pa.schema([definition.arrow.field(p) for p in definition.key]))
-        self.hasher = Hasher(key_kinds, tuple(range(len(key_kinds))))
-        self._key_columns = tuple(range(len(key_kinds)))
         self._nothing = pa.RecordBatch.from_pylist([], schema=definition.arrow)
 
     # --- keys ----------------------------------------------------------------------------------------------
@@ -111,7 +105,7 @@ class KeyStore:
         stored = self.rows.directory
 
         def same(which: Ints, row_ids: Ints) -> Bools:
-            source, row = self.rows.locate(version_offsets(self.index.newest(row_ids)), stored)
+            source, row = self.rows.locate(offsets_of(self.index.newest(row_ids)), stored)
             asked = (which if firsts is None else firsts[which]).astype(np.int32)
             nowhere = np.zeros(len(asked), np.int32)
             return rows_equal(
@@ -125,7 +119,14 @@ class KeyStore:
             nowhere = np.zeros(len(left), np.int32)
             columns = self._key_columns
             return rows_equal(
-                directory, nowhere, left.astype(np.int32), directory, nowhere, right.astype(np.int32), columns, columns
+                directory,
+                nowhere,
+                left.astype(np.int32),
+                directory,
+                nowhere,
+                right.astype(np.int32),
+                columns,
+                columns,
             )
 
         return same
@@ -156,7 +157,7 @@ class KeyStore:
         stored_at = np.flatnonzero(records.stored)
         earlier = self._earlier(publication, stored_at, base_offset)
         hashes, row_ids = groups.hashes[touched], groups.row_ids[touched]
-        images = is_image(after)
+        images = are_images(after)
         tuples = {name: one.hash(batch)[places] for name, one in self.lists.items()}
         with self.lock:
             self.rows.add(
@@ -171,8 +172,8 @@ class KeyStore:
                 row_ids[new] = self.index.insert(hashes[new])
             self.index.set_newest(row_ids, after, hashes)
             self.series.append(base_offset, batch.num_rows, base_offset + stored_at, earlier)
-            self.rows.set_dead(version_offsets(before[is_image(before)]))
-            self.rows.set_live(version_offsets(after[images]))
+            self.rows.set_dead(offsets_of(before[are_images(before)]))
+            self.rows.set_live(offsets_of(after[images]))
             moved = {name: one.move(row_ids, tuples[name], images) for name, one in self.lists.items()}
             end = base_offset + batch.num_rows
             self.undo.append(BatchUndo(base_offset, end, row_ids, hashes, before, after, moved))
@@ -201,7 +202,9 @@ class KeyStore:
             self.series.append(base_offset, 1, _NO_RECORDS, _NO_RECORDS)
             self.published = base_offset + 1
 
-    def restore_rows(self, batch: pa.RecordBatch, kinds: Bytes, *, base_offset: int, column_ids: tuple[int, ...]) -> None:
+    def restore_rows(
+        self, batch: pa.RecordBatch, kinds: Bytes, *, base_offset: int, column_ids: tuple[int, ...]
+    ) -> None:
         """At opening: rows below the manifest's offset that no base file holds; the index knows them already."""
         self.rows.add(
             batch,
@@ -211,6 +214,26 @@ class KeyStore:
             next_offset=base_offset + max(batch.num_rows, 1),
             column_ids=column_ids,
         )
+
+    # --- altering ------------------------------------------------------------------------------------------
+
+    def redefine(self, definition: KeyDefinition) -> None:
+        """Columns more, lists more or fewer. A new list is empty and not ready: somebody has to build it."""
+        with self.lock:
+            if definition.schema != self.definition.schema:
+                self.rows.evolve(definition.schema)
+            self._know(definition)
+            wanted = definition.lists
+            kept = {name: one for name, one in self.lists.items() if wanted.get(name) == one.columns}
+            for name, columns in wanted.items():
+                if name not in kept:
+                    kept[name] = SecondaryIndex(name, self.kinds, columns)
+            self.lists = kept
+
+    def restart_list(self, name: str) -> None:
+        """Forget what a list holds. Under the lock."""
+        if name in self.lists:
+            self.lists[name] = SecondaryIndex(name, self.kinds, self.lists[name].columns)
 
     # --- undoing -------------------------------------------------------------------------------------------
 
@@ -235,8 +258,8 @@ class KeyStore:
         for name, before in done.lists.items():
             if name in self.lists:
                 self.lists[name].restore(done.row_ids, before)
-        self.rows.set_dead(version_offsets(done.after[is_image(done.after)]))
-        self.rows.set_live(version_offsets(done.before[is_image(done.before)]))
+        self.rows.set_dead(offsets_of(done.after[are_images(done.after)]))
+        self.rows.set_live(offsets_of(done.before[are_images(done.before)]))
         new = done.before == NONE
         self.index.set_newest(done.row_ids[~new], done.before[~new], done.hashes[~new])
         if new.any():

@@ -56,18 +56,18 @@ def write_shard(writer: FileWriter, name: str, entries: ShardEntries) -> ShardRe
 
 def read_shard(files: Files, path: str, ref: ShardRef) -> ShardEntries:
     """The entries of a shard, held against their checksum."""
-    size = ref.count * SHARD_ENTRY_BYTES
+    size = ref.entries * SHARD_ENTRY_BYTES
     content = files.open(path).read_at(ref.position, size) if size else b""
     if len(content) != size or crc32c(content) != ref.crc:
         raise StoreCorrupt(f"{path}: the shard at {ref.position} is not what was written", path=path)
-    ids_at = ref.count * SHARD_HASH_BYTES
-    versions_at = ids_at + ref.count * SHARD_ROW_ID_BYTES
+    ids_at = ref.entries * SHARD_HASH_BYTES
+    versions_at = ids_at + ref.entries * SHARD_ROW_ID_BYTES
     return ShardEntries(
         ref.prefix,
         ref.depth,
-        np.frombuffer(content, "<u8", ref.count),
-        np.frombuffer(content, "<u4", ref.count, ids_at).astype(np.int64),
-        np.frombuffer(content, "<i8", ref.count, versions_at),
+        np.frombuffer(content, "<u8", ref.entries),
+        np.frombuffer(content, "<u4", ref.entries, ids_at).astype(np.int64),
+        np.frombuffer(content, "<i8", ref.entries, versions_at),
     )
 
 

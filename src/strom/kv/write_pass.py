@@ -1,7 +1,8 @@
 """One batch of changes becomes one changelog batch: hash, group, find, fold, plan, gather.
 
-Nothing is changed here. What comes out is the changelog batch and the publication that belongs to it; the tablet appends the
-one and then publishes the other. Old images are read only where the changelog shows them or the engine needs them.
+Nothing is changed here. What comes out is the changelog batch and the publication that belongs to it; the tablet
+appends the one and then publishes the other. Old images are read only where the changelog shows them or the engine
+needs them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from strom.kv.columns import Int32s, source_of
 from strom.kv.directory import Directory
 from strom.kv.engines.engine import Engine
 from strom.kv.gather import gather
-from strom.kv.publication import KeyGroups, Publication, Records, is_image, version_offsets
+from strom.kv.publication import KeyGroups, Publication, Records
 from strom.kv.store import KeyStore
+from strom.kv.versions import are_images, offsets_of
 
 EngineOf = Callable[[tuple[int, ...] | None], Engine]
 
@@ -47,7 +49,7 @@ def write_pass(
     groups = store.groups_of(keys)
     if deletes is None:
         deletes = np.zeros(rows.num_rows, np.bool_)
-    exists = is_image(groups.versions)
+    exists = are_images(groups.versions)
     changes = Changes(rows, deletes, groups.order, groups.starts, exists, targets)
     old = _OldImages(store, groups, exists)
     folded = engine.fold(changes, old.gather(engine.old_columns) if engine.needs_old else None)
@@ -69,7 +71,7 @@ class _OldImages:
     def places(self) -> tuple[Int32s, Int32s]:
         """(source, row) per group; source -1 where there is none."""
         if self._places is None:
-            source, row = self._store.rows.locate(version_offsets(self._groups.versions), self.directory)
+            source, row = self._store.rows.locate(offsets_of(self._groups.versions), self.directory)
             self._places = np.where(self._exists, source, np.int32(-1)), row
         return self._places
 
@@ -105,7 +107,8 @@ def whole_rows(rows: pa.RecordBatch, targets: Sequence[int] | None, schema: pa.S
     sent = range(rows.num_columns) if targets is None else targets
     if len(sent) != rows.num_columns or rows.num_columns > len(schema):
         raise SchemaMismatch(
-            f"{rows.num_columns} columns came for {len(sent)} targets of {len(schema)}", columns=rows.num_columns
+            f"{rows.num_columns} columns came for {len(sent)} targets of {len(schema)}",
+            columns=rows.num_columns,
         )
     if rows.num_columns == len(schema):
         return rows if rows.schema is schema else pa.RecordBatch.from_arrays(rows.columns, schema=schema)
@@ -116,5 +119,6 @@ def whole_rows(rows: pa.RecordBatch, targets: Sequence[int] | None, schema: pa.S
         pa.nulls(rows.num_rows, field.type) if array is None else array
         for array, field in zip(arrays, schema, strict=True)
     ]
-    # Not from_arrays with the schema itself: a column that is NOT NULL may be missing here, and is filled by its engine.
+    # Not from_arrays with the schema itself: a column that is NOT NULL may be missing here, and is filled by its
+    # engine.
     return pa.RecordBatch.from_arrays(filled, names=schema.names)

@@ -1,8 +1,8 @@
 """A scan of a primary-key bucket: a pure function of offsets, answered slice by slice.
 
-A scan names the instant B it looks at (``at``) and the offset A it begins from (``start``). It gives the images in [A, B) that
-are live at B, in the order of their offsets, and, when asked, the *dead* offsets: those of images below A that died in
-[A, B). Now, after a retry, a restart or a change of leader the answer is the same, or an error:
+A scan names the instant B it looks at (``at``) and the offset A it begins from (``start``). It gives the images in
+[A, B) that are live at B, in the order of their offsets, and, when asked, the *dead* offsets: those of images below
+A that died in [A, B). Now, after a retry, a restart or a change of leader the answer is the same, or an error:
 
     Expired         B lies below the horizon, or A below the start of the series: plan again
     NotYetVisible   B lies above the high watermark
@@ -18,9 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strom.errors import Expired, NotYetVisible
+from strom.kv.instant import LiveBlock, dead_between, live_blocks
+from strom.kv.store import KeyStore
 from strom.model.predicate import Predicate
 
 NOW = -1
+ROWS_AT_ONCE = 1 << 16
+"""Rows looked at while the lock is held once."""
 SLICE_BYTES_MAX = 8 * 1024 * 1024
 
 
@@ -69,3 +74,85 @@ class ScanSlice(NamedTuple):
     def done(self) -> bool:
         """Whether there is no more."""
         return self.next_cursor is None
+
+
+def check_instant(at: int, start: int, *, high: int, horizon: int, series_start: int) -> None:
+    """Refuse an instant that is not there yet, or not any more."""
+    if at > high:
+        raise NotYetVisible(f"offset {at} is not visible yet, the high watermark is {high}", offset=at)
+    if at < horizon:
+        raise Expired(
+            f"the table is not kept as it was at offset {at} any more, only from {horizon} on: plan again",
+            at=at,
+            horizon=horizon,
+        )
+    if 0 < start < series_start:
+        raise Expired(
+            f"what died since offset {start} is not known any more, only since {series_start}: plan again",
+            start=start,
+            series_start=series_start,
+        )
+
+
+def scan_slice(
+    store: KeyStore, request: ScanRequest, *, at: int, at_epoch: int, high: int, horizon: int
+) -> ScanSlice:
+    """One slice at an instant that was checked and leased."""
+    cursor = request.start if request.cursor is None else max(request.cursor, request.start)
+    found, reached = _collect(store, request, cursor, at, high)
+    wants_dead = request.dead and request.cursor is None
+    return ScanSlice(
+        at,
+        at_epoch,
+        found,
+        reached if reached < at else None,
+        dead_between(store, request.start, at) if wants_dead else None,
+        horizon,
+        store.series.start,
+    )
+
+
+def _collect(
+    store: KeyStore, request: ScanRequest, cursor: int, at: int, high: int
+) -> tuple[list[OffsetBatch], int]:
+    """Batches until there are enough bytes or rows, and where to go on."""
+    wanted, asked = _columns(store, request)
+    found: list[OffsetBatch] = []
+    size = rows = 0
+    while cursor < at and size < request.max_bytes and (request.limit is None or rows < request.limit):
+        blocks, reached = live_blocks(store, cursor, at, asked, high=high, rows_max=ROWS_AT_ONCE)
+        for block in blocks:
+            left = None if request.limit is None else request.limit - rows
+            batch = _passing(block, request.predicate, wanted, left)
+            if len(batch.offsets):
+                found.append(batch)
+                rows += len(batch.offsets)
+                size += batch.rows.nbytes
+            if request.limit is not None and rows >= request.limit:
+                return found, int(batch.offsets[-1]) + 1 if len(batch.offsets) else cursor
+        cursor = reached
+    return found, cursor
+
+
+def _columns(store: KeyStore, request: ScanRequest) -> tuple[list[int], tuple[int, ...]]:
+    """Where the wanted columns stand among those that are read; and the latter: wanted ones, then the predicate's."""
+    schema = store.definition.schema
+    wanted = tuple(range(len(schema.columns))) if request.columns is None else request.columns
+    needed = () if request.predicate is None else schema.projected(sorted(request.predicate.columns()))
+    asked = (*wanted, *(position for position in needed if position not in wanted))
+    return list(range(len(wanted))), asked
+
+
+def _passing(
+    block: LiveBlock, predicate: Predicate | None, wanted: list[int], limit: int | None
+) -> OffsetBatch:
+    """The live rows of a block that pass, with the wanted columns."""
+    chosen = block.live
+    if predicate is not None and chosen.any():
+        passed = predicate.mask(block.batch).fill_null(False).to_numpy(zero_copy_only=False)
+        chosen = chosen & passed
+    rows = block.batch.select(wanted)
+    if limit is None and chosen.all():
+        return OffsetBatch(block.offsets, rows)
+    places = np.flatnonzero(chosen)[:limit]
+    return OffsetBatch(block.offsets[places], rows.take(pa.array(places)))

@@ -5,50 +5,68 @@ Invariants
     2. ``series_start <= horizon <= high_watermark``, ``carried <= snapshot_offset <= high_watermark``,
        ``log start <= carried``; all of them lie between two batches.
     3. Only a durable manifest makes deletion legal, of log segments, series and base files alike.
-    4. A failure between the append and the end of publishing takes the tablet offline: opened again, it replays the log.
+    4. A failure between the append and the end of publishing takes the tablet offline: opened again, it replays the
+    log.
 
-Who may call what. In the lane, one hand at a time: ``upsert``, ``put_kv``, ``truncate``, ``redefine``, ``next_job``, ``Job.finish``,
-``expire``, ``close``. Anyone, in any thread: ``lookup``, ``lookup_index``, ``scan``, ``live_rows``, ``offset_as_of``,
-``describe``, and all that reads the changelog. ``Job.work`` runs in a thread beside the lane.
+Who may call what. In the lane, one hand at a time: ``upsert``, ``put_kv``, ``truncate``, ``redefine``, ``next_job``,
+``Job.finish``, ``expire``, ``close``. Anyone, in any thread: ``lookup``, ``lookup_index``, ``scan``, ``live_rows``,
+``offset_as_of``, ``describe``, and all that reads the changelog. ``Job.work`` runs in a thread beside the lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.kv.definition import KeyDefinition
-from strom.log.log import ExpiredSegments, LogSettings
+from strom.errors import (
+    Expired,
+    NotYetVisible,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    StaleEpoch,
+    StorageOffline,
+    StoreCorrupt,
+)
+from strom.kv.definition import PREFIX_INDEX, KeyDefinition
+from strom.kv.engines import engine_of
+from strom.kv.engines.auto_increment import AutoIncrement
+from strom.kv.engines.engine import Engine
+from strom.kv.instant import count_live
+from strom.kv.manifest import EpochRef, Manifest, read_manifest
+from strom.kv.reading import lookup_keys, lookup_tuples
+from strom.kv.recovery import restore
+from strom.kv.store import KeyStore
+from strom.kv.write_pass import Written, whole_rows, write_pass
+from strom.log.log import ExpiredSegments, Log, LogSettings
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchLimits
+from strom.record.batch import BatchLimits, read_columns, read_header
+from strom.record.encode import encode
 from strom.runtime.files import Files
+from strom.runtime.locks import new_lock
+from strom.tablet.key_epochs import epoch_of
+from strom.tablet.key_input import check_keys, decode_kv
+from strom.tablet.key_jobs import Job
+from strom.tablet.key_leases import Leases
 from strom.tablet.key_lookup import AtLeast, Found
-from strom.tablet.key_scan import ScanRequest, ScanSlice
+from strom.tablet.key_replay import replay
+from strom.tablet.key_scan import NOW, ScanRequest, ScanSlice, check_instant, scan_slice
+from strom.tablet.key_settings import KeySettings
+from strom.tablet.key_upkeep import Upkeep
 from strom.tablet.log_tablet import Accepted, Durability, LogTablet
 
-_MIB = 1024 * 1024
+__all__ = ["Horizons", "IndexState", "Job", "KeySettings", "KeyTablet"]
 
+Numbers = Callable[[int], npt.NDArray[np.int64]]
+"""Fresh numbers for an auto-increment column, so many as asked for."""
 
-@dataclass(frozen=True)
-class KeySettings:
-    """What may be tuned about a primary-key bucket."""
-
-    segment_bytes: int = 64 * _MIB
-    """A sealed segment is carried, and the rows above are in memory: so segments are small."""
-    snapshot_bytes: int = 64 * _MIB
-    """A snapshot is due after so many bytes of changelog."""
-    lease_ms: int = 60_000
-    """How long a scan's instant is kept after its last slice."""
-    merge_dead_share: float = 0.5
-    merge_files: int = 8
-    """So many neighbouring base files of about one size are merged into one."""
-    memory_rows_max: int = 1 << 22
-    """With more rows above the carried part, the active segment is sealed early."""
+KV_FOLDER = "kv"
+ENGINES_MAX = 64
+"""Different sets of target columns that are remembered."""
 
 
 class IndexState(NamedTuple):
@@ -74,23 +92,35 @@ class Horizons(NamedTuple):
     carried: int
 
 
-class Job(Protocol):
-    """A piece of background work in three steps, so that writers wait for none of it longer than for a batch."""
-
-    name: str
-
-    def work(self) -> None:
-        """The long part, in any thread, beside writers and readers. OSError and StromError may come out."""
-
-    def finish(self) -> None:
-        """Swap the result in; in the lane."""
-
-    def abandon(self) -> None:
-        """``work`` failed: forget what it left; in the lane."""
-
-
 class KeyTablet(LogTablet):
     """One bucket of a primary-key table."""
+
+    def __init__(
+        self,
+        bucket: BucketId,
+        log: Log,
+        store: KeyStore,
+        files: Files,
+        folder: str,
+        *,
+        manifest: Manifest | None,
+        durability: Durability,
+        limits: BatchLimits,
+        settings: KeySettings,
+        numbers: Numbers | None,
+    ) -> None:
+        """Use ``KeyTablet.open``."""
+        super().__init__(bucket, log, durability=durability, limits=limits)
+        self.store = store
+        self.manifest = manifest
+        self.horizon = 0 if manifest is None else manifest.horizon
+        self.cuts = 0
+        """How often the log was truncated since it was opened."""
+        self._numbers = numbers
+        self._engines: dict[tuple[int, ...] | None, Engine] = {}
+        self._held: int | None = None
+        self.leases = Leases(settings.lease_ms)
+        self.upkeep = Upkeep(self, files, folder, settings)
 
     @staticmethod
     def open(
@@ -104,13 +134,118 @@ class KeyTablet(LogTablet):
         log_settings: LogSettings,
         settings: KeySettings,
         now_ms: int,
+        numbers: Numbers | None = None,
     ) -> KeyTablet:
         """Open or begin a bucket, in its lane: the manifest's files, then the log above its offset is replayed.
 
         The changelog's segments lie in ``folder`` as those of every table; the store in ``folder/kv``.
-        ``log_settings.segment_bytes`` is bounded by ``settings.segment_bytes``.
+        ``log_settings.segment_bytes`` is bounded by ``settings.segment_bytes``. ``numbers`` gives fresh numbers for
+        an auto-increment column.
         """
-        raise NotImplementedError
+        kv_folder = f"{folder}/{KV_FOLDER}"
+        segment_bytes = min(log_settings.segment_bytes, settings.segment_bytes)
+        log = Log.open(files, folder, replace(log_settings, segment_bytes=segment_bytes), now_ms)
+        try:
+            manifest = _believable(files, kv_folder, log)
+            store = restore(files, kv_folder, definition, new_lock(), manifest)
+            replay(store, log)
+        except OSError as error:
+            log.abandon()
+            raise StorageOffline(
+                f"the disk failed while {kv_folder} was opened: {error}", folder=kv_folder
+            ) from error
+        except BaseException:
+            log.abandon()
+            raise
+        tablet = KeyTablet(
+            bucket,
+            log,
+            store,
+            files,
+            kv_folder,
+            manifest=manifest,
+            durability=durability,
+            limits=limits,
+            settings=settings,
+            numbers=numbers,
+        )
+        tablet.upkeep.written(log.bytes_from(0 if manifest is None else manifest.offset))
+        store.forget_undo(tablet.high_watermark)
+        return tablet
+
+    # --- facts -------------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Readers see offsets below this one: durable as promised, published, and with the followers."""
+        high = min(super().high_watermark, self.store.published)
+        held = self._held
+        return high if held is None else min(high, held)
+
+    @property
+    def definition(self) -> KeyDefinition:
+        """The table, as this bucket knows it."""
+        return self.store.definition
+
+    @property
+    def horizons(self) -> Horizons:
+        """The bounds now."""
+        high = self.high_watermark
+        manifest = self.manifest
+        return Horizons(
+            high,
+            self.epoch_before(high),
+            self.horizon,
+            self.store.series.start,
+            0 if manifest is None else manifest.offset,
+            self.store.rows.carried,
+        )
+
+    def epoch_before(self, offset: int) -> int:
+        """The epoch of the record at ``offset`` - 1, -1 when there is none."""
+        return epoch_of(self.epochs(), offset - 1)
+
+    def epochs(self) -> tuple[EpochRef, ...]:
+        """The log's epochs, and those of the manifest that the log has forgotten with its oldest segments."""
+        known = tuple(EpochRef(*start) for start in self.log.epochs.starts)
+        if self.manifest is None or not known:
+            return known
+        return (*(one for one in self.manifest.epochs if one.start < known[0].start), *known)
+
+    def indexes(self) -> list[IndexState]:
+        """The secondary indexes and how far they are."""
+        high = self.high_watermark
+        return [
+            IndexState(name, one.columns, "ready" if one.is_ready(high) else "building", one.links.linked)
+            for name, one in self.store.lists.items()
+            if name != PREFIX_INDEX
+        ]
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        store = self.store
+        rows, high = store.rows, self.high_watermark
+        base_bytes = sum(file.bytes for file in rows.base_files)
+        return {
+            "live_rows": rows.live_count,
+            "stored_rows": rows.stored_rows,
+            "dead_share": 1 - rows.live_count / rows.stored_rows if rows.stored_rows else 0.0,
+            "tail_rows": rows.tail_rows,
+            "base_files": len(rows.base_files),
+            "base_bytes": base_bytes,
+            "keys": store.index.keys,
+            "index_bytes": store.index.memory_bytes,
+            "series_bytes": 8 * (store.series.end - store.series.start),
+            "list_bytes": sum(one.links.memory_bytes for one in store.lists.values()),
+            "indexes": [state._asdict() for state in self.indexes()],
+            "high_watermark": high,
+            "epoch": self.epoch_before(high),
+            "horizon": self.horizon,
+            "series_start": store.series.start,
+            "carried": rows.carried,
+            "snapshot_offset": 0 if self.manifest is None else self.manifest.offset,
+            "leases": len(self.leases),
+        }
 
     # --- writing (in the lane) ---------------------------------------------------------------------------
 
@@ -132,25 +267,121 @@ class KeyTablet(LogTablet):
         counts; None for none. A repeated (writer, sequence) is answered with what it got the first time.
         Acknowledge when the high watermark is ``next_offset``. ``writer_id`` -1: no writer.
         """
-        raise NotImplementedError
+        self.check_online()
+        known = self.log.duplicate_of(writer_id, batch_sequence, now_ms=now_ms)
+        if known is not None:
+            return Accepted(known.base_offset, known.next_offset, rows.num_rows, 0, True)
+        definition = self.definition
+        if schema_id != definition.schema.schema_id:
+            definition.schema_by_id(schema_id)  # it must exist; its columns are the first ones of the newest
+        if targets is not None and len(targets) == len(definition.arrow):
+            targets = None
+        whole = whole_rows(rows, targets, definition.arrow)
+        check_keys(whole, definition)
+        written = write_pass(self.store, whole, deletes, targets=targets, engine=self._engine(targets))
+        return self._append_changes(written, rows.num_rows, writer_id, batch_sequence, now_ms)
 
-    def put_kv(
-        self, records: memoryview, *, targets: tuple[int, ...] | None, now_ms: int
-    ) -> Accepted:
+    def put_kv(self, records: memoryview, *, targets: tuple[int, ...] | None, now_ms: int) -> Accepted:
         """As ``upsert``, from the peer's row batch (``kv_batch.parse``); its header names schema, writer, sequence."""
-        raise NotImplementedError
+        self.check_online()
+        batch = decode_kv(records, self.definition, targets)
+        return self.upsert(
+            batch.rows,
+            batch.deletes,
+            targets=targets,
+            schema_id=batch.schema_id,
+            writer_id=batch.writer_id,
+            batch_sequence=batch.batch_sequence,
+            now_ms=now_ms,
+        )
+
+    def _engine(self, targets: tuple[int, ...] | None) -> Engine:
+        engine = self._engines.get(targets)
+        if engine is None:
+            definition = self.definition
+            engine = engine_of(definition.schema, definition.properties, targets)
+            if definition.schema.auto_increment and self._numbers is not None:
+                position = definition.schema.position(definition.schema.auto_increment[0])
+                engine = AutoIncrement(engine, position, self._numbers)
+            if len(self._engines) >= ENGINES_MAX:
+                self._engines.clear()
+            self._engines[targets] = engine
+        return engine
+
+    def _append_changes(
+        self, written: Written, rows: int, writer_id: int, batch_sequence: int, now_ms: int
+    ) -> Accepted:
+        batch = written.batch
+        encoded = encode(
+            batch,
+            schema_id=self.definition.schema.schema_id,
+            changes=written.kinds,
+            writer_id=writer_id,
+            batch_sequence=batch_sequence,
+        )
+        if len(encoded) > 2 * self._limits.batch_bytes_max:
+            raise RecordTooLarge(
+                f"these changes make a changelog batch of {len(encoded)} bytes; send fewer rows at a time",
+                size=len(encoded),
+                limit=2 * self._limits.batch_bytes_max,
+            )
+        view = memoryview(encoded)
+        header = read_header(view)
+        appended = self._append_one(view, header, read_columns(view, header), now_ms=now_ms)
+        try:
+            if batch.num_rows:
+                self.store.publish(batch, written.publication, base_offset=appended.base_offset)
+            else:
+                self.store.publish_nothing(appended.base_offset)
+        except BaseException as error:
+            # The log has it, the index may have half of it. Opened again, the tablet replays the log.
+            self.fail(StorageOffline(f"bucket {self.bucket}: changes could not be published: {error!r}"))
+            raise
+        self.store.forget_undo(self.high_watermark)
+        self.upkeep.written(len(encoded))
+        return Accepted(appended.base_offset, appended.next_offset, rows, len(encoded), False)
 
     def truncate(self, to: int) -> int:
         """Cut log and store so that they end at or before ``to`` (not below the high watermark); a new epoch begins."""
-        raise NotImplementedError
-
-    def redefine(self, definition: KeyDefinition) -> None:
-        """The table was altered: columns more, indexes more or fewer. New indexes are built by jobs."""
-        raise NotImplementedError
+        self.check_online()
+        high = self.high_watermark
+        if to < high:
+            raise OffsetOutOfRange(
+                f"what readers have seen stays: {to} lies below the high watermark {high}",
+                offset=to,
+                high=high,
+            )
+        end = self.log.truncate(to)
+        self.cuts += 1
+        self.recent.forget()
+        try:
+            self.store.truncate(end)
+        except BaseException as error:
+            self.fail(StorageOffline(f"bucket {self.bucket} could not be truncated: {error!r}"))
+            raise
+        with self.store.lock:
+            self.leases.forget_above(end)
+        for name, one in self.store.lists.items():
+            if one.ready_at is None or one.ready_at > end:
+                self.restart_list(name)  # its undo may lack what a row was linked to before
+        return end
 
     def hold(self, high_watermark: int | None) -> None:
         """Keep the high watermark at or below an offset (what followers have); None lets go."""
-        raise NotImplementedError
+        self._held = high_watermark
+
+    # --- altering (in the lane) ----------------------------------------------------------------------------
+
+    def redefine(self, definition: KeyDefinition) -> None:
+        """The table was altered: columns more, indexes more or fewer. New indexes are built by jobs."""
+        self.check_online()
+        self._engines.clear()
+        self.store.redefine(definition)
+
+    def restart_list(self, name: str) -> None:
+        """Build a secondary index from nothing again."""
+        with self.store.lock:
+            self.store.restart_list(name)
 
     # --- reading (any thread) ----------------------------------------------------------------------------
 
@@ -159,13 +390,35 @@ class KeyTablet(LogTablet):
 
         A server that gets False waits with ``pending.add(at_least.offset, …)`` and asks again.
         """
-        raise NotImplementedError
+        self.check_online()
+        self._check_epoch(at_least.offset, at_least.epoch)
+        return at_least.offset <= self.high_watermark
+
+    def _check_epoch(self, offset: int, epoch: int | None) -> None:
+        found = self.epoch_before(offset)
+        if epoch is not None and offset > 0 and found != epoch and offset <= self.end_offset:
+            raise StaleEpoch(
+                f"the record before {offset} is of epoch {found}, not {epoch}: plan again",
+                offset=offset,
+                epoch=epoch,
+                found=found,
+            )
+
+    def _await(self, at_least: AtLeast | None) -> None:
+        if at_least is not None and not self.visible(at_least):
+            raise NotYetVisible(
+                f"offset {at_least.offset} is not visible yet, the high watermark is {self.high_watermark}",
+                offset=at_least.offset,
+            )
 
     def lookup(
         self, keys: pa.RecordBatch, *, columns: Sequence[int] | None = None, at_least: AtLeast | None = None
     ) -> Found:
         """The rows of these keys at the high watermark. ``keys`` has the columns ``definition.key``, in that order."""
-        raise NotImplementedError
+        self.check_online()
+        self._await(at_least)
+        found = lookup_keys(self.store, keys, high=self._high, columns=columns)
+        return Found(*found, self.epoch_before(found.high_watermark))
 
     def lookup_index(
         self,
@@ -180,36 +433,52 @@ class KeyTablet(LogTablet):
 
         ``tuples`` has the index's columns in its order; a NULL finds NULLs. IndexNotFound, IndexBuilding.
         """
-        raise NotImplementedError
+        self.check_online()
+        self._await(at_least)
+        found = lookup_tuples(self.store, name, tuples, high=self._high, columns=columns, limit=limit)
+        return Found(*found, self.epoch_before(found.high_watermark))
+
+    def _high(self) -> int:
+        return self.high_watermark
 
     def scan(self, request: ScanRequest, *, now_ms: int) -> ScanSlice:
         """One slice of the table at an instant; the instant is leased for ``lease_ms`` from ``now_ms``."""
-        raise NotImplementedError
+        self.check_online()
+        with self.store.lock:
+            high = self.high_watermark
+            at = high if request.at == NOW else request.at
+            check_instant(
+                at, request.start, high=high, horizon=self.horizon, series_start=self.store.series.start
+            )
+            self._check_epoch(at, request.at_epoch)
+            self.leases.renew(at, now_ms)
+        return scan_slice(
+            self.store,
+            request,
+            at=at,
+            at_epoch=self.epoch_before(at),
+            high=high,
+            horizon=self.horizon,
+        )
 
     def live_rows(self, at: int | None = None) -> int:
         """How many rows the table has at the high watermark, or at an earlier instant; no scan."""
-        raise NotImplementedError
+        self.check_online()
+        with self.store.lock:
+            high = self.high_watermark
+            asked = high if at is None else at
+            check_instant(asked, 0, high=high, horizon=self.horizon, series_start=self.store.series.start)
+            return count_live(self.store, asked)
 
     def offset_as_of(self, timestamp_ms: int, *, now_ms: int) -> int:
         """The instant B that shows every batch committed before a time; Expired when it is not kept."""
-        raise NotImplementedError
-
-    def epoch_before(self, offset: int) -> int:
-        """The epoch of the record at ``offset`` - 1, -1 when there is none."""
-        raise NotImplementedError
-
-    @property
-    def horizons(self) -> Horizons:
-        """The bounds now."""
-        raise NotImplementedError
-
-    def indexes(self) -> list[IndexState]:
-        """The secondary indexes and how far they are."""
-        raise NotImplementedError
-
-    def describe(self) -> dict[str, object]:
-        """For people: live_rows, stored_rows, dead_share, base_files, base_bytes, tail_rows, index_bytes, series_bytes, …"""
-        raise NotImplementedError
+        at = self.offset_at(timestamp_ms, now_ms=now_ms)
+        start = self.log.start_offset
+        if at < self.horizon or (at == start and 0 < at < self.high_watermark):
+            raise Expired(
+                f"the table is not kept as it was at {timestamp_ms} ms any more", horizon=self.horizon
+            )
+        return at
 
     # --- background (in the lane, but for Job.work) --------------------------------------------------------
 
@@ -218,8 +487,43 @@ class KeyTablet(LogTablet):
 
         call in the lane, run ``work`` in a thread, then ``finish`` (or ``abandon``) in the lane; then ask again.
         """
-        raise NotImplementedError
+        self.check_online()
+        return None if self.closed else self.upkeep.next_job(now_ms)
 
     def expire(self, *, now_ms: int, ttl_ms: int | None, bytes_max: int | None) -> ExpiredSegments:
-        """Remove old changelog segments as far as the manifest and the leases allow; trim the series likewise."""
-        raise NotImplementedError
+        """Remove old changelog segments as far as the manifest and the leases allow."""
+        self.check_online()
+        named = 0 if self.manifest is None else self.manifest.carried
+        with self.store.lock:
+            leased = self.leases.lowest(now_ms)
+        keep_from = min(named, self.high_watermark if leased is None else leased)
+        expired = self.log.expire(now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=keep_from)
+        self.upkeep.expired(self.log.sealed_ends)
+        return expired
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files; a snapshot spares the next opening a long replay."""
+        if not self.closed and self.online:
+            self.upkeep.close()
+        super().close()
+
+
+def _believable(files: Files, folder: str, log: Log) -> Manifest | None:
+    """The manifest, as far as the log goes with it. A log that still has everything needs none."""
+    try:
+        manifest = read_manifest(files, folder)
+    except StoreCorrupt:
+        if log.start_offset == 0:
+            return None
+        raise
+    if manifest is None and log.start_offset > 0:
+        raise StoreCorrupt(
+            f"{folder}: there is no manifest, and the changelog begins at {log.start_offset}", folder=folder
+        )
+    if manifest is not None and not log.start_offset <= manifest.carried <= manifest.offset <= log.end_offset:
+        raise StoreCorrupt(
+            f"{folder}: the manifest is of offset {manifest.offset} with rows from {manifest.carried} on in the "
+            f"changelog, which has {log.start_offset} to {log.end_offset}",
+            folder=folder,
+        )
+    return manifest

@@ -1,0 +1,145 @@
+"""The table at an instant B: which stored images were live there, which died between two instants.
+
+    live(B)     images below B that are live now, and images below B whose replacing record is at or above B
+    dead(A, B)  images below A whose replacing record is in [A, B)
+
+Neither asks what is live *now* alone: both are pure functions of offsets as long as B ≥ R and A ≥ S. Live bits are
+always read before the series: an image that dies in between is then in both, never in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from strom.errors import StoreCorrupt
+from strom.kv.changes import Bools, Ints
+from strom.kv.columns import source_of
+from strom.kv.rows import Block
+from strom.kv.store import KeyStore
+from strom.kv.versions import offsets_of
+
+
+class LiveBlock(NamedTuple):
+    """Stored rows of one block and which of them are live at the instant."""
+
+    offsets: Ints
+    live: Bools
+    batch: pa.RecordBatch
+
+
+def live_blocks(
+    store: KeyStore, start: int, at: int, columns: Sequence[int] | None, *, high: int, rows_max: int
+) -> tuple[list[LiveBlock], int]:
+    """Blocks of [start, at) until they hold ``rows_max`` rows, and where the next ones begin (``at``: no more)."""
+    blocks: list[Block] = []
+    count, reached = 0, at
+    with store.lock:
+        for block in store.rows.blocks(start, at, columns):
+            blocks.append(block)
+            count += len(block.offsets)
+            if count >= rows_max:
+                reached = int(block.offsets[-1]) + 1
+                break
+        view = store.series.snapshot()
+        # Records above the high watermark may be cut, and others written in their place, as soon as the lock is free.
+        replaced = store.series.replaced(high, store.published, below=at)
+    replaced = np.union1d(view.replaced(at, high, below=at), replaced)
+    return [LiveBlock(b.offsets, _live(b, replaced), b.batch) for b in blocks], reached
+
+
+def _live(block: Block, replaced: Ints) -> Bools:
+    live = block.live & ~block.tombstone
+    if not len(block.offsets):
+        return live
+    first, last = np.searchsorted(replaced, (block.offsets[0], block.offsets[-1] + 1))
+    wanted = replaced[first:last]
+    if len(wanted):
+        at = np.searchsorted(block.offsets, wanted)
+        if (block.offsets[at] != wanted).any():
+            missing = int(wanted[np.argmax(block.offsets[at] != wanted)])
+            raise StoreCorrupt(f"the row at offset {missing} is in no file", offset=missing)
+        live[at] = True
+    return live
+
+
+def count_live(store: KeyStore, at: int) -> int:
+    """Rows of the table at an instant; only what was written since is looked at. Under the lock."""
+    published = store.published
+    if at == published:
+        return store.rows.live_count
+    above = sum(int(block.live.sum()) for block in store.rows.blocks(at, published, store.definition.key))
+    return store.rows.live_count - above + len(store.series.replaced(at, published, below=at))
+
+
+def dead_between(store: KeyStore, start: int, at: int) -> Ints:
+    """The offsets below ``start`` that died in [start, at), rising."""
+    with store.lock:
+        view = store.series.snapshot()
+    return view.replaced(start, at, below=start)
+
+
+class Tombstones(NamedTuple):
+    """Tombstones below the horizon, with the keys they bury."""
+
+    keys: pa.RecordBatch
+    """The key columns."""
+    versions: Ints
+
+
+def tombstones_below(store: KeyStore, start: int, end: int, horizon: int, *, at_most: int) -> Tombstones:
+    """The tombstones in [start, end) that no instant from the horizon on looks at. Any thread."""
+    kept: list[pa.RecordBatch] = []
+    versions: list[Ints] = []
+    count = 0
+    for block in store.rows.blocks(start, min(end, horizon), store.definition.key):
+        found = np.flatnonzero(block.tombstone)[: at_most - count]
+        if len(found):
+            kept.append(block.batch.take(pa.array(found)))
+            versions.append(block.offsets[found] << 1)
+            count += len(found)
+        if count >= at_most:
+            break
+    schema = store.key_layout.schema
+    keys = pa.Table.from_batches(kept, schema).combine_chunks().to_batches() if kept else []
+    return Tombstones(
+        keys[0] if keys else pa.RecordBatch.from_pylist([], schema=schema),
+        np.concatenate(versions) if versions else np.zeros(0, np.int64),
+    )
+
+
+def needed_from(store: KeyStore, start: int, end: int, horizon: int) -> Callable[[Ints], Bools]:
+    """Which rows of [start, end) some instant from the horizon on, or the index, may still ask for. Any thread.
+
+    An image goes only if it died before the horizon; a tombstone only if its key was forgotten.
+    """
+    kept = [np.zeros(0, np.int64)]
+    blocks = store.rows.blocks(start, min(end, horizon), store.definition.key)
+    while True:
+        with store.lock:
+            block = next(blocks, None)
+        if block is None:
+            break
+        kept.append(block.offsets[block.live & ~block.tombstone])
+        buried = np.flatnonzero(block.tombstone)
+        if len(buried):
+            keys = source_of(block.batch.take(pa.array(buried)), store.key_layout.kinds)
+            hashes = store.hasher.hash(keys)
+            with store.lock:
+                newest = store.index.newest(store.find_hashed(keys, hashes))
+            kept.append(block.offsets[buried][offsets_of(newest) == block.offsets[buried]])
+    with store.lock:
+        view, published = store.series.snapshot(), store.published
+    kept.append(view.replaced(horizon, published, below=horizon))
+    offsets = np.unique(np.concatenate(kept))
+
+    def needed(asked: Ints) -> Bools:
+        at = np.searchsorted(offsets, asked)
+        at[at == len(offsets)] = 0
+        found = offsets[at] == asked if len(offsets) else np.zeros(len(asked), np.bool_)
+        return found | (asked >= horizon)
+
+    return needed

@@ -1,0 +1,113 @@
+"""Lookups: the rows of keys, and of tuples of other columns, at the high watermark.
+
+Readers work at an instant H while writers work on the newest state. A version found at or above H is stepped back
+through the series, past tombstones too. A secondary lookup asks the newest lists *and* the rows that left them above
+H (the undo), steps each back, and then compares the columns: lists know hashes, not values.
+
+The lock is held while the index is asked. Rows are gathered after it, through a directory that keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from strom.errors import IndexBuilding, IndexNotFound, StoreCorrupt
+from strom.kv.changes import Ints
+from strom.kv.columns import Int32s, source_of
+from strom.kv.directory import Directory
+from strom.kv.gather import gather, rows_equal
+from strom.kv.publication import Hashes
+from strom.kv.secondary import SecondaryIndex
+from strom.kv.store import KeyStore
+from strom.kv.versions import are_images, offsets_of
+
+High = Callable[[], int]
+
+
+class FoundRows(NamedTuple):
+    """Rows, the request each answers, and the instant."""
+
+    positions: Ints
+    rows: pa.RecordBatch
+    high_watermark: int
+
+
+def lookup_keys(
+    store: KeyStore, keys: pa.RecordBatch, *, high: High, columns: Sequence[int] | None
+) -> FoundRows:
+    """The rows of these keys; ``keys`` has the key columns in their order."""
+    source = source_of(keys, store.key_layout.kinds)
+    hashes = store.hasher.hash(source)
+    with store.lock:
+        at = high()
+        directory = store.rows.directory
+        row_ids = store.find_hashed(source, hashes)
+        versions = store.series.step_back(store.index.newest(row_ids), at)
+    found = np.flatnonzero(are_images(versions))
+    places = _places(store, versions[found], directory)
+    return FoundRows(found, gather(directory, *places, columns), at)
+
+
+def lookup_tuples(
+    store: KeyStore,
+    name: str,
+    tuples: pa.RecordBatch,
+    *,
+    high: High,
+    columns: Sequence[int] | None,
+    limit: int | None,
+) -> FoundRows:
+    """The rows whose columns equal each tuple, tuple by tuple, older rows first."""
+    index = store.lists.get(name)
+    if index is None:
+        raise IndexNotFound(f"the table has no index {name!r}", index=name, known=sorted(store.lists))
+    hashes = index.hash_tuples(tuples)
+    with store.lock:
+        at = high()
+        if not index.is_ready(at):
+            raise IndexBuilding(f"index {name!r} is still being built", index=name)
+        directory = store.rows.directory
+        which, row_ids = _candidates(store, index, hashes)
+        versions = store.series.step_back(store.index.newest(row_ids), at)
+    pairs = np.unique(np.stack([which, versions], axis=1)[are_images(versions)], axis=0)
+    which, versions = pairs[:, 0], pairs[:, 1].copy()
+    source, row = _places(store, versions, directory)
+    asked = Directory(pa.schema([store.definition.arrow.field(p) for p in index.columns]),
+                      (source_of(tuples, index.kinds),))  # fmt: skip
+    same = rows_equal(
+        asked, np.zeros(len(which), np.int32), which.astype(np.int32), directory, source, row,
+        tuple(range(len(index.columns))), index.columns,
+    )  # fmt: skip
+    kept = np.flatnonzero(same)[:limit]
+    return FoundRows(which[kept], gather(directory, source[kept], row[kept], columns), at)
+
+
+def _candidates(store: KeyStore, index: SecondaryIndex, hashes: Hashes) -> tuple[Ints, Ints]:
+    """(tuple, row id) of every row that is in a list now, or was in it somewhere above the high watermark."""
+    which, row_ids = index.links.rows_many(hashes)
+    found = [(which, row_ids)]
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    for done in store.undo:
+        left = done.lists.get(index.name)
+        if left is None:
+            continue
+        first = np.searchsorted(ordered, left.hashes, "left")
+        count = np.searchsorted(ordered, left.hashes, "right") - first
+        count[~left.linked] = 0
+        if count.any():
+            spread = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+            found.append((order[spread], np.repeat(done.row_ids, count)))
+    return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+
+
+def _places(store: KeyStore, versions: Ints, directory: Directory) -> tuple[Int32s, Int32s]:
+    source, row = store.rows.locate(offsets_of(versions), directory)
+    if len(source) and source.min() < 0:
+        missing = int(offsets_of(versions)[np.argmin(source)])
+        raise StoreCorrupt(f"the row at offset {missing} is in no file", offset=missing)
+    return source, row

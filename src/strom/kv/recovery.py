@@ -1,0 +1,96 @@
+"""Opening a store: what the manifest names, and nothing else; then the caller replays the log above its offset.
+
+The manifest's files are held against their checksums (rows of base files when they are first read). Files that it
+does not name are left-overs of a crash and go. Live bits and lists are derived here, never stored.
+
+    restore(…)   the state at L, without the rows in [C, L): they are in the log alone
+    KeyStore.restore_rows for each batch of the log in [C, L)
+    settle(…)    live bits and lists, now that all rows are there
+    KeyStore.publish for each batch of the log from L on
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from strom.errors import StoreCorrupt
+from strom.kv.base_file import BaseFile
+from strom.kv.changes import Ints
+from strom.kv.definition import KeyDefinition
+from strom.kv.index import Index
+from strom.kv.list_builder import build_list
+from strom.kv.manifest import MANIFEST_NAME, Manifest
+from strom.kv.rows import Rows
+from strom.kv.secondary import SecondaryIndex
+from strom.kv.series import Series
+from strom.kv.store import KeyStore
+from strom.kv.stored_shards import read_series, read_shard
+from strom.kv.versions import are_images, offsets_of
+from strom.runtime.files import Files
+
+_LIVE_AT_ONCE = 1 << 20
+
+
+def restore(
+    files: Files,
+    folder: str,
+    definition: KeyDefinition,
+    lock: AbstractContextManager[object],
+    manifest: Manifest | None,
+) -> KeyStore:
+    """The store as the manifest has it; an empty one without a manifest."""
+    remove_unnamed(files, folder, manifest)
+    if manifest is None:
+        rows = Rows(files, definition.schema)
+        store = KeyStore(definition, lock, rows=rows, index=Index(), series=Series(), published=0)
+    else:
+        base = [BaseFile.open(files, f"{folder}/{name}") for name in manifest.base]
+        if base and base[-1].end != manifest.carried:
+            raise StoreCorrupt(
+                f"{folder}: the base files end at {base[-1].end}, the manifest says {manifest.carried}",
+                folder=folder,
+            )
+        shards = [read_shard(files, f"{folder}/{ref.file}", ref) for ref in manifest.shards]
+        series = Series(manifest.series_start)
+        rows = Rows(files, definition.schema, base_files=base, carried=manifest.carried)
+        store = KeyStore(
+            definition, lock, rows=rows, index=Index.load(shards), series=series, published=manifest.offset
+        )
+        _load_series(files, folder, series, manifest)
+    for name, columns in definition.lists.items():
+        store.lists[name] = SecondaryIndex(name, store.kinds, columns)
+    return store
+
+
+def _load_series(files: Files, folder: str, series: Series, manifest: Manifest) -> None:
+    nothing = np.zeros(0, np.int64)
+    for ref in manifest.series:
+        cells = read_series(files, folder, ref)
+        low = max(ref.low, manifest.series_start)
+        series.append(low, ref.high - low, nothing, nothing)
+        series.map(low, ref.high, cells[low - ref.low :])
+
+
+def remove_unnamed(files: Files, folder: str, manifest: Manifest | None) -> None:
+    """Remove what no manifest names: new files of a snapshot or a merge that a crash cut short."""
+    named = set() if manifest is None else manifest.files()
+    for name in files.list(folder):
+        if name != MANIFEST_NAME and name not in named:
+            files.remove(f"{folder}/{name}")
+
+
+def settle(store: KeyStore) -> None:
+    """Derive live bits and lists of a restored store, once its rows are all there."""
+    index = store.index
+    for start in range(0, index.size, _LIVE_AT_ONCE):
+        versions = index.newest(np.arange(start, min(start + _LIVE_AT_ONCE, index.size), dtype=np.int64))
+        store.rows.set_live(_image_offsets(versions))
+    for one in store.lists.values():
+        build_list(store, one)
+        one.ready_at = store.published
+
+
+def _image_offsets(versions: Ints) -> Ints:
+    return np.sort(offsets_of(versions[are_images(versions)]))

@@ -1,0 +1,76 @@
+"""What arrives at a primary-key tablet, brought into one form: rows in columns, and which of them are deletes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import SchemaMismatch
+from strom.kv import kv_batch
+from strom.kv.definition import KeyDefinition
+from strom.kv.kv_batch import KvBatch
+from strom.kv.row_decoder import KeyDecoder, RowDecoder
+from strom.model.schema import Schema
+
+
+class Incoming(NamedTuple):
+    """One batch of changes: all columns of its schema, or its targets."""
+
+    rows: pa.RecordBatch
+    deletes: npt.NDArray[np.bool_] | None
+    schema_id: int
+    writer_id: int
+    batch_sequence: int
+
+
+def check_keys(rows: pa.RecordBatch, definition: KeyDefinition) -> None:
+    """Refuse rows without a key."""
+    for position in definition.key:
+        if rows.column(position).null_count:
+            name = definition.arrow.field(position).name
+            raise SchemaMismatch(
+                f"column {name!r} is part of the primary key and cannot be NULL", column=name
+            )
+
+
+def decode_kv(records: memoryview, definition: KeyDefinition, targets: tuple[int, ...] | None) -> Incoming:
+    """The peer's row batch. Its rows have all columns, also where only the targets count; a delete has only its key."""
+    batch = kv_batch.parse(records)
+    schema = definition.schema_by_id(batch.schema_id)
+    rows = _rows(batch, schema, definition.key, targets)
+    if targets is not None:
+        rows = rows.select(list(targets))
+    deletes = batch.deletes if batch.deletes.any() else None
+    return Incoming(rows, deletes, batch.schema_id, batch.writer_id, batch.batch_sequence)
+
+
+def _rows(
+    batch: KvBatch, schema: Schema, key: tuple[int, ...], targets: tuple[int, ...] | None
+) -> pa.RecordBatch:
+    rows, keys = _decoders(schema, key, targets)
+    if not batch.deletes.any():
+        return rows.decode(batch.data, batch.key_ends, batch.value_ends)
+    put, deleted = np.flatnonzero(~batch.deletes), np.flatnonzero(batch.deletes)
+    written = rows.decode(batch.data, batch.key_ends[put], batch.value_ends[put])
+    buried = keys.decode(batch.data, batch.key_starts[deleted], batch.key_ends[deleted])
+    back = pa.array(np.argsort(np.concatenate([put, deleted])))
+    columns = []
+    for position, field in enumerate(written.schema):
+        lower = buried.column(key.index(position)) if position in key else pa.nulls(len(deleted), field.type)
+        columns.append(pa.concat_arrays([written.column(position), lower]).take(back))
+    return pa.RecordBatch.from_arrays(columns, names=written.schema.names)
+
+
+@lru_cache(maxsize=256)
+def _decoders(
+    schema: Schema, key: tuple[int, ...], targets: tuple[int, ...] | None
+) -> tuple[RowDecoder, KeyDecoder]:
+    """Decoders of one schema. Where columns are left out, only those sent must not be NULL."""
+    arrow = schema.to_arrow()
+    sent = range(len(arrow)) if targets is None else targets
+    required = [position for position in sent if not arrow.field(position).nullable]
+    return RowDecoder(arrow, required), KeyDecoder(arrow, [arrow.field(position).name for position in key])

@@ -1,0 +1,75 @@
+"""The changelog read back, batch by batch, to bring a store up to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import StoreCorrupt
+from strom.kv.definition import KeyDefinition
+from strom.kv.recovery import settle
+from strom.kv.store import KeyStore
+from strom.log.log import Log
+from strom.record.batch import BatchHeader, split
+from strom.record.decode import changes, decode
+
+READ_BYTES = 8 * 1024 * 1024
+
+
+class LoggedBatch(NamedTuple):
+    """One changelog batch as it lies in the log."""
+
+    header: BatchHeader
+    rows: pa.RecordBatch
+    kinds: npt.NDArray[np.uint8]
+    column_ids: tuple[int, ...]
+
+
+def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) -> Iterator[LoggedBatch]:
+    """The batches in [start, until); both lie between two batches."""
+    offset = start
+    while offset < until:
+        found = log.read(offset, until=until, max_bytes=READ_BYTES)
+        if found.next_offset <= offset:
+            raise StoreCorrupt(f"the changelog has a hole at {offset}", offset=offset)
+        for header, view in split(b"".join(found.buffers)):
+            schema = definition.schema_by_id(header.schema_id)
+            kinds = changes(view, header)
+            yield LoggedBatch(
+                header,
+                decode(
+                    view,
+                    schema.to_arrow(),
+                    header=header,
+                    check_crc=False,
+                    full_validation=True,
+                    aligned=True,
+                ),
+                np.zeros(header.record_count, np.uint8) if kinds is None else kinds,
+                tuple(column.id for column in schema.columns),
+            )
+        offset = found.next_offset
+
+
+def replay(store: KeyStore, log: Log) -> None:
+    """Rows in [C, L) that only the log has, then everything above L."""
+    restored = store.published
+    for one in logged_batches(log, store.definition, store.rows.carried, restored):
+        store.restore_rows(one.rows, one.kinds, base_offset=one.header.base_offset, column_ids=one.column_ids)
+    settle(store)
+    for one in logged_batches(log, store.definition, restored, log.end_offset):
+        publish_logged(store, one)
+
+
+def publish_logged(store: KeyStore, one: LoggedBatch) -> None:
+    """Take in a batch that the log has."""
+    base_offset = one.header.base_offset
+    if not one.header.record_count:
+        store.publish_nothing(base_offset)
+        return
+    publication = store.publication_of(one.rows, one.kinds)
+    store.publish(one.rows, publication, base_offset=base_offset, column_ids=one.column_ids)

@@ -1,0 +1,233 @@
+"""What a primary-key tablet does for itself: carry, merge, reclaim, snapshot, build indexes, remove files.
+
+Invariants
+    1. The horizon R rises only here, before a file is written, and never above an instant that is leased or was the
+       newest a lease's time ago: a plan made since then, leased or not, stays good.
+    2. The series is trimmed, and files are removed, by what the durable manifest says, never by what memory says.
+    3. One job at a time.
+
+All of it is called in the lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from strom.errors import StromError
+from strom.kv.manifest import BASE_PREFIX, MANIFEST_NAME, Manifest
+from strom.kv.merging import MergeRange, choose_merge
+from strom.kv.snapshot import Snapshot
+from strom.kv.stored_shards import read_series
+from strom.runtime.files import Files
+from strom.tablet.key_epochs import epochs_between
+from strom.tablet.key_jobs import BuildIndex, Carry, Job, Merge, Reclaim, TakeSnapshot
+from strom.tablet.key_leases import PastInstants
+from strom.tablet.key_settings import KeySettings
+
+if TYPE_CHECKING:
+    from strom.tablet.key_tablet import KeyTablet
+
+SNAPSHOT_KEY_BYTES: Final = 20
+CLOSING_SHARE: Final = 8
+"""A tablet that is closed writes a snapshot when this part of the bytes for a regular one came since the last."""
+
+
+class Upkeep:
+    """The background work of one tablet."""
+
+    def __init__(self, tablet: KeyTablet, files: Files, folder: str, settings: KeySettings) -> None:
+        self._tablet = tablet
+        self._files = files
+        self._folder = folder
+        self._settings = settings
+        self._past = PastInstants(settings.lease_ms)
+        self._settled: dict[str, int] = {}
+        self._bytes_since_snapshot = 0
+        self._snapshot_wanted = False
+        self._reclaimed: tuple[int, int, int] | None = None
+        self._job: Job | None = None
+        self._files_named = 0
+        self._snapshot_at_ms: int | None = None
+
+    def written(self, size: int) -> None:
+        """The changelog has so many bytes more."""
+        self._bytes_since_snapshot += size
+
+    def expired(self, sealed_ends: Sequence[int]) -> None:
+        """Retention was here: segments that are carried, but that no manifest names, had to stay."""
+        named = 0 if self._tablet.manifest is None else self._tablet.manifest.carried
+        if sealed_ends and named < sealed_ends[0] <= self._tablet.store.rows.carried:
+            self._snapshot_wanted = True
+
+    # --- what to do next -------------------------------------------------------------------------------------
+
+    def next_job(self, now_ms: int) -> Job | None:
+        """The next job, None when nothing is due or one is under way."""
+        if self._job is not None:
+            return None
+        old = self._past.observe(self._tablet.high_watermark, now_ms)
+        self._job = (
+            self._build_due()
+            or self._carry_due(old, now_ms)
+            or self._merge_due(old, now_ms)
+            or (self.snapshot_job() if self._is_snapshot_due(now_ms) else None)
+        )
+        return self._job
+
+    def job_done(self) -> None:
+        """The job is finished or abandoned."""
+        self._job = None
+
+    def _build_due(self) -> Job | None:
+        for one in self._tablet.store.lists.values():
+            if one.ready_at is None:
+                return BuildIndex(self._tablet, one)
+        return None
+
+    def _carry_due(self, old: int, now_ms: int) -> Job | None:
+        tablet = self._tablet
+        rows, high = tablet.store.rows, tablet.high_watermark
+        end = max((end for end in tablet.log.sealed_ends if end <= high), default=0)
+        if rows.tail_rows > self._settings.memory_rows_max:
+            end = high
+        if end <= rows.carried:
+            return None
+        self.raise_horizon(old, now_ms)
+        return self._reclaim_first(rows.carried, end) or self.carry_job(end)
+
+    def _merge_due(self, old: int, now_ms: int) -> Job | None:
+        files = self._tablet.store.rows.file_facts()
+        chosen = choose_merge(
+            files,
+            settled=self._settled,
+            horizon=self._possible_horizon(old, now_ms),
+            dead_share=self._settings.merge_dead_share,
+            files_max=self._settings.merge_files,
+        )
+        if chosen is None:
+            return None
+        self.raise_horizon(old, now_ms)
+        start, end = files[chosen.first].start, files[chosen.last - 1].end
+        return self._reclaim_first(start, end) or self.merge_job(chosen)
+
+    def _reclaim_first(self, start: int, end: int) -> Job | None:
+        """Before files are written: forget keys buried in them, so that their tombstones need not be written again."""
+        wanted = start, end, self._tablet.horizon
+        if self._reclaimed == wanted or start >= min(end, self._tablet.horizon):
+            return None
+        self._reclaimed = wanted
+        return Reclaim(self._tablet, start, end)
+
+    def _is_snapshot_due(self, now_ms: int) -> bool:
+        if self._snapshot_at_ms is None or not self._bytes_since_snapshot:
+            self._snapshot_at_ms = now_ms  # from here on it grows old
+        # A snapshot of a large index takes more bytes than the changelog that made it necessary.
+        keys = self._tablet.store.index.keys
+        due = max(self._settings.snapshot_bytes, SNAPSHOT_KEY_BYTES * keys)
+        old = now_ms - self._snapshot_at_ms >= self._settings.snapshot_ms
+        return self._snapshot_wanted or old or self._bytes_since_snapshot >= due
+
+    # --- the horizon -----------------------------------------------------------------------------------------
+
+    def _possible_horizon(self, old: int, now_ms: int) -> int:
+        """How far the horizon may rise: to an instant that is old enough, and no further than one that is leased."""
+        tablet = self._tablet
+        with tablet.store.lock:
+            leased = tablet.leases.lowest(now_ms)
+        bounds = [old, tablet.high_watermark] if leased is None else [old, tablet.high_watermark, leased]
+        return max(tablet.horizon, min(bounds))
+
+    def raise_horizon(self, old: int, now_ms: int) -> None:
+        """From now on no instant below this is served. ``old``: an instant that nobody plans with any more."""
+        tablet = self._tablet
+        with tablet.store.lock:
+            leased = tablet.leases.lowest(now_ms)
+            bounds = [old, tablet.high_watermark] if leased is None else [old, tablet.high_watermark, leased]
+            tablet.horizon = max(tablet.horizon, min(bounds))
+
+    # --- jobs ------------------------------------------------------------------------------------------------
+
+    def carry_job(self, end: int) -> Job:
+        """Carry everything below ``end``."""
+        self._files.make_folder(self._folder)
+        self._reclaimed = None
+        return Carry(self._tablet, self._new_path(self._tablet.store.rows.carried, end), end)
+
+    def merge_job(self, chosen: MergeRange) -> Job:
+        """Merge some base files."""
+        base = self._tablet.store.rows.base_files[chosen.first : chosen.last]
+        self._reclaimed = None
+        return Merge(self._tablet, self._new_path(base[0].start, base[-1].end), chosen)
+
+    def _new_path(self, start: int, end: int) -> str:
+        self._files_named += 1
+        number = 0 if self._tablet.manifest is None else self._tablet.manifest.number
+        return f"{self._folder}/{BASE_PREFIX}{start:020d}-{end:020d}-{number}-{self._files_named}"
+
+    def snapshot_job(self) -> Job:
+        """Write a snapshot as of the high watermark."""
+        tablet = self._tablet
+        store, log, offset = tablet.store, tablet.log, tablet.high_watermark
+        series_start = max(store.series.start, min(tablet.horizon, offset))
+        point = log.pending_sync() if log.synced_end < offset else None
+        snapshot = Snapshot(
+            self._files,
+            self._folder,
+            store,
+            tablet.manifest,
+            offset=offset,
+            horizon=min(tablet.horizon, offset),
+            series_start=series_start,
+            epochs=epochs_between(tablet.epochs(), series_start, offset),
+            base=tuple(_name(file.path) for file in store.rows.base_files),
+        )
+        self._snapshot_wanted = False
+        self._snapshot_at_ms = None
+        self._bytes_since_snapshot = 0
+        return TakeSnapshot(tablet, snapshot, point)
+
+    def snapshot_taken(self, manifest: Manifest) -> None:
+        """A manifest is durable: what it does not need may go."""
+        self._tablet.manifest = manifest
+        store = self._tablet.store
+        mapped = [(ref, read_series(self._files, self._folder, ref)) for ref in manifest.series[-1:]]
+        with store.lock:
+            for ref, cells in mapped:
+                low = max(ref.low, store.series.start)
+                store.series.map(low, ref.high, cells[low - ref.low :])
+            store.series.trim(manifest.series_start)
+        self.sweep()
+
+    def file_written(self, path: str) -> None:
+        """A base file is in use: what is dead in it now died before this offset."""
+        self._settled[path] = self._tablet.store.published
+
+    def sweep(self) -> None:
+        """Remove files that neither the manifest nor the store uses."""
+        used = {MANIFEST_NAME, *(_name(file.path) for file in self._tablet.store.rows.base_files)}
+        if self._tablet.manifest is not None:
+            used |= self._tablet.manifest.files()
+        for name in self._files.list(self._folder):
+            if name not in used:
+                self._files.remove(f"{self._folder}/{name}")
+                self._settled.pop(f"{self._folder}/{name}", None)
+
+    def close(self) -> None:
+        """A snapshot at the end spares the next opening a long replay."""
+        if (
+            self._job is not None
+            or self._bytes_since_snapshot < self._settings.snapshot_bytes // CLOSING_SHARE
+        ):
+            return
+        job = self.snapshot_job()
+        try:
+            job.work()
+        except (StromError, OSError):
+            job.abandon()  # the next opening replays more
+        else:
+            job.finish()
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
