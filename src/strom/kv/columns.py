@@ -119,8 +119,8 @@ def source_of(
 ) -> Source:
     """The rows of a batch, without a copy (but for bitmaps of slices that begin within a byte).
 
-    ``kinds`` are the columns wanted; ``positions`` says which column of the batch is each, ``ABSENT`` for none. The batch's
-    offsets into variable data must have been checked, as ``record.decode`` does.
+    ``kinds`` are the columns wanted; ``positions`` says which column of the batch is each, ``ABSENT`` for none. The
+    batch's offsets into variable data must have been checked, as ``record.decode`` does.
     """
     found = [(0, ABSENT, 0)] * len(kinds)
     keep: list[object] = [batch]

@@ -1,8 +1,8 @@
 """Kernels that copy values from many sources to one place, column by column.
 
 Rows are named by (source, row); source -1 is a row of NULLs. Addresses are those of ``columns.Source``, side by side:
-``addresses[source, column] = validity, values, data``. The target of a column is three addresses too, and a row number to
-begin at, so that the same kernels fill a new batch and a block that grows. Targets have validity bitmaps, always.
+``addresses[source, column] = validity, values, data``. The target of a column is three addresses too, and a row number
+to begin at, so that the same kernels fill a new batch and a block that grows. Targets have validity bitmaps, always.
 
 Nothing is checked here but by :func:`prepare`, which must have said that all is well.
 """

@@ -1,7 +1,7 @@
 """Sources side by side, so that one kernel reaches all of them.
 
-A :class:`Directory` never changes: whoever holds one may read the rows it named when it was made, in any thread, while the
-store goes on with another. It keeps the memory alive.
+A :class:`Directory` never changes: whoever holds one may read the rows it named when it was made, in any thread, while
+the store goes on with another. It keeps the memory alive.
 
 Columns of base files are checked when they are first read. ``sound[source, column]`` says which may be read at once;
 ``check`` has the others checked by their source. It is a memory of what was asked, not the truth: each source asks its

@@ -1,7 +1,7 @@
 """Rows from many places into one batch, and rows compared where they lie.
 
-``gather`` copies each value once: one kernel writes validity, values and offsets of all columns into one buffer, a second the
-variable data into another. Per call that is a few microseconds for every column and nothing per source.
+``gather`` copies each value once: one kernel writes validity, values and offsets of all columns into one buffer, a
+second the variable data into another. Per call that is a few microseconds for every column and nothing per source.
 """
 
 from __future__ import annotations

@@ -1,0 +1,90 @@
+"""A run of stored rows, as scans and carries read them: offsets, tombstones, live bits, columns without a copy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from strom.kv.base_file import BaseFile
+from strom.kv.columns import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Octets, Source
+from strom.kv.layout import Selection
+from strom.kv.tail_block import TailView
+
+
+class Block(NamedTuple):
+    """Some stored rows, ascending by offset."""
+
+    offsets: Int64s
+    live: Bools
+    """As of the moment the block was taken."""
+    tombstone: Bools
+    batch: pa.RecordBatch
+    """The columns asked for, without a copy."""
+
+
+class FileBlock(NamedTuple):
+    """A block of a base file, with its live bits."""
+
+    file: BaseFile
+    block: int
+    source: Source
+    live: Octets
+
+
+Held = FileBlock | TailView
+
+
+def offsets_of(held: Held, start: int, until: int) -> tuple[int, Int64s]:
+    """The offsets in [start, until), and the row of the first."""
+    if isinstance(held, FileBlock):
+        file, block = held.file, held.block
+        if file.first_offset(block) >= until or file.first_offset(block + 1) <= start:
+            return 0, np.empty(0, np.int64)
+        offsets = file.offsets(block)
+    else:
+        offsets = held.offsets
+    first, last = np.searchsorted(offsets, (start, until)).tolist()
+    return first, offsets[first:last]
+
+
+def tombstones_of(held: Held, first: int, last: int) -> Bools:
+    """Which of these rows tell that a key was deleted."""
+    if isinstance(held, FileBlock):
+        return held.file.tombstones(held.block)[first:last]
+    return held.tombstones[first:last].copy()
+
+
+def batch_of(source: Source, rows: int, selection: Selection) -> pa.RecordBatch:
+    """The first rows of a source that was checked, where they lie."""
+    arrays = []
+    for column, kind in zip(selection.positions, selection.kinds, strict=True):
+        nested = source.nested.get(column)
+        if source.addresses[column, 1] == ABSENT:
+            arrays.append(pa.nulls(rows, kind.type))
+        elif nested is not None:
+            arrays.append(_joined(nested, rows))
+        else:
+            arrays.append(_array(source, column, rows, kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
+
+
+def _joined(nested: NestedColumn, rows: int) -> pa.Array:
+    pieces = nested.pieces()
+    array = pieces[0][1] if len(pieces) == 1 else pa.concat_arrays([array for _, array in pieces])
+    return array[:rows]
+
+
+def _array(source: Source, column: int, rows: int, kind: ColumnKind) -> pa.Array:
+    validity, values, data = source.addresses[column].tolist()
+    bitmap = (rows + 7) >> 3
+    sizes = {"fixed": rows * kind.width, "bits": bitmap, "var": 4 * (rows + 1)}
+    buffers = [
+        pa.foreign_buffer(validity, bitmap, source) if validity else None,
+        pa.foreign_buffer(values, sizes[kind.form], source),
+    ]
+    if kind.form == "var":
+        end = int(np.frombuffer(buffers[1], np.int32, 1, 4 * rows)[0])
+        buffers.append(pa.foreign_buffer(data, end, source) if end else pa.py_buffer(b""))
+    return pa.Array.from_buffers(kind.type, rows, buffers)

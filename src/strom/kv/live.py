@@ -1,0 +1,57 @@
+"""Live bits: one for each stored row, set when it is its key's newest image.
+
+Derived, never stored. The bits of a source lie in one array for as long as the source is used, and are changed in place:
+a reader in another thread may see a change that was made after its snapshot, and accounts for it by the series.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from strom.kv.base_layout import BLOCK_ROWS
+from strom.kv.columns import Bools, Octets
+from strom.kv.compile import int32, int64, kernel, load_u8, ro, store_u8, uint8
+
+
+def new_bits() -> Octets:
+    """The bits of a block, all dead."""
+    return np.zeros(BLOCK_ROWS // 8, np.uint8)
+
+
+def bits_of(live: Bools) -> Octets:
+    """The bits of a block whose first rows are live as told."""
+    bits = new_bits()
+    packed = np.packbits(live, bitorder="little")
+    bits[: len(packed)] = packed
+    return bits
+
+
+def live_of(bits: Octets, first: int, last: int) -> Bools:
+    """A copy: which of the rows [first, last) are live now."""
+    start = first & ~7
+    return np.unpackbits(bits[start >> 3 : (last + 7) >> 3], bitorder="little")[
+        first - start : last - start
+    ].view(np.bool_)
+
+
+def count(bits: Octets) -> int:
+    """How many are live."""
+    return int(np.unpackbits(bits).sum())
+
+
+@kernel(int64(ro(int64), ro(int32), ro(int32), int64))
+def mark(addresses: Any, source: Any, row: Any, live: int) -> int:
+    """Make rows live (1) or dead (0); return how many were not so already. Source -1 is passed over."""
+    changed = 0
+    for i in range(len(source)):
+        if source[i] < 0:
+            continue
+        address = addresses[source[i]] + (int64(row[i]) >> 3)
+        bit = uint8(1 << (row[i] & 7))
+        octet = load_u8(address)
+        if (octet & bit != 0) != (live != 0):
+            store_u8(address, uint8(octet ^ bit))
+            changed += 1
+    return changed

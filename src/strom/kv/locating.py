@@ -1,0 +1,150 @@
+"""Where the row of an offset lies: by rank in base files, by a table in the tail.
+
+A base file knows its offsets as a bitmap with the count of bits before every 512th, or, where rows are few and far
+between, as a sorted list. The tail has one int32 for every offset in [C, end): block number << 16 | row, or -1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from strom.kv.base_layout import SPARSE
+from strom.kv.columns import Int32s, Int64s
+from strom.kv.compile import int32, int64, kernel, load_i64, load_u32, load_u64, ro, rw, uint8, uint64, void
+
+START, END, FORM, FIRST, SECOND, ROWS, SOURCE, BLOCK_ROWS, BLOCKS = range(9)
+FILE_FIELDS = 9
+
+
+class Places(NamedTuple):
+    """How offsets are found in one directory."""
+
+    files: Int64s
+    """int64[files, 9], ascending by offset"""
+    tail_start: int
+    tail_source: int
+    """The number of the tail's first source."""
+    positions: Int32s
+    held: tuple[Any, ...]
+    """What else is known of each source: its offsets, tombstones and live bits."""
+    live: Int64s
+    """The address of each source's live bits."""
+    keep: object
+
+
+@kernel()
+def _ones(word: int) -> int:
+    word = uint64(word)
+    word = word - ((word >> uint64(1)) & uint64(0x5555555555555555))
+    word = (word & uint64(0x3333333333333333)) + ((word >> uint64(2)) & uint64(0x3333333333333333))
+    word = (word + (word >> uint64(4))) & uint64(0x0F0F0F0F0F0F0F0F)
+    return int64((word * uint64(0x0101010101010101)) >> uint64(56))
+
+
+@kernel()
+def _row_by_rank(bits: int, ranks: int, at: int) -> int:
+    """The row of bit ``at``, or -1 when it is not set."""
+    word = load_u64(bits + (at >> 6) * 8)
+    bit = uint64(1) << uint64(at & 63)
+    if word & bit == 0:
+        return -1
+    row = int64(load_u32(ranks + (at >> 9) * 4))
+    for before in range((at >> 9) << 3, at >> 6):
+        row += _ones(load_u64(bits + before * 8))
+    return row + _ones(word & (bit - uint64(1)))
+
+
+@kernel()
+def _row_by_search(offsets: int, rows: int, offset: int) -> int:
+    low, high = int64(0), rows
+    while low < high:
+        middle = (low + high) >> 1
+        if load_i64(offsets + 8 * middle) < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < rows and load_i64(offsets + 8 * low) == offset else -1
+
+
+@kernel()
+def _file_of(files: Any, offset: int) -> int:
+    """The last file that starts at or before this offset, or -1."""
+    low, high = 0, len(files)
+    while low < high:
+        middle = (low + high) >> 1
+        if files[middle, START] <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@kernel(void(ro(int64), ro(int64, 2), int64, int64, ro(int32), rw(int32), rw(int32)))
+def locate(
+    offsets: Any, files: Any, tail_start: int, tail_source: int, positions: Any, source: Any, row: Any
+) -> None:
+    """Fill in source and row of each offset; source -1 where nothing is held."""
+    for i in range(len(offsets)):
+        offset = offsets[i]
+        source[i] = -1
+        row[i] = 0
+        if offset >= tail_start:
+            if offset - tail_start < len(positions):
+                place = positions[offset - tail_start]
+                if place >= 0:
+                    source[i] = tail_source + (place >> 16)
+                    row[i] = place & 0xFFFF
+            continue
+        at = _file_of(files, offset)
+        if at < 0 or offset >= files[at, END]:
+            continue
+        if files[at, FORM] == SPARSE:
+            found = _row_by_search(files[at, FIRST], files[at, ROWS], offset)
+        else:
+            found = _row_by_rank(files[at, FIRST], files[at, SECOND], offset - files[at, START])
+        if found < 0:
+            continue
+        # Blocks are full but where one was closed early, so the guess is right or a few too low.
+        block = found >> 16
+        while load_i64(files[at, BLOCK_ROWS] + 8 * (block + 1)) <= found:
+            block += 1
+        source[i] = files[at, SOURCE] + block
+        row[i] = found - load_i64(files[at, BLOCK_ROWS] + 8 * block)
+
+
+@kernel(void(ro(uint8), int64, int64, rw(int64)))
+def offsets_of_bits(bits: Any, first: int, base: int, found: Any) -> None:
+    """The next ``len(found)`` set bits from bit ``first`` on, as offsets from ``base``."""
+    count, at = 0, first
+    while count < len(found) and at < 8 * len(bits):
+        octet = int64(bits[at >> 3]) >> (at & 7)
+        if octet == 0:
+            at = (at | 7) + 1
+        else:
+            if octet & 1:
+                found[count] = base + at
+                count += 1
+            at += 1
+    while count < len(found):
+        found[count] = -1
+        count += 1
+
+
+@kernel(uint8(ro(int32), int64))
+def offsets_sound(offsets: Any, size: int) -> int:
+    """Whether Arrow offsets ascend and stay within ``size`` bytes."""
+    if offsets[0] < 0 or offsets[len(offsets) - 1] > size:
+        return 0
+    for i in range(1, len(offsets)):
+        if offsets[i] < offsets[i - 1]:
+            return 0
+    return 1
+
+
+def found_at(offsets: Int64s, places: Places) -> tuple[Int32s, Int32s]:
+    """(source, row) of each offset."""
+    source, row = np.empty(len(offsets), np.int32), np.empty(len(offsets), np.int32)
+    locate(offsets, places.files, places.tail_start, places.tail_source, places.positions, source, row)
+    return source, row
