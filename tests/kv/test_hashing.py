@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.errors import InvalidTable
-from strom.kv.columns import kinds_of
+from strom.kv.columns import Source, kinds_of, source_of
 from strom.kv.hashing import Hasher
 
 SMALL = [
@@ -130,6 +130,19 @@ def test_only_the_chosen_columns_count_and_a_nested_one_cannot_be_chosen() -> No
     assert first == second
     with pytest.raises(InvalidTable):
         Hasher(kinds_of(batch.schema), [2])
+
+
+def test_a_column_that_was_not_verified_is_verified_before_it_is_read() -> None:
+    batch = _batch(pa.array([1, 2, 3]), pa.array(["a", "b", "c"]))
+    source, checked = source_of(batch, kinds_of(batch.schema)), list[int]()
+    guarded = Source(
+        source.rows, source.addresses, source.keep, None, np.array([1, 0], np.uint8), checked.append
+    )
+    hashes = Hasher(kinds_of(batch.schema), [0]).hash(guarded)
+    assert checked == []
+    assert Hasher(kinds_of(batch.schema), [0]).hash(guarded, 2).tolist() == hashes[:2].tolist()
+    Hasher(kinds_of(batch.schema), [1]).hash(guarded)
+    assert checked == [1]
 
 
 def test_no_rows_have_no_hashes() -> None:

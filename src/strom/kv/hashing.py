@@ -73,10 +73,17 @@ class Hasher:
         shifts = [8 * sum(widths[:at]) for at in range(len(widths))]
         self._plan = np.array([self.columns, codes, widths, shifts], np.int64)
 
-    def hash(self, rows: Source | pa.RecordBatch) -> Hashes:
-        """The hash of every row. A batch has all columns of ``kinds``; its offsets were checked when it was decoded."""
+    def hash(self, rows: Source | pa.RecordBatch, count: int | None = None) -> Hashes:
+        """The hash of every row, or of the first ``count``: a block that still grows names its room, not its rows.
+
+        A batch has all columns of ``kinds``; its offsets were checked when it was decoded.
+        """
         source = rows if isinstance(rows, Source) else source_of(rows, self._kinds)
-        return self.hash_at(source.addresses, source.rows)
+        if source.sound is not None and source.check is not None:
+            for column in self.columns:
+                if not source.sound[column]:
+                    source.check(column)
+        return self.hash_at(source.addresses, source.rows if count is None else min(count, source.rows))
 
     def hash_at(self, addresses: Ints, count: int) -> Hashes:
         """The hash of ``count`` rows whose columns lie at these addresses, as in ``Source.addresses``."""

@@ -146,19 +146,47 @@ class Index:
         """The shards that changed since they were exported, or were loaded."""
         return np.flatnonzero(self._table.shards[: self._table.count, DIRTY])
 
-    def mark_dirty(self, shard: int) -> None:
-        """What was exported is not what a snapshot will hold (entries stepped back, or left out): export it again."""
-        self._table.shards[shard, DIRTY] = 1
+    def is_dirty(self, shard: int) -> bool:
+        """Whether the shard changed since it was exported."""
+        return bool(self._table.shards[shard, DIRTY])
+
+    def mark_dirty(self, shard: int | None) -> None:
+        """What was exported is not what a snapshot holds (stepped back, left out, or not written): export it again.
+
+        None: this is so for all shards.
+        """
+        if shard is None:
+            self._table.mark_dirty(None)
+        else:
+            self._table.shards[shard, DIRTY] = 1
+
+    def tiles(self) -> list[tuple[int, int]]:
+        """The (prefix, depth) of every shard, by number."""
+        shards = self._table.shards[: self._table.count]
+        return list(zip(shards[:, PREFIX].tolist(), shards[:, DEPTH].tolist(), strict=True))
+
+    def shard_at(self, position: int) -> tuple[int, int]:
+        """The shard that has the hash ``position``, and the position behind its last hash (2^64 behind the last shard).
+
+        Who walks so from 0 on passes each hash once, although shards split between the steps; numbers do not tell that.
+        """
+        shard = self._table.shard_of(position)
+        prefix, depth = self.place_of(shard)
+        return shard, (prefix + 1) << (64 - depth)
 
     def place_of(self, shard: int) -> tuple[int, int]:
         """The shard's (prefix, depth): what names it in files."""
         return int(self._table.shards[shard, PREFIX]), int(self._table.shards[shard, DEPTH])
 
+    def entries(self, shard: int) -> ShardEntries:
+        """A copy of a shard."""
+        hashes, row_ids = self._table.entries(shard)
+        return ShardEntries(*self.place_of(shard), hashes, row_ids, self.newest(row_ids))
+
     def export_shard(self, shard: int) -> ShardEntries:
         """A copy of a shard, which is clean from now on."""
-        hashes, row_ids = self._table.entries(shard)
         self._table.shards[shard, DIRTY] = 0
-        return ShardEntries(*self.place_of(shard), hashes, row_ids, self.newest(row_ids))
+        return self.entries(shard)
 
     @classmethod
     def load(cls, shards: Iterable[ShardEntries]) -> Index:
