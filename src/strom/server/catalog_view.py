@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from strom.coordinator import commands
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.coordinator import Coordinator
 from strom.runtime.tasks import Offload
@@ -57,6 +58,10 @@ class CatalogView:
             result = await self._offload.run(lambda: self._coordinator.perform(command, *arguments, **named))
         self._tell()
         return result
+
+    def allocate_numbers(self, table_id: int, count: int) -> range:
+        """The next numbers of an auto-increment column; in any thread but the loop's, for it waits for the disk."""
+        return self._coordinator.perform(commands.allocate_numbers, table_id, count)
 
     async def follow(self) -> None:
         """Look for changes of other processes, for ever; nobody else changes what is ours alone."""

@@ -33,8 +33,12 @@ class Slot:
         self.readers = 0
         self.checkpoint: asyncio.Task[None] | None = None
         """A checkpoint that is being written: the log is neither closed nor removed beside it."""
+        self.job: asyncio.Task[None] | None = None
+        """Upkeep of a primary-key bucket, likewise."""
         self.last_known: Any = None
         """What the status page showed last; kept while the log is closed."""
+        self.defined_by: object = None
+        """The version of its table that a primary-key bucket was told of last."""
         self.touched_at = clock.monotonic()
         self._lane = lane
         self._open_tablet = open_tablet
@@ -88,8 +92,9 @@ class Slot:
         await self._lane.submit(let_go_and_remove)
 
     async def _checkpointed(self) -> None:
-        if self.checkpoint is not None:
-            await asyncio.wait([self.checkpoint])
+        under_way = [task for task in (self.checkpoint, self.job) if task is not None]
+        if under_way:
+            await asyncio.wait(under_way)
 
     def _check(self) -> None:
         if self._dropped:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from strom.coordinator.catalog import Catalog
-from strom.errors import InvalidProjection, LimitExceeded, UnknownBucket
+from strom.errors import InvalidProjection, LimitExceeded, NotPrimaryKeyTable, UnknownBucket
 from strom.model import properties
 from strom.model.schema import Schema
 from strom.model.table import Table
@@ -14,6 +14,7 @@ from strom.record.columns import ColumnLayout
 from strom.record.project import Projection
 from strom.runtime.metrics import Metrics
 from strom.server.catalog_view import CatalogView
+from strom.server.key_forms import KeyForms
 from strom.tablet.log_tablet import Durability
 
 PROJECTIONS_KEPT_MAX = 256
@@ -24,6 +25,7 @@ class Traffic:
 
     def __init__(self, metrics: Metrics, table: str) -> None:
         self.rows_in = metrics.counter("strom_table_rows_in_total", "Rows appended", table=table)
+        self.keys_in = metrics.counter("strom_table_lookups_total", "Keys looked up", table=table)
         self.bytes_in = metrics.counter("strom_table_bytes_in_total", "Bytes appended", table=table)
         self.bytes_out = metrics.counter("strom_table_bytes_out_total", "Record bytes sent", table=table)
         self.rows_out = metrics.counter("strom_table_rows_out_total", "Rows sent", table=table)
@@ -50,6 +52,16 @@ class TableFacts:
         self.durability: Durability = properties.durability(table.description.properties) or durability
         self._layouts: dict[int, ColumnLayout] = {}
         self._projections: dict[tuple[int, tuple[int, ...]], Projection | None] = {}
+        self._keys: KeyForms | None = None
+
+    @property
+    def keys(self) -> KeyForms:
+        """How rows and keys travel; NotPrimaryKeyTable when there are none."""
+        if self._keys is None:
+            if not self.table.schema.primary_key:
+                raise NotPrimaryKeyTable(f"{self.table.path} has no primary key", table=str(self.table.path))
+            self._keys = KeyForms(self.table)
+        return self._keys
 
     def knowing(self, schema_id: int) -> TableFacts:
         """These facts, or newer ones that have the schema: a waiting fetch may outlive a change of its table."""

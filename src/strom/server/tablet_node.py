@@ -15,13 +15,18 @@ from strom.runtime.world import World
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
+from strom.server.background.key_jobs import KeyJobs
 from strom.server.background.retention import Retention
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.fetch import Fetches
 from strom.server.calls.fetch_log import FetchLogCalls
 from strom.server.calls.fetch_rows import FetchRowsCalls
 from strom.server.calls.filtering import FilterLimits
-from strom.server.calls.keys import KeyCalls
+from strom.server.calls.key_inserts import LookupCalls
+from strom.server.calls.key_lookups import KeyLookupCalls
+from strom.server.calls.key_reads import KeyReads, LookupLimits
+from strom.server.calls.key_scans import KeyScanCalls
+from strom.server.calls.key_writes import KeyWriteCalls
 from strom.server.calls.offsets import OffsetCalls
 from strom.server.calls.produce import ProduceCalls
 from strom.server.calls.writes import Writes
@@ -53,9 +58,8 @@ class TabletNode:
         self._syncs = _threads(world, SYNC_THREADS)
         self._view = view
         self.tables = Tables(view, metrics, settings["durability"])
-        self.tablets = Tablets(
-            world, folder, server_id, TabletSettings.of(settings), view, self.tables, self._lanes
-        )
+        shared = TabletSettings.of(settings)
+        self.tablets = Tablets(world, folder, server_id, shared, view, self.tables, self._lanes)
         self._space = DiskSpace(
             world.files, folder, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock
         )
@@ -71,16 +75,40 @@ class TabletNode:
             max_bytes=settings["server.fetch.max-bytes"],
             crowded=lambda: budget.full,
         )
+        lookups = LookupLimits.of(settings)
+        reads = KeyReads(self.tablets, self.tables, world.offload)
+        scans = KeyScanCalls(
+            self.tablets,
+            self.tables,
+            reads,
+            limits,
+            world.clock,
+            max_bytes=settings["server.fetch.max-bytes"],
+        )
         self.groups: Sequence[CallGroup] = (
             ProduceCalls(self.tablets, self.tables, writes),
             FetchLogCalls(self._fetches, self.tables, limits),
             FetchRowsCalls(self._fetches, self.tables, limits),
-            OffsetCalls(self.tablets, self.tables, world.offload, world.clock),
-            KeyCalls(),
+            OffsetCalls(self.tablets, self.tables, world.offload, world.clock, scans),
+            KeyWriteCalls(self.tablets, self.tables, writes, shared.limits),
+            LookupCalls(self.tablets, self.tables, reads, writes, lookups),
+            KeyLookupCalls(reads, lookups, shared.limits),
+            scans,
         )
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
         self._retention = Retention(
             self.tablets, self.tables, view, world.clock, every_ms=settings["log.retention.check-interval"]
+        )
+        self._job_threads = _threads(world, settings["kv.jobs"])
+        self._jobs = KeyJobs(
+            self.tablets,
+            self.tables,
+            self._space,
+            self._job_threads,
+            self._commit_tasks,
+            world.clock,
+            metrics,
+            at_once=settings["kv.jobs"],
         )
         _follow(metrics, self.tablets, self._space)
 
@@ -91,6 +119,7 @@ class TabletNode:
         self._tasks.spawn(self._retention.run(), "retention")
         self._tasks.spawn(self._retention.close_idle(), "close idle logs")
         self._tasks.spawn(self.status.measure_rates(), "measure rates")
+        self._tasks.spawn(self._jobs.run(), "upkeep of primary-key buckets")
 
     def finish_waiting(self) -> None:
         """Answer the fetches that wait: the listeners are about to close."""
@@ -98,11 +127,13 @@ class TabletNode:
 
     async def close(self) -> bool:
         """End the background work and close every log; returns whether all went well."""
+        self._jobs.stop()
         await self._tasks.close()
         cleanly = await self.tablets.close()
         await self._commit_tasks.close()
         self._lanes.close()
         self._syncs.close()
+        self._job_threads.close()
         return cleanly
 
 

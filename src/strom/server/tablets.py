@@ -15,6 +15,7 @@ from strom.coordinator.catalog import Catalog
 from strom.errors import NotLeader, ServerStopping, StromError, UnknownBucket
 from strom.log.log import Log
 from strom.log.settings import LogSettings
+from strom.model import properties
 from strom.model.bucket import BucketId
 from strom.model.table import Table
 from strom.record.batch import BatchLimits
@@ -23,9 +24,12 @@ from strom.runtime.tasks import Offload, Tasks
 from strom.runtime.world import World
 from strom.server.catalog_view import CatalogView
 from strom.server.folder import bucket_path
+from strom.server.key_forms import key_tablet, load_kernels
 from strom.server.lane import Lane
+from strom.server.numbers import Numbers
 from strom.server.slot import Slot
-from strom.server.table_facts import Tables
+from strom.server.table_facts import TableFacts, Tables
+from strom.tablet.key_settings import KeySettings
 from strom.tablet.log_tablet import LogTablet
 
 OPEN_MAX = 2000
@@ -41,6 +45,7 @@ class TabletSettings:
     """What every tablet of this server shares."""
 
     log: LogSettings
+    keys: KeySettings
     limits: BatchLimits
 
     @classmethod
@@ -53,11 +58,19 @@ class TabletSettings:
             checkpoint_bytes=settings["log.checkpoint.bytes"],
             writer_expiry_ms=settings["server.writer-id.expiration-time"],
         )
+        keys = KeySettings(
+            segment_bytes=settings["kv.segment.file-size"],
+            snapshot_bytes=settings["kv.snapshot.bytes"],
+            lease_ms=settings["kv.scan.lease"],
+            merge_dead_share=settings["kv.merge.dead-share"] / 100,
+            merge_files=settings["kv.merge.files"],
+            memory_rows_max=settings["kv.memory.rows-max"],
+        )
         limits = BatchLimits(
             batch_bytes_max=settings["server.request.max-bytes"],
             decompressed_bytes_max=settings["server.batch.decompressed-bytes-max"],
         )
-        return cls(log, limits)
+        return cls(log, keys, limits)
 
 
 class Tablets:
@@ -115,15 +128,42 @@ class Tablets:
 
     def _open(self, bucket: BucketId) -> LogTablet:
         """Runs in the bucket's lane."""
-        durability = self._tables.of(bucket.table_id).durability
+        facts = self._tables.of(bucket.table_id)
+        durability = facts.durability
+        # Where nobody waits for a sync, a sync of a whole segment at its end would only stall writers.
+        settings = replace(self._settings.log, sync_on_roll=durability == "group")
+        if facts.table.schema.primary_key:
+            return self._open_keys(bucket, facts, settings)
         log = Log.open(
             self._world.files,
             bucket_path(self._folder, bucket),
-            # Where nobody waits for a sync, a sync of a whole segment at its end would only stall writers.
-            replace(self._settings.log, sync_on_roll=durability == "group"),
+            settings,
             now_ms=self._world.clock.now_ms(),
         )
         return LogTablet(bucket, log, durability=durability, limits=self._settings.limits)
+
+    def _open_keys(self, bucket: BucketId, facts: TableFacts, settings: LogSettings) -> LogTablet:
+        load_kernels()
+        from strom.tablet.key_tablet import KeyTablet
+
+        numbers = None
+        if facts.keys.auto_increment is not None:
+            block = properties.number_block(facts.table.description.properties)
+            numbers = Numbers(
+                lambda count: self._view.allocate_numbers(bucket.table_id, count), block=block
+            ).take
+        return KeyTablet.open(
+            self._world.files,
+            bucket_path(self._folder, bucket),
+            bucket,
+            facts.keys.definition,
+            durability=facts.durability,
+            limits=self._settings.limits,
+            log_settings=settings,
+            settings=self._settings.keys,
+            numbers=numbers,
+            now_ms=self._world.clock.now_ms(),
+        )
 
     # --- dropped buckets -------------------------------------------------------------------------------
 
@@ -136,6 +176,7 @@ class Tablets:
         for bucket, slot in list(self._slots.items()):
             leader = catalog.leader_of(bucket)
             if leader == self.server_id:
+                self._redefine(slot)
                 continue
             del self._slots[bucket]
             slot.retire()
@@ -143,6 +184,22 @@ class Tablets:
                 self._tasks.spawn(self._drop(slot), f"remove bucket {bucket}")
             else:
                 self._tasks.spawn(slot.close(), f"let go of bucket {bucket}")
+
+    def _redefine(self, slot: Slot) -> None:
+        """Tell a primary-key bucket that its table was altered, before anything that comes later."""
+        facts = self._tables.of(slot.bucket.table_id)
+        if not facts.table.schema.primary_key or facts.keys is slot.defined_by:
+            return
+        if slot.tablet is None and slot.quiet:
+            return  # opened later, it is opened as the table is then
+        slot.defined_by = facts.keys
+        definition = facts.keys.definition
+        try:
+            redefining = slot.do(lambda tablet: key_tablet(tablet).redefine(definition), small=False)
+        except StromError:
+            return  # it cannot be opened: whoever tries again opens it as the table is then
+        if isinstance(redefining, asyncio.Future):
+            redefining.add_done_callback(lambda done: _redefined(slot, done))
 
     async def _drop(self, slot: Slot) -> None:
         try:
@@ -203,6 +260,12 @@ class Tablets:
                 logger.error("closing bucket %s failed: %s", slot, result)
         await self._tasks.close()
         return not any(isinstance(result, BaseException) for result in results)
+
+
+def _redefined(slot: Slot, done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        slot.defined_by = None
+        logger.error("bucket %s could not take a change of its table: %s", slot.bucket, done.exception())
 
 
 def _left_behind(bucket: BucketId, error: OSError) -> None:

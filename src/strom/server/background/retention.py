@@ -14,6 +14,7 @@ from strom.model import properties
 from strom.model.bucket import BucketId
 from strom.runtime.clock import Clock
 from strom.server.catalog_view import CatalogView
+from strom.server.key_forms import key_tablet
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
@@ -62,14 +63,18 @@ class Retention:
         facts = self._tables.of(bucket.table_id)
         wanted = facts.table.description.properties
         ttl_ms, bytes_max = properties.log_ttl_ms(wanted), properties.log_retention_bytes(wanted)
+        has_keys = bool(facts.table.schema.primary_key)
         now_ms = self._clock.now_ms()
 
         def expire(tablet: LogTablet) -> int:
             tablet.check_online()
             tablet.log.roll_if_due(now_ms)
-            expired = tablet.log.expire(
-                now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=tablet.high_watermark
-            )
+            if has_keys:  # the rows that are still needed lie in files that a manifest has to name first
+                expired = key_tablet(tablet).expire(now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
+            else:
+                expired = tablet.log.expire(
+                    now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=tablet.high_watermark
+                )
             tablet.log.mend()
             return expired.bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from strom.errors import InvalidRequest, LimitExceeded, StromError, UnsupportedVersion
+from strom.errors import InvalidRequest, LimitExceeded, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LIMIT_SCAN, LIST_OFFSETS, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -21,6 +21,7 @@ from strom.rpc.call import Call
 from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.key_scans import KeyScanCalls
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
@@ -33,11 +34,14 @@ LIMIT_ROWS_MAX = 10_000_000
 class OffsetCalls:
     """Answers ListOffsets and LimitScan."""
 
-    def __init__(self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock) -> None:
+    def __init__(
+        self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock, keys: KeyScanCalls
+    ) -> None:
         self._tablets = tablets
         self._tables = tables
         self._readers = readers
         self._clock = clock
+        self._keys = keys
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {LIST_OFFSETS: self.list_offsets, LIMIT_SCAN: self.limit_scan}
@@ -84,10 +88,10 @@ class OffsetCalls:
     async def _limit_scan(self, request: LimitScanRequest) -> Message:
         try:
             facts = self._tables.of(request.table_id)
-            if facts.table.schema.primary_key:
-                raise UnsupportedVersion("limit scans of primary-key tables are not served yet")
             if not 0 < request.limit <= LIMIT_ROWS_MAX:
                 raise LimitExceeded(f"the limit of a scan is 1 to {LIMIT_ROWS_MAX} rows", limit=request.limit)
+            if facts.table.schema.primary_key:
+                return await self._keys.limit_scan(request, facts)
             slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
             tablet = await wait_for(slot.opened())
             slot.readers += 1

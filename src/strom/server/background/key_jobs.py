@@ -1,0 +1,154 @@
+"""The upkeep of primary-key buckets: carry, merge, snapshot, build indexes, a few buckets at a time.
+
+A bucket says what it needs (``next_job``, in its lane); the long part runs in a thread beside writers and readers; the
+result is swapped in by the lane. A job that fails leaves the bucket as it was and is tried again after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from strom.errors import StorageFull, StorageOffline, StromError
+from strom.runtime.clock import Clock
+from strom.runtime.metrics import Metrics
+from strom.runtime.tasks import Offload, Tasks
+from strom.server.background.disk_space import DiskSpace
+from strom.server.key_forms import key_tablet
+from strom.server.slot import Slot
+from strom.server.table_facts import Tables
+from strom.server.tablets import Tablets
+from strom.tablet.log_tablet import LogTablet
+
+if TYPE_CHECKING:
+    from strom.tablet.key_tablet import Job
+
+LOOK_EVERY_S = 0.5
+ASK_AGAIN_S = 30.0
+"""A bucket that nobody wrote to is asked again this often: some jobs become due by time alone."""
+PAUSE_AFTER_FAILURE_S = 60.0
+JOBS_IN_A_ROW_MAX = 100
+
+logger = logging.getLogger(__name__)
+
+
+class KeyJobs:
+    """Looks after every open primary-key bucket of this server, ``at_once`` of them at a time."""
+
+    def __init__(
+        self,
+        tablets: Tablets,
+        tables: Tables,
+        space: DiskSpace,
+        offload: Offload,
+        tasks: Tasks,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        at_once: int,
+    ) -> None:
+        self._tablets = tablets
+        self._tables = tables
+        self._space = space
+        self._offload = offload
+        self._tasks = tasks
+        self._clock = clock
+        self._idle_workers = at_once
+        self._asked: dict[int, tuple[int, float]] = {}
+        """By tablet: how far it was when it had nothing to do, and when to ask it again anyway."""
+        self._done = metrics.counter(
+            "strom_key_jobs_total", "Upkeep jobs of primary-key buckets that ended well"
+        )
+        self._failures = metrics.counter("strom_key_job_failures_total", "Upkeep jobs that failed")
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Look round after round, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self.look()
+
+    def look(self) -> None:
+        """Begin what is due, as far as there are hands for it."""
+        alive: set[int] = set()
+        for slot in self._tablets:
+            tablet = slot.tablet
+            if tablet is None or not self._has_keys(slot):
+                continue
+            alive.add(id(tablet))
+            if self._idle_workers and slot.job is None and tablet.online and self._due(tablet):
+                self._idle_workers -= 1
+                slot.job = self._tasks.spawn(self._tend(slot, tablet), f"upkeep of {slot.bucket}")
+        for gone in self._asked.keys() - alive:
+            del self._asked[gone]
+
+    def stop(self) -> None:
+        """Begin nothing more; what runs may end."""
+        self._stopping = True
+
+    async def tend(self, slot: Slot) -> int:
+        """Do everything that is due in one bucket; how many jobs that were."""
+        done = 0
+        while done < JOBS_IN_A_ROW_MAX and not self._stopping:
+            job = await _in_lane(slot, lambda tablet: key_tablet(tablet).next_job(self._clock.now_ms()))
+            if job is None:
+                break
+            await self._perform(slot, job)
+            done += 1
+        return done
+
+    # --- one bucket ------------------------------------------------------------------------------------
+
+    async def _tend(self, slot: Slot, tablet: LogTablet) -> None:
+        slot.readers += 1  # a bucket that is being tended is not idle
+        pause = ASK_AGAIN_S
+        end = tablet.high_watermark
+        try:
+            self._space.refuse_when_full()
+            await self.tend(slot)
+        except (StromError, OSError) as error:
+            pause, end = PAUSE_AFTER_FAILURE_S, 1 << 62
+            if tablet.online and not isinstance(error, StorageFull):
+                self._failures.inc()
+                logger.warning("upkeep of bucket %s: %s", slot.bucket, error)
+        finally:
+            slot.readers -= 1
+            slot.job = None
+            self._idle_workers += 1
+            self._asked[id(tablet)] = (end, self._clock.monotonic() + pause)
+
+    async def _perform(self, slot: Slot, job: Job) -> None:
+        try:
+            await self._offload.run(job.work)
+        except BaseException:
+            await _in_lane(slot, lambda tablet: job.abandon())
+            raise
+        await _in_lane(slot, lambda tablet: _finish(tablet, job))
+        self._done.inc()
+
+    def _has_keys(self, slot: Slot) -> bool:
+        try:
+            return bool(self._tables.of(slot.bucket.table_id).table.schema.primary_key)
+        except StromError:
+            return False
+
+    def _due(self, tablet: LogTablet) -> bool:
+        end, again_at = self._asked.get(id(tablet), (-1, 0.0))
+        return tablet.high_watermark > end or self._clock.monotonic() >= again_at
+
+
+def _finish(tablet: LogTablet, job: Job) -> None:
+    """A disk that fails here leaves nobody knowing what the store holds: the bucket goes offline."""
+    try:
+        job.finish()
+    except OSError as error:
+        offline = StorageOffline(f"the disk failed while bucket {tablet.bucket} was tended: {error}")
+        tablet.fail(offline)
+        raise offline from error
+
+
+async def _in_lane(slot: Slot, job: Callable[[LogTablet], Any]) -> Any:
+    result = slot.do(job, small=False)
+    return await result if isinstance(result, asyncio.Future) else result

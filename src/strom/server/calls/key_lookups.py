@@ -1,0 +1,252 @@
+"""Lookups: the peer's Lookup and PrefixLookup, and LookupRows, ours in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strom.errors import InvalidRequest, LimitExceeded
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import LOOKUP_ROWS, PREFIX_LOOKUP, Api
+from strom.protocol.error_codes import code_of, message_of
+from strom.protocol.message import Message, whole
+from strom.protocol.messages.keys import (
+    LookupBucketRequest,
+    LookupBucketResponse,
+    PrefixLookupBucketRequest,
+    PrefixLookupBucketResponse,
+    PrefixLookupRequest,
+    PrefixLookupResponse,
+    Value,
+    ValueList,
+)
+from strom.protocol.messages.own_keys import (
+    LookupRowsBucketRequest,
+    LookupRowsBucketResponse,
+    LookupRowsRequest,
+    LookupRowsResponse,
+)
+from strom.record.batch import BatchLimits, check, read_header
+from strom.record.columns import ColumnLayout
+from strom.record.decode import decode
+from strom.record.encode import encode
+from strom.rpc.call import Call
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.key_reads import SLICE_KEYS, Asked, KeyReads, LookupLimits
+from strom.server.calls.writes import as_told
+from strom.server.key_forms import KeyForms, key_tablet
+from strom.server.table_facts import TableFacts
+from strom.tablet.key_lookup import AtLeast, Found
+from strom.tablet.log_tablet import LogTablet
+
+_EMPTY = Value()
+
+
+class KeyLookupCalls:
+    """Answers PrefixLookup and LookupRows. Lookup itself may write, and is in ``key_inserts.py``."""
+
+    def __init__(self, reads: KeyReads, limits: LookupLimits, batches: BatchLimits) -> None:
+        self._reads = reads
+        self._limits = limits
+        self._batches = batches
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {PREFIX_LOOKUP: self.prefix_lookup, LOOKUP_ROWS: self.lookup_rows}
+
+    # --- PrefixLookup ----------------------------------------------------------------------------------
+
+    def prefix_lookup(self, call: Call) -> Message | Awaitable[Message]:
+        """Whole rows by their bucket key, as the peer encodes them."""
+        request: PrefixLookupRequest = call.request
+        self._limits.check_keys(sum(len(bucket.keys) for bucket in request.buckets_req))
+        asked = [self._prefixes(request.table_id, bucket) for bucket in request.buckets_req]
+        return self._reads.answer(asked, lambda found: PrefixLookupResponse(buckets_resp=found))
+
+    def _prefixes(
+        self, table_id: int, bucket: PrefixLookupBucketRequest
+    ) -> Asked[PrefixLookupBucketResponse]:
+        def find(facts: TableFacts, tablet: LogTablet) -> PrefixLookupBucketResponse:
+            forms = facts.keys
+            return PrefixLookupBucketResponse(
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                value_lists=value_lists(forms, tablet, bucket.keys, self._limits),
+            )
+
+        def refused(error: BaseException) -> PrefixLookupBucketResponse:
+            return PrefixLookupBucketResponse(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **_told(error)
+            )
+
+        place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
+        return Asked(place, len(bucket.keys), find, refused)
+
+    # --- LookupRows ------------------------------------------------------------------------------------
+
+    def lookup_rows(self, call: Call) -> Message | Awaitable[Message]:
+        """Columns of rows by key, by prefix or by a secondary index."""
+        request: LookupRowsRequest = call.request
+        counts = [_count(bucket) for bucket in request.buckets_req]
+        self._limits.check_keys(sum(counts))
+        asked = [
+            self._rows(request, bucket, count)
+            for bucket, count in zip(request.buckets_req, counts, strict=True)
+        ]
+        return self._reads.answer(
+            asked, lambda found: LookupRowsResponse(buckets_resp=found), wait_ms=request.timeout_ms
+        )
+
+    def _rows(
+        self, request: LookupRowsRequest, bucket: LookupRowsBucketRequest, count: int
+    ) -> Asked[LookupRowsBucketResponse]:
+        def find(facts: TableFacts, tablet: LogTablet) -> LookupRowsBucketResponse:
+            forms = facts.knowing(request.schema_id).keys
+            columns = forms.columns(request.schema_id, request.columns)
+            keys = self._decoded(forms.tuples(request.index), bucket)
+            found = self._found(forms, tablet, request.index, keys, columns)
+            self._limits.check_bytes(found.rows.nbytes)
+            return LookupRowsBucketResponse(
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                records=encode(found.rows, schema_id=request.schema_id),
+                positions=found.positions.astype("<u4").tobytes(),
+                high_watermark=found.high_watermark,
+                epoch=found.epoch,
+            )
+
+        def refused(error: BaseException) -> LookupRowsBucketResponse:
+            return LookupRowsBucketResponse(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **_told(error)
+            )
+
+        place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
+        return Asked(place, count, find, refused, _at_least(bucket))
+
+    def _decoded(self, schema: pa.Schema, bucket: LookupRowsBucketRequest) -> pa.RecordBatch:
+        records = memoryview(whole(bucket.keys))
+        header, _ = check(records, layout=ColumnLayout.of(schema), limits=self._batches)
+        return decode(
+            records,
+            schema,
+            header=header,
+            check_crc=False,
+            decompressed_bytes_max=self._batches.decompressed_bytes_max,
+            full_validation=True,
+            aligned=True,
+        )
+
+    def _found(
+        self,
+        forms: KeyForms,
+        tablet: LogTablet,
+        index: str | None,
+        keys: pa.RecordBatch,
+        columns: tuple[int, ...],
+    ) -> Found:
+        """All keys, a slice at a time so that an answer that is too large is seen before it is made."""
+        everything = None if columns == tuple(range(len(forms.arrow))) else columns
+        if keys.num_rows <= SLICE_KEYS:
+            return self._slice(forms, tablet, index, keys, everything)
+        parts: list[Found] = []
+        size = 0
+        for start in range(0, keys.num_rows, SLICE_KEYS):
+            part = self._slice(forms, tablet, index, keys.slice(start, SLICE_KEYS), everything)
+            size += part.rows.nbytes
+            self._limits.check_bytes(size)
+            parts.append(part._replace(positions=part.positions + start))
+        return Found(
+            positions=np.concatenate([part.positions for part in parts]),
+            rows=_one_batch([part.rows for part in parts]),
+            high_watermark=parts[0].high_watermark,
+            epoch=parts[0].epoch,
+        )
+
+    def _slice(
+        self,
+        forms: KeyForms,
+        tablet: LogTablet,
+        index: str | None,
+        keys: pa.RecordBatch,
+        columns: Sequence[int] | None,
+    ) -> Found:
+        if index is None or (index == "$prefix" and forms.prefix_index is None):
+            return key_tablet(tablet).lookup(keys, columns=columns)
+        return key_tablet(tablet).lookup_index(index, keys, columns=columns)
+
+
+def values(
+    forms: KeyForms, tablet: LogTablet, keys: Sequence[Any], limits: LookupLimits
+) -> tuple[list[Value], list[int]]:
+    """The peer's answer to keys: a value per key, an empty one where there is no row; and which these are."""
+    answers = [_EMPTY] * len(keys)
+    size = 0
+    for start in range(0, len(keys), SLICE_KEYS):
+        found = key_tablet(tablet).lookup(forms.keys(keys[start : start + SLICE_KEYS]))
+        encoded = forms.rows(found.rows)
+        size += len(encoded.data)
+        limits.check_bytes(size)
+        content, places = encoded.data.data, encoded.starts.tolist()
+        for row, position in enumerate(found.positions.tolist()):
+            answers[start + position] = Value(values=content[places[row] : places[row + 1]])
+    return answers, [number for number, answer in enumerate(answers) if answer is _EMPTY]
+
+
+def value_lists(
+    forms: KeyForms, tablet: LogTablet, prefixes: Sequence[Any], limits: LookupLimits
+) -> list[ValueList]:
+    """The peer's answer to prefixes: a list of rows per prefix."""
+    lists: list[list[memoryview]] = [[] for _ in prefixes]
+    size = 0
+    for start in range(0, len(prefixes), SLICE_KEYS):
+        tuples = forms.prefixes(prefixes[start : start + SLICE_KEYS])
+        found = (
+            key_tablet(tablet).lookup(tuples)
+            if forms.prefix_index is None
+            else key_tablet(tablet).lookup_index(forms.prefix_index, tuples)
+        )
+        limits.check_bytes(found.rows.nbytes)
+        encoded = forms.rows(found.rows)
+        size += len(encoded.data)
+        limits.check_bytes(size)
+        content, places = encoded.data.data, encoded.starts.tolist()
+        for row, position in enumerate(found.positions.tolist()):
+            lists[start + position].append(content[places[row] : places[row + 1]])
+    return [ValueList(values=one) for one in lists]
+
+
+def _count(bucket: LookupRowsBucketRequest) -> int:
+    return read_header(memoryview(whole(bucket.keys))).record_count
+
+
+def _at_least(bucket: LookupRowsBucketRequest) -> AtLeast | None:
+    if bucket.at_least_offset is None:
+        return None
+    if bucket.at_least_epoch is None or bucket.at_least_offset < 0:
+        raise InvalidRequest("at_least_offset comes with the epoch of the record before it (at_least_epoch)")
+    return AtLeast(bucket.at_least_offset, bucket.at_least_epoch)
+
+
+def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    found = table.to_batches()
+    if len(found) > 1:  # a text column of more than 2 GB: far above what an answer may have
+        raise LimitExceeded("the rows found are too many for one batch: ask for fewer keys")
+    return found[0] if found else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    told = as_told(error)
+    return {"error_code": code_of(told), "error_message": message_of(told)}
+
+
+def lookup_refused(bucket: LookupBucketRequest, error: BaseException) -> LookupBucketResponse:
+    """Why a bucket of a Lookup has no answer."""
+    return LookupBucketResponse(
+        partition_id=bucket.partition_id,
+        bucket_id=bucket.bucket_id,
+        original_partition_name=bucket.original_partition_name,
+        **_told(error),
+    )

@@ -1,0 +1,191 @@
+"""What lookups of all kinds share: finding the bucket, waiting for an offset, and where the work is done.
+
+A few keys are looked up on the loop, because a thread would cost more than they do; many go to the reader threads in
+slices, so that everyone else's calls take turns with them. Errors are told bucket by bucket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from strom.errors import LimitExceeded, RequestTimeout, StromError
+from strom.model.bucket import BucketId
+from strom.protocol.message import Message
+from strom.runtime.settings import Settings
+from strom.runtime.tasks import Offload
+from strom.server.key_forms import key_tablet
+from strom.server.slot import Slot
+from strom.server.table_facts import TableFacts, Tables
+from strom.server.tablets import Tablets, wait_for
+from strom.tablet.key_lookup import AtLeast
+from strom.tablet.log_tablet import LogTablet
+
+INLINE_KEYS_MAX = 64
+"""More keys than this are looked up off the loop (about a microsecond each, and a hundred for the first)."""
+SLICE_KEYS = 4096
+WAIT_MS_DEFAULT = 30_000
+WAIT_MS_MAX = 600_000
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LookupLimits:
+    """How much one request may ask for, and get."""
+
+    keys_max: int
+    answer_bytes_max: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> LookupLimits:
+        """From the server's settings."""
+        return cls(settings["kv.lookup.keys-max"], settings["server.request.max-bytes"])
+
+    def check_keys(self, count: int) -> None:
+        """Refuse a request for too many keys."""
+        if count > self.keys_max:
+            raise LimitExceeded(
+                f"one lookup asks for at most {self.keys_max} keys, not {count} (kv.lookup.keys-max)",
+                keys=count,
+            )
+
+    def check_bytes(self, size: int) -> None:
+        """Refuse an answer that is too large for a frame."""
+        if size > self.answer_bytes_max:
+            raise LimitExceeded(
+                f"the rows found take more than {self.answer_bytes_max} bytes: ask for fewer keys or columns",
+                bytes=size,
+            )
+
+
+class Asked(Generic[R]):
+    """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` tells why not."""
+
+    __slots__ = ("at_least", "bucket", "find", "keys", "refused")
+
+    def __init__(
+        self,
+        bucket: BucketId,
+        keys: int,
+        find: Callable[[TableFacts, LogTablet], R],
+        refused: Callable[[BaseException], R],
+        at_least: AtLeast | None = None,
+    ) -> None:
+        self.bucket = bucket
+        self.keys = keys
+        self.find = find
+        self.refused = refused
+        self.at_least = at_least
+
+
+class KeyReads:
+    """Performs lookups."""
+
+    def __init__(self, tablets: Tablets, tables: Tables, readers: Offload) -> None:
+        self._tablets = tablets
+        self._tables = tables
+        self._readers = readers
+
+    def answer(
+        self,
+        asked: Sequence[Asked[R]],
+        whole: Callable[[Sequence[R]], Message],
+        wait_ms: int | None = None,
+    ) -> Message | Awaitable[Message]:
+        """Every bucket's answer: at once when all of it is quick."""
+        found: list[R] = []
+        for one in asked:
+            quick = self._quick(one)
+            if quick is None:
+                wait = WAIT_MS_DEFAULT if wait_ms is None else min(max(wait_ms, 0), WAIT_MS_MAX)
+                return self._answer_later(asked, found, whole, wait)
+            found.append(quick)
+        return whole(found)
+
+    async def _answer_later(
+        self, asked: Sequence[Asked[R]], found: list[R], whole: Callable[[Sequence[R]], Message], wait_ms: int
+    ) -> Message:
+        rest = asked[len(found) :]
+        found += await asyncio.gather(*(self._slowly(one, wait_ms) for one in rest))
+        return whole(found)
+
+    def _quick(self, one: Asked[R]) -> R | None:
+        """The answer if it can be given on the loop."""
+        try:
+            slot = self._tablets.slot(one.bucket)
+            tablet = slot.opened() if slot.tablet is not None else None
+            if one.keys > INLINE_KEYS_MAX or not isinstance(tablet, LogTablet):
+                return None
+            facts = self._table(one.bucket, tablet)
+            if one.at_least is not None and not key_tablet(tablet).visible(one.at_least):
+                return None
+            facts.traffic.keys_in.inc(one.keys)
+            return one.find(facts, tablet)
+        except Exception as error:
+            return self._refused(one, error)
+
+    async def _slowly(self, one: Asked[R], wait_ms: int) -> R:
+        try:
+            slot = self._tablets.slot(one.bucket)
+            self._tables.of(one.bucket.table_id).keys  # noqa: B018  # refuses a log table before it is opened
+            tablet = await wait_for(slot.opened())
+            facts = self._table(one.bucket, tablet)
+            if one.at_least is not None:
+                await visible(tablet, one.at_least, wait_ms)
+            facts.traffic.keys_in.inc(one.keys)
+            return await self.aside(slot, lambda: one.find(facts, tablet))
+        except Exception as error:
+            return self._refused(one, error)
+
+    async def aside(self, slot: Slot, work: Callable[[], T]) -> T:
+        """Work on a tablet in a reader thread; it stays open meanwhile."""
+        slot.readers += 1
+        try:
+            return await self._readers.run(work)
+        finally:
+            slot.readers -= 1
+
+    def _table(self, bucket: BucketId, tablet: LogTablet) -> TableFacts:
+        facts = self._tables.of(bucket.table_id)
+        facts.keys  # noqa: B018  # refuses a log table
+        tablet.check_online()
+        return facts
+
+    def _refused(self, one: Asked[R], error: BaseException) -> R:
+        if not isinstance(error, StromError):
+            logger.error("a lookup in bucket %s failed", one.bucket, exc_info=error)
+        return one.refused(error)
+
+
+async def visible(tablet: LogTablet, at_least: AtLeast, wait_ms: int) -> None:
+    """Wait until everything before an offset is visible. StaleEpoch when another record has its place."""
+    keys = key_tablet(tablet)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_ms / 1000
+    while not keys.visible(at_least):
+        moved: asyncio.Future[None] = loop.create_future()
+
+        def reached(error: StromError | None, moved: asyncio.Future[None] = moved) -> None:
+            if moved.done():
+                return
+            if error is None:
+                moved.set_result(None)
+            else:
+                moved.set_exception(error)
+
+        ticket = tablet.pending.add(at_least.offset, reached)
+        try:
+            await asyncio.wait_for(moved, max(deadline - loop.time(), 0))
+        except TimeoutError:
+            raise RequestTimeout(
+                f"offset {at_least.offset} was not visible within {wait_ms} ms", offset=at_least.offset
+            ) from None
+        finally:
+            tablet.pending.cancel(ticket)

@@ -1,0 +1,294 @@
+"""Upserts and deletes: PutKv, the peer's rows, and UpsertRows, ours in columns.
+
+Both become changes of one bucket, applied in the bucket's lane: the store folds them and writes the changelog. What is
+cheap is checked before, what takes a look at every row in the lane.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from strom.errors import (
+    InvalidTargets,
+    LimitExceeded,
+    MalformedBatch,
+    RecordTooLarge,
+    TornBatch,
+    UnsupportedVersion,
+)
+from strom.model.bucket import BucketId
+from strom.model.schema import Schema
+from strom.protocol.api_keys import PUT_KV, UPSERT_ROWS, Api
+from strom.protocol.error_codes import code_of, message_of
+from strom.protocol.message import Message, whole
+from strom.protocol.messages.keys import (
+    PutKvBucketRequest,
+    PutKvBucketResponse,
+    PutKvRequest,
+    PutKvResponse,
+)
+from strom.protocol.messages.own_keys import (
+    UpsertRowsBucketRequest,
+    UpsertRowsBucketResponse,
+    UpsertRowsRequest,
+    UpsertRowsResponse,
+)
+from strom.record.batch import BatchHeader, BatchLimits, check, read_header
+from strom.record.columns import ColumnLayout
+from strom.record.decode import changes, decode
+from strom.rpc.call import Call
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.writes import Begun, Write, Writes, answer_all, as_told
+from strom.server.key_forms import KeyForms, check_not_null, key_tablet
+from strom.server.slot import Slot
+from strom.server.table_facts import TableFacts, Tables
+from strom.server.tablets import Tablets
+from strom.tablet.log_tablet import Accepted, LogTablet
+
+INLINE_BYTES_MAX = 16 * 1024
+"""Changes take longer per byte than appends: more than this leaves the loop."""
+ROWS_MAX = 1 << 21
+"""Changes in one batch; each can become two records of the changelog."""
+UPSERT, DELETE = 3, 4
+"""Change types of UpsertRows, as in every record batch: +U, -D."""
+PLAIN_MODE = 0
+_KV_HEAD = struct.Struct("<ibIhbqii")
+
+
+class KeyWriteCalls:
+    """Answers PutKv and UpsertRows."""
+
+    def __init__(self, tablets: Tablets, tables: Tables, writes: Writes, limits: BatchLimits) -> None:
+        self._tablets = tablets
+        self._tables = tables
+        self._writes = writes
+        self._limits = limits
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {PUT_KV: self.put_kv, UPSERT_ROWS: self.upsert_rows}
+
+    # --- PutKv -----------------------------------------------------------------------------------------
+
+    def put_kv(self, call: Call) -> Message | Awaitable[Message]:
+        """Rows as the peer encodes them."""
+        request: PutKvRequest = call.request
+        buckets = request.buckets_req
+        return answer_all(
+            [self._begin_put(request, bucket) for bucket in buckets],
+            whole=lambda answers: PutKvResponse(buckets_resp=answers),
+            refused=lambda index, error: _put_refused(buckets[index], error),
+            timeout_ms=request.timeout_ms,
+        )
+
+    def _begin_put(self, request: PutKvRequest, wanted: PutKvBucketRequest) -> Begun[PutKvBucketResponse]:
+        try:
+            return self._put(request, wanted)
+        except Exception as error:
+            return _put_refused(wanted, error)
+
+    def _put(self, request: PutKvRequest, wanted: PutKvBucketRequest) -> Begun[PutKvBucketResponse]:
+        self._writes.check(request.acks)
+        if request.agg_mode not in (None, PLAIN_MODE):
+            raise UnsupportedVersion(
+                f"writes of mode {request.agg_mode} are not served", mode=request.agg_mode
+            )
+        slot = self._tablets.slot(BucketId(request.table_id, wanted.partition_id, wanted.bucket_id))
+        records = memoryview(whole(wanted.records))
+        facts, schema = self._table(request.table_id, _kv_schema_id(records, self._limits))
+        targets = facts.keys.targets(schema, request.target_columns)
+        now_ms = self._writes.now_ms()
+        return self._begin(
+            slot,
+            facts,
+            records,
+            acks=request.acks,
+            job=lambda tablet: key_tablet(tablet).put_kv(records, targets=targets, now_ms=now_ms),
+            written=lambda tablet, accepted: PutKvBucketResponse(
+                partition_id=wanted.partition_id,
+                bucket_id=wanted.bucket_id,
+                log_end_offset=accepted.next_offset,
+            ),
+            refused=lambda error: _put_refused(wanted, error),
+        )
+
+    # --- UpsertRows ------------------------------------------------------------------------------------
+
+    def upsert_rows(self, call: Call) -> Message | Awaitable[Message]:
+        """Rows in columns."""
+        request: UpsertRowsRequest = call.request
+        buckets = request.buckets_req
+        return answer_all(
+            [self._begin_upsert(request, bucket) for bucket in buckets],
+            whole=lambda answers: UpsertRowsResponse(buckets_resp=answers),
+            refused=lambda index, error: _upsert_refused(buckets[index], error),
+            timeout_ms=request.timeout_ms,
+        )
+
+    def _begin_upsert(
+        self, request: UpsertRowsRequest, wanted: UpsertRowsBucketRequest
+    ) -> Begun[UpsertRowsBucketResponse]:
+        try:
+            return self._upsert(request, wanted)
+        except Exception as error:
+            return _upsert_refused(wanted, error)
+
+    def _upsert(
+        self, request: UpsertRowsRequest, wanted: UpsertRowsBucketRequest
+    ) -> Begun[UpsertRowsBucketResponse]:
+        self._writes.check(request.acks)
+        slot = self._tablets.slot(BucketId(request.table_id, wanted.partition_id, wanted.bucket_id))
+        records = memoryview(whole(wanted.records))
+        header = read_header(records)
+        facts, schema = self._table(request.table_id, header.schema_id)
+        batch = UpsertBatch(records, header, facts.keys, schema, request.columns, self._limits)
+        now_ms = self._writes.now_ms()
+        return self._begin(
+            slot,
+            facts,
+            records,
+            acks=request.acks,
+            job=lambda tablet: batch.apply(tablet, now_ms),
+            written=lambda tablet, accepted: UpsertRowsBucketResponse(
+                partition_id=wanted.partition_id,
+                bucket_id=wanted.bucket_id,
+                base_offset=accepted.base_offset,
+                log_end_offset=accepted.next_offset,
+                epoch=key_tablet(tablet).epoch_before(accepted.next_offset),
+            ),
+            refused=lambda error: _upsert_refused(wanted, error),
+        )
+
+    # --- both ------------------------------------------------------------------------------------------
+
+    def _table(self, table_id: int, schema_id: int) -> tuple[TableFacts, Schema]:
+        facts = self._tables.with_schema(table_id, schema_id)
+        facts.keys  # noqa: B018  # a log table is refused before its schema is looked at
+        return facts, facts.schema(schema_id)
+
+    def _begin(
+        self,
+        slot: Slot,
+        facts: TableFacts,
+        records: memoryview,
+        *,
+        acks: int,
+        job: Callable[[LogTablet], Accepted],
+        written: Callable[[LogTablet, Accepted], Any],
+        refused: Callable[[BaseException], Any],
+    ) -> Begun[Any]:
+        # A bucket that numbers its rows may have to wait for a block of numbers.
+        inline = facts.keys.auto_increment is None
+        return self._writes.begin(
+            Write(
+                slot,
+                facts,
+                size=len(records),
+                acks=acks,
+                job=job,
+                written=written,
+                refused=refused,
+                inline_bytes_max=INLINE_BYTES_MAX if inline else -1,
+            )
+        )
+
+
+class UpsertBatch:
+    """One bucket's part of an UpsertRows request."""
+
+    def __init__(
+        self,
+        records: memoryview,
+        header: BatchHeader,
+        forms: KeyForms,
+        schema: Schema,
+        columns: Sequence[int],
+        limits: BatchLimits,
+    ) -> None:
+        if header.record_count > ROWS_MAX:
+            raise LimitExceeded(
+                f"a batch has at most {ROWS_MAX} changes, not {header.record_count}", rows=header.record_count
+            )
+        if list(columns) != sorted(columns):
+            raise InvalidTargets(
+                "the columns of a batch are ascending positions", columns=list(columns[:100])
+            )
+        self._records = records
+        self._header = header
+        self._limits = limits
+        self._targets = forms.targets(schema, columns)
+        self._schema = forms.written(schema, self._targets)
+        self._keys = frozenset(schema.primary_key)
+
+    def apply(self, tablet: LogTablet, now_ms: int) -> Accepted:
+        """Check every row and write it; in the bucket's lane."""
+        header, _ = check(self._records, layout=ColumnLayout.of(self._schema), limits=self._limits)
+        rows = decode(
+            self._records,
+            self._schema,
+            header=header,
+            check_crc=False,
+            decompressed_bytes_max=self._limits.decompressed_bytes_max,
+            full_validation=True,
+            aligned=True,
+        )
+        deletes = self._deletes()
+        check_not_null(rows, deletes, self._keys)
+        return key_tablet(tablet).upsert(
+            rows,
+            deletes,
+            targets=self._targets,
+            schema_id=header.schema_id,
+            writer_id=header.writer_id,
+            batch_sequence=header.batch_sequence,
+            now_ms=now_ms,
+        )
+
+    def _deletes(self) -> npt.NDArray[np.bool_] | None:
+        """Which rows are deleted; None when none is."""
+        kinds = changes(self._records, self._header)
+        if kinds is None:
+            return None
+        deletes = kinds == DELETE
+        if not (deletes | (kinds == UPSERT)).all():
+            raise MalformedBatch(f"the change of a row is {UPSERT} (write it) or {DELETE} (delete it)")
+        return deletes if deletes.any() else None
+
+
+def _kv_schema_id(records: memoryview, limits: BatchLimits) -> int:
+    """The schema a batch of the peer's rows names; whatever else is in it is checked in the lane."""
+    if len(records) > limits.batch_bytes_max:
+        raise RecordTooLarge(
+            f"a batch of {len(records)} bytes is larger than the limit of {limits.batch_bytes_max}",
+            size=len(records),
+        )
+    if len(records) < _KV_HEAD.size:
+        raise TornBatch(f"{len(records)} bytes are fewer than the header of a batch of changes")
+    *_, schema_id, _attributes, _writer, _sequence, count = _KV_HEAD.unpack_from(records)
+    if count > ROWS_MAX:
+        raise LimitExceeded(f"a batch has at most {ROWS_MAX} changes, not {count}", rows=count)
+    return int(schema_id)
+
+
+def _put_refused(wanted: PutKvBucketRequest, error: BaseException) -> PutKvBucketResponse:
+    told = as_told(error)
+    return PutKvBucketResponse(
+        partition_id=wanted.partition_id,
+        bucket_id=wanted.bucket_id,
+        error_code=code_of(told),
+        error_message=message_of(told),
+    )
+
+
+def _upsert_refused(wanted: UpsertRowsBucketRequest, error: BaseException) -> UpsertRowsBucketResponse:
+    told = as_told(error)
+    return UpsertRowsBucketResponse(
+        partition_id=wanted.partition_id,
+        bucket_id=wanted.bucket_id,
+        error_code=code_of(told),
+        error_message=message_of(told),
+    )

@@ -1,0 +1,174 @@
+"""How the rows and keys of one primary-key table travel: schemas of keys, and the peer's row encoding both ways.
+
+Made once per version of a table. The compiled kernels are loaded with the first primary-key bucket that is opened, off
+the loop (``load_kernels``), so a server of log tables never waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import IndexNotFound, InvalidProjection, InvalidTargets, SchemaMismatch
+from strom.kv.definition import PREFIX_INDEX, KeyDefinition
+from strom.model.schema import Schema
+from strom.model.table import Table
+from strom.runtime.files import Bytes
+from strom.tablet.log_tablet import LogTablet
+
+if TYPE_CHECKING:
+    from strom.kv.row_decoder import RowDecoder
+    from strom.kv.row_encoder import EncodedRows, RowEncoder
+    from strom.tablet.key_tablet import KeyTablet
+
+
+def key_tablet(tablet: LogTablet) -> KeyTablet:
+    """The tablet of a table that is known to have a primary key."""
+    return cast("KeyTablet", tablet)
+
+
+def load_kernels() -> None:
+    """Load everything that serving primary-key tables needs; compiles what the cache does not hold (a minute)."""
+    import strom.kv.row_decoder
+    import strom.kv.row_encoder
+    import strom.tablet.key_tablet  # noqa: F401
+
+
+class KeyForms:
+    """One version of one table."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.definition = KeyDefinition.of(table)
+        self.arrow = self.definition.arrow
+        self.key_schema = self._fields(self.definition.key)
+        prefix = self._bucket_key()
+        self.prefix_index = PREFIX_INDEX if self.definition.prefix else None
+        """None: the bucket key is the whole key, so a lookup by it is a lookup by key."""
+        self.prefix_schema = self._fields(prefix)
+        auto = table.schema.auto_increment
+        self.auto_increment = table.schema.position(auto[0]) if auto else None
+
+    # --- what is asked ---------------------------------------------------------------------------------
+
+    def keys(self, keys: Sequence[Bytes]) -> pa.RecordBatch:
+        """Encoded keys as columns."""
+        return self._keys.decode(*_joined(keys))
+
+    def prefixes(self, prefixes: Sequence[Bytes]) -> pa.RecordBatch:
+        """Encoded bucket keys as columns."""
+        return self._prefixes.decode(*_joined(prefixes))
+
+    def tuples(self, index: str | None) -> pa.Schema:
+        """What a lookup by an index, by ``$prefix`` or (None) by key brings."""
+        if index is None:
+            return self.key_schema
+        if index == PREFIX_INDEX:
+            return self.prefix_schema
+        columns = self.definition.indexes.get(index)
+        if columns is None:
+            known = ", ".join(sorted(self.definition.indexes)) or "none"
+            raise IndexNotFound(f"{self.table.path} has no index {index!r}; it has: {known}", index=index)
+        return self._fields(columns)
+
+    def columns(self, schema_id: int, wanted: Sequence[int]) -> tuple[int, ...]:
+        """Positions to answer with: those wanted, or all of the schema the caller knows."""
+        schema = self.table.schema_by_id(schema_id)
+        if not wanted:
+            return tuple(range(len(schema.columns)))
+        if len(set(wanted)) < len(wanted) or min(wanted) < 0 or max(wanted) >= len(schema.columns):
+            raise InvalidProjection(
+                f"columns are different positions below {len(schema.columns)}", columns=list(wanted[:100])
+            )
+        return tuple(wanted)
+
+    # --- what is written -------------------------------------------------------------------------------
+
+    def targets(self, schema: Schema, columns: Sequence[int]) -> tuple[int, ...] | None:
+        """The columns a write brings, ascending; None for whole rows."""
+        count = len(schema.columns)
+        if not columns:
+            found: tuple[int, ...] | None = None
+        else:
+            found = tuple(sorted(set(columns)))
+            if len(found) < len(columns) or found[0] < 0 or found[-1] >= count:
+                raise InvalidTargets(
+                    f"target columns are different positions below {count}", columns=list(columns[:100])
+                )
+            missing = [name for name in schema.primary_key if schema.position(name) not in found]
+            if missing:
+                raise InvalidTargets(f"target columns lack the key column {missing[0]!r}", columns=missing)
+        if self.auto_increment is not None and (found is None or self.auto_increment in found):
+            name = self.arrow.field(self.auto_increment).name
+            raise InvalidTargets(
+                f"the server gives column {name!r} its values (auto-increment): name the columns to write, without it",
+                column=name,
+            )
+        return None if found is not None and len(found) == count else found
+
+    def written(self, schema: Schema, targets: tuple[int, ...] | None) -> pa.Schema:
+        """The Arrow schema of a batch that brings these columns."""
+        return schema.to_arrow() if targets is None else _fields(schema.to_arrow(), targets)
+
+    # --- what is answered ------------------------------------------------------------------------------
+
+    def rows(self, rows: pa.RecordBatch) -> EncodedRows:
+        """Whole rows of the newest schema as the peer reads them, each after its schema id."""
+        return self._rows.encode(rows, schema_id=self.table.schema.schema_id)
+
+    @cached_property
+    def _keys(self) -> RowDecoder:
+        from strom.kv.row_decoder import RowDecoder
+
+        return RowDecoder(self.key_schema, null_bits=False)
+
+    @cached_property
+    def _prefixes(self) -> RowDecoder:
+        from strom.kv.row_decoder import RowDecoder
+
+        return RowDecoder(self.prefix_schema, null_bits=False)
+
+    @cached_property
+    def _rows(self) -> RowEncoder:
+        from strom.kv.row_encoder import RowEncoder
+
+        return RowEncoder(self.arrow)
+
+    def _bucket_key(self) -> tuple[int, ...]:
+        return tuple(self.table.schema.position(name) for name in self.table.description.bucket_key)
+
+    def _fields(self, positions: Sequence[int]) -> pa.Schema:
+        return _fields(self.arrow, positions)
+
+
+def check_not_null(rows: pa.RecordBatch, deletes: npt.NDArray[np.bool_] | None, keys: frozenset[str]) -> None:
+    """Refuse NULLs where the schema has none. Of a row to delete only the key counts."""
+    for position, field in enumerate(rows.schema):
+        if field.nullable or not rows.column(position).null_count:
+            continue
+        missing = rows.column(position).is_null().to_numpy(zero_copy_only=False)
+        if deletes is not None and field.name not in keys:
+            missing = missing & ~deletes
+        if missing.any():
+            raise SchemaMismatch(
+                f"Column {field.name!r} is NOT NULL, but row {int(np.argmax(missing))} has none",
+                column=field.name,
+            )
+
+
+def _fields(schema: pa.Schema, positions: Sequence[int]) -> pa.Schema:
+    return pa.schema([schema.field(position) for position in positions])
+
+
+def _joined(
+    parts: Sequence[Bytes],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    data = np.frombuffer(b"".join(parts), np.uint8)
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1])) if len(parts) else ends
+    return data, starts, ends
