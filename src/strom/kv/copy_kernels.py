@@ -104,7 +104,7 @@ def prepare(
 
 
 @kernel()
-def _bit(address: int, at: int) -> int:
+def _bit(address: int, at: int) -> Any:
     return (load_u8(address + (at >> 3)) >> (at & 7)) & 1
 
 
@@ -212,7 +212,7 @@ def _copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, 
 
 
 @kernel()
-def _length(addresses: Any, column: int, source: int, row: int) -> int:
+def _length(addresses: Any, column: int, source: int, row: int) -> Any:
     """Bytes of a value of variable length; none when it is NULL."""
     if source < 0:
         return 0
@@ -226,7 +226,7 @@ def _length(addresses: Any, column: int, source: int, row: int) -> int:
 
 
 @kernel()
-def _copy_offsets(addresses: Any, column: int, source: Any, row: Any, target: int, start: int) -> int:
+def _copy_offsets(addresses: Any, column: int, source: Any, row: Any, target: int, start: int) -> Any:
     """Write the ends of values of variable length behind what is there; return the end of the last."""
     end = int64(0)
     if start == 0:
@@ -349,7 +349,7 @@ def _valid(addresses: Any, column: int, source: int, row: int) -> bool:
 @kernel()
 def _same_value(
     left: Any, lc: int, ls: int, lr: int, right: Any, rc: int, rs: int, rr: int, form: int, width: int
-) -> bool:
+) -> Any:
     valid = _valid(left, lc, ls, lr)
     if valid != _valid(right, rc, rs, rr):
         return False

@@ -1,7 +1,7 @@
 """Live bits: one for each stored row, set when it is its key's newest image.
 
-Derived, never stored. The bits of a source lie in one array for as long as the source is used, and are changed in place:
-a reader in another thread may see a change that was made after its snapshot, and accounts for it by the series.
+Derived, never stored. The bits of a source lie in one array for as long as the source is used, and change in place: a
+reader in another thread may see a change made after its snapshot, and accounts for it by the series.
 """
 
 from __future__ import annotations

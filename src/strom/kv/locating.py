@@ -35,7 +35,7 @@ class Places(NamedTuple):
 
 
 @kernel()
-def _ones(word: int) -> int:
+def _ones(word: Any) -> Any:
     word = uint64(word)
     word = word - ((word >> uint64(1)) & uint64(0x5555555555555555))
     word = (word & uint64(0x3333333333333333)) + ((word >> uint64(2)) & uint64(0x3333333333333333))
@@ -44,7 +44,7 @@ def _ones(word: int) -> int:
 
 
 @kernel()
-def _row_by_rank(bits: int, ranks: int, at: int) -> int:
+def _row_by_rank(bits: Any, ranks: Any, at: Any) -> Any:
     """The row of bit ``at``, or -1 when it is not set."""
     word = load_u64(bits + (at >> 6) * 8)
     bit = uint64(1) << uint64(at & 63)
@@ -57,8 +57,9 @@ def _row_by_rank(bits: int, ranks: int, at: int) -> int:
 
 
 @kernel()
-def _row_by_search(offsets: int, rows: int, offset: int) -> int:
-    low, high = int64(0), rows
+def _row_by_search(offsets: Any, rows: Any, offset: Any) -> Any:
+    low: Any = int64(0)
+    high = rows
     while low < high:
         middle = (low + high) >> 1
         if load_i64(offsets + 8 * middle) < offset:

@@ -37,7 +37,7 @@ class Tail:
     @property
     def bytes(self) -> int:
         """Memory taken."""
-        return sum(block.bytes for block in self.blocks) + self.positions.nbytes
+        return sum(block.bytes for block in self.blocks) + int(self.positions.nbytes)
 
     def add(
         self, source: Source, base_offset: int, stored: Bools, tombstone: Bools, next_offset: int
