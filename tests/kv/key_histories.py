@@ -117,6 +117,7 @@ class World:
             log_settings=LogSettings(roll_ms=ROLL_MS, writer_expiry_ms=1 << 60, sync_on_roll=self.durability == "group"),
             settings=KeySettings(lease_ms=0),
             now_ms=self.now,
+            held=self.committed,
         )
 
     # --- the oracle ----------------------------------------------------------------------------------------
@@ -415,6 +416,7 @@ class World:
         named = self.tablet.manifest
         low = max(self.committed, 0 if named is None else named.offset)
         self.high = low
+        assert self.tablet.high_watermark == low
         self.tablet.hold(self.rng.choice([o for o in self.truth if o >= low]))
         self.committed = max(self.committed, self.tablet.high_watermark)
 

@@ -77,6 +77,8 @@ def count_live(store: KeyStore, at: int) -> int:
 
 def dead_between(store: KeyStore, start: int, at: int) -> Ints:
     """The offsets below ``start`` that died in [start, at), rising."""
+    if start <= 0:
+        return np.zeros(0, np.int64)
     with store.lock:
         view = store.series.snapshot()
     return view.replaced(start, at, below=start)

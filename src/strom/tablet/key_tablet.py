@@ -135,6 +135,7 @@ class KeyTablet(LogTablet):
         settings: KeySettings,
         now_ms: int,
         numbers: Numbers | None = None,
+        held: int | None = None,
     ) -> KeyTablet:
         """Open or begin a bucket, in its lane: the manifest's files, then the log above its offset is replayed.
 
@@ -170,6 +171,8 @@ class KeyTablet(LogTablet):
             numbers=numbers,
         )
         tablet.upkeep.written(log.bytes_from(0 if manifest is None else manifest.offset))
+        if held is not None:
+            tablet.hold(held if manifest is None else max(held, manifest.offset))
         store.forget_undo(tablet.high_watermark)
         return tablet
 
