@@ -38,6 +38,10 @@ from strom.model.schema import Column, Schema
 DEFAULT = "last_value_ignore_nulls"
 DELIMITER = "delimiter"
 FIELDS = "fields."
+AVERAGE = "avg"
+SUM_COLUMN = "sum"
+COUNT_COLUMN = "count"
+"""``avg`` names the two columns that hold what it is made of: ``fields.price.avg.sum`` = "price_sum"."""
 
 _NUMBERS = (TinyInt, SmallInt, Int, BigInt, Float, Double, Decimal)
 _ORDERED = (*_NUMBERS, Char, String, Date, Time, Timestamp, TimestampLtz)
@@ -60,8 +64,9 @@ FUNCTIONS: Mapping[str, tuple[type[DataType], ...]] = {
     "bool_and": (Boolean,),
     "bool_or": (Boolean,),
     "count": (Int, BigInt),
+    AVERAGE: (Float, Double, Decimal),
 }
-"""Function to the types of columns that can have it. ``count`` is Strom's own."""
+"""Function to the types of columns that can have it. ``count`` and ``avg`` are Strom's own."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,49 @@ def check_aggregates(schema: Schema) -> None:
                 f"Column {column.name!r} is part of the primary key and is never aggregated",
                 column=column.name,
             )
-        aggregate_of(column)
+        found = aggregate_of(column)
+        if found.function == AVERAGE:
+            _check_average(schema, column, found)
+    states = [name for column in schema.columns for name in _states(column)]
+    if len(set(states)) < len(states):
+        raise InvalidConfig(
+            "Two averages cannot share the column of a sum or a count", columns=sorted(states)
+        )
+
+
+def _states(column: Column) -> tuple[str, ...]:
+    """The columns in which an average keeps its sum and its count."""
+    if column.aggregation is None:
+        return ()
+    found = aggregate_of(column)
+    return tuple(found.parameters.values()) if found.function == AVERAGE else ()
+
+
+def _check_average(schema: Schema, column: Column, found: Aggregate) -> None:
+    exact = isinstance(column.type, Decimal)
+    total, count = (schema.find(found.parameters[name]) for name in (SUM_COLUMN, COUNT_COLUMN))
+    for state, name in ((total, SUM_COLUMN), (count, COUNT_COLUMN)):
+        if state is None or state.name in schema.primary_key or state.aggregation is not None:
+            raise InvalidConfig(
+                f"Column {column.name!r}: the {name} of an average is kept in a column of its own, which is not "
+                f"{found.parameters[name]!r}",
+                column=column.name,
+            )
+        if not state.type.nullable:
+            raise InvalidConfig(
+                f"Column {state.name!r} belongs to an average and must be nullable", column=state.name
+            )
+    assert total is not None
+    assert count is not None
+    fits = isinstance(total.type, Double)
+    if exact:
+        fits = isinstance(total.type, Decimal) and total.type.scale == column.type.scale  # type: ignore[attr-defined]
+    if not fits or not isinstance(count.type, BigInt):
+        wanted = f"DECIMAL(38, {getattr(column.type, 'scale', 0)})" if exact else "DOUBLE"
+        raise InvalidConfig(
+            f"Column {column.name!r}: its sum needs {wanted} and its count BIGINT, not {total.type} and {count.type}",
+            column=column.name,
+        )
 
 
 def with_aggregates(schema: Schema, properties: Mapping[str, str]) -> Schema:
@@ -154,6 +201,14 @@ def _check(column: Column, found: Aggregate) -> None:
             column=column.name,
         )
     allowed = {DELIMITER} if kinds is _TEXT else set()
+    if found.function == AVERAGE:
+        allowed = {SUM_COLUMN, COUNT_COLUMN}
+        if set(found.parameters) < allowed:
+            raise InvalidConfig(
+                f"Column {column.name!r}: avg needs fields.{column.name}.avg.sum and fields.{column.name}.avg.count, "
+                "the columns that hold what it is made of",
+                column=column.name,
+            )
     unknown = sorted(found.parameters.keys() - allowed)
     if unknown:
         raise InvalidConfig(

@@ -1,0 +1,131 @@
+"""The course of a batch for engines that read old images: what each change does, and from where its value goes on.
+
+    SKIP    no image comes of it (no effect, or the row is removed)
+    FRESH   the first value of a row: there was none, or it was deleted before
+    OLD     goes on from the image before the batch
+    NEXT    goes on from the previous change to the same key
+    CLEAR   a delete of the target columns only: they become NULL, and what comes next is FRESH
+
+A delete with targets removes the row when nothing but key and targets is left of it (it is *bare*), else it clears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from strom.errors import InvalidTargets
+from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Bools, Bytes, Changes, Ints
+from strom.kv.compile import boolean, int64, kernel, ro, rw, uint8, void
+from strom.kv.engines.engine import DeleteBehavior, heeded_deletes
+from strom.model.schema import Schema
+
+SKIP: Final = 0
+FRESH: Final = 1
+OLD: Final = 2
+NEXT: Final = 3
+CLEAR: Final = 4
+
+
+@dataclass(frozen=True)
+class Course:
+    """Per change in arrival order."""
+
+    effect: Bytes
+    mode: Bytes
+    """How a target column's value comes about."""
+    kept: Bools
+    """Whether the columns that are no targets are those of the old image; else they are NULL."""
+    clears: bool
+    """Whether any mode is CLEAR."""
+
+
+def course(changes: Changes, behavior: DeleteBehavior, bare: Bools) -> Course:
+    """Follow every key through the batch; ``bare`` says of each old image whether a delete removes it."""
+    deletes, heeded = heeded_deletes(changes, behavior)
+    effect, mode = np.empty(len(deletes), np.uint8), np.empty(len(deletes), np.uint8)
+    kept = np.zeros(len(deletes), np.bool_)
+    _follow(deletes, changes.order, changes.starts, changes.exists, heeded, bare, effect, mode, kept)
+    return Course(effect, mode, kept, heeded and bool((mode == CLEAR).any()))
+
+
+@kernel(
+    void(
+        ro(boolean), ro(int64), ro(int64), ro(boolean), boolean, ro(boolean), rw(uint8), rw(uint8), rw(boolean)
+    )
+)  # fmt: skip
+def _follow(
+    deletes: Bools,
+    order: Ints,
+    starts: Ints,
+    exists: Bools,
+    heeded: bool,
+    bare: Bools,
+    effect: Bytes,
+    mode: Bytes,
+    kept: Bools,
+) -> None:
+    for j in range(len(starts) - 1):
+        there = exists[j]
+        from_old = exists[j]
+        state = OLD if there else FRESH
+        for k in range(starts[j], starts[j + 1]):
+            a = order[k]
+            if not deletes[a]:
+                effect[a] = UPDATE if there else INSERT
+                mode[a] = state
+                kept[a] = from_old
+                there = True
+                state = NEXT
+            elif not heeded or not there:
+                effect[a] = NOTHING
+                mode[a] = SKIP
+            elif from_old and not bare[j]:
+                effect[a] = UPDATE
+                mode[a] = CLEAR
+                kept[a] = True
+                state = FRESH
+            else:
+                effect[a] = DELETE
+                mode[a] = SKIP
+                there = False
+                from_old = False
+                state = FRESH
+
+
+def bare_rows(old: pa.RecordBatch | None, columns: int, groups: int) -> Bools:
+    """Which old images are NULL in the first ``columns`` columns of ``old``."""
+    bare = np.ones(groups, np.bool_)
+    for number in range(columns):
+        assert old is not None
+        bare &= ~valid_rows(old.column(number))
+    return bare
+
+
+def valid_rows(array: pa.Array) -> Bools:
+    """Which values are not NULL."""
+    if not array.null_count:
+        return np.ones(len(array), np.bool_)
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(
+        np.bool_
+    )
+
+
+def check_targets(schema: Schema, targets: tuple[int, ...]) -> None:
+    """Refuse targets that cannot be: without the whole key, or where another column cannot be NULL."""
+    names = {schema.columns[position].name for position in targets}
+    missing = [name for name in schema.primary_key if name not in names]
+    if missing:
+        raise InvalidTargets(
+            f"A partial update names every key column, and {missing[0]!r} is missing", column=missing[0]
+        )
+    for column in schema.columns:
+        if not column.type.nullable and column.name not in schema.primary_key:
+            raise InvalidTargets(
+                f"A partial update needs nullable columns beside the key, and {column.name!r} is NOT NULL",
+                column=column.name,
+            )
