@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from strom.errors import StorageOffline
 from strom.kv.columns import source_of
 from strom.kv.instant import Tombstones, needed_from, tombstones_below
 from strom.kv.list_builder import build_steps
@@ -197,6 +196,4 @@ class TakeSnapshot:
         self._snapshot.abandon()
         self._tablet.upkeep.job_done()
         if not self._synced or self._snapshot.doubtful:
-            self._tablet.fail(
-                StorageOffline(f"the disk failed during a snapshot of bucket {self._tablet.bucket}")
-            )
+            raise self._tablet.broken("the disk failed during a snapshot")

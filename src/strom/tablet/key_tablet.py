@@ -250,6 +250,18 @@ class KeyTablet(LogTablet):
             "leases": len(self.leases),
         }
 
+    def check_online(self) -> None:
+        """Raise what took the tablet offline, also when only the lane knows so far."""
+        super().check_online()
+        if self.log.offline is not None:
+            raise self.log.offline
+
+    def broken(self, what: str) -> StorageOffline:
+        """Nothing is served from here on. For the lane: those who wait are told by the loop, with ``fail``."""
+        error = StorageOffline(f"bucket {self.bucket}: {what}; it is well again once it is opened again")
+        self.log.fail(error)
+        return error
+
     # --- writing (in the lane) ---------------------------------------------------------------------------
 
     def upsert(
@@ -336,10 +348,9 @@ class KeyTablet(LogTablet):
                 self.store.publish(batch, written.publication, base_offset=appended.base_offset)
             else:
                 self.store.publish_nothing(appended.base_offset)
-        except BaseException as error:
+        except Exception as error:
             # The log has it, the index may have half of it. Opened again, the tablet replays the log.
-            self.fail(StorageOffline(f"bucket {self.bucket}: changes could not be published: {error!r}"))
-            raise
+            raise self.broken(f"changes could not be published: {error!r}") from error
         self.store.forget_undo(self.high_watermark)
         self.upkeep.written(len(encoded))
         return Accepted(appended.base_offset, appended.next_offset, rows, len(encoded), False)
@@ -359,9 +370,8 @@ class KeyTablet(LogTablet):
         self.recent.forget()
         try:
             self.store.truncate(end)
-        except BaseException as error:
-            self.fail(StorageOffline(f"bucket {self.bucket} could not be truncated: {error!r}"))
-            raise
+        except Exception as error:
+            raise self.broken(f"it could not be truncated: {error!r}") from error
         with self.store.lock:
             self.leases.forget_above(end)
         for name, one in self.store.lists.items():
