@@ -12,7 +12,7 @@ from strom.aio.session import Session
 from strom.aio.table import Table
 from strom.client.cluster import Cluster
 from strom.client.connections import Traffic
-from strom.client.describing import SchemaLike, describe
+from strom.client.describing import MergeEngine, SchemaLike, describe
 from strom.client.options import ClientOptions
 from strom.model.table import DEFAULT_DATABASE, TablePath
 from strom.runtime.world import World
@@ -134,16 +134,24 @@ class Database:
         partition_by: str | Sequence[str] | None = None,
         buckets: int | None = None,
         bucket_key: str | Sequence[str] | None = None,
+        primary_key: str | Sequence[str] | None = None,
+        indexes: Mapping[str, str | Sequence[str]] | None = None,
+        merge_engine: MergeEngine | None = None,
+        auto_increment: str | None = None,
         properties: Mapping[str, object] | None = None,
         comment: str | None = None,
         if_exists: Literal["error", "ignore"] = "error",
     ) -> Table:
-        """Create a log table."""
+        """Create a table: a log, or with ``primary_key`` one whose rows are upserted; see ``strom.Database``."""
         description = describe(
             schema,
             partition_by=partition_by,
             buckets=buckets,
             bucket_key=bucket_key,
+            primary_key=primary_key,
+            indexes=indexes,
+            merge_engine=merge_engine,
+            auto_increment=auto_increment,
             properties=properties,
             comment=comment,
         )

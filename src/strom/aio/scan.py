@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strom.client.fetching import ReadStatistics
+from strom.client.key_plan import KeyScanPlan
 from strom.client.planning import ScanPlan
-from strom.client.scan import Scan as Core
+from strom.client.scan import RowScan as Core
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,7 +28,7 @@ class Scan:
         self._core = core
 
     def __repr__(self) -> str:
-        return f"Scan({', '.join(self.schema.names)})"
+        return f"{type(self._core).__name__}({', '.join(self.schema.names)})"
 
     @property
     def core(self) -> Core:
@@ -44,8 +45,8 @@ class Scan:
         """What was moved so far, and what the server spared us."""
         return self._core.statistics
 
-    async def plan(self) -> ScanPlan:
-        """The offsets this scan reads."""
+    async def plan(self) -> ScanPlan | KeyScanPlan:
+        """The offsets this scan reads; of a primary-key table the instant of every bucket."""
         return await self._core.plan()
 
     async def to_arrow(self) -> pa.Table:

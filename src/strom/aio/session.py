@@ -9,6 +9,7 @@ from typing import Any
 from strom.aio.writer import Writer
 from strom.client.admin import Admin
 from strom.client.cluster import Cluster
+from strom.client.lookups import Lookups
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.errors import ConnectionClosed
@@ -21,7 +22,8 @@ class Session:
         self._cluster = cluster
         self._admin = Admin(cluster)
         self._writers: dict[int, Writer] = {}
-        """Behind ``append``, by table id."""
+        """Behind ``append`` and ``upsert``, by table id."""
+        self._lookups: dict[int, Lookups] = {}
         self._own_writers: set[Writer] = set()
         """Made by ``Table.writer`` and not closed yet: nobody may forget them, their failures would be lost."""
         self.closed = False
@@ -57,8 +59,26 @@ class Session:
         self._own_writers.add(writer)
         return writer
 
+    def lookups_of(self, table: TableInfo) -> Lookups:
+        """The lookups of a table, shared by all of its handles."""
+        found = self._lookups.get(table.table_id)
+        if found is None:
+            found = self._lookups[table.table_id] = Lookups(self.cluster, lambda: self.newest(table))
+        return found
+
+    def newest(self, table: TableInfo) -> TableInfo:
+        """The table as it was when this client last heard of it."""
+        known = self._cluster.metadata.tables.get(table.path)
+        return known if known is not None and known.table_id == table.table_id else table
+
+    def outstanding(self, table_id: int) -> bool:
+        """Whether rows of a table are on their way that ``flush_table`` would wait for."""
+        writer = self._writers.get(table_id)
+        return writer is not None and writer.outstanding_rows > 0
+
     def forget_writer(self, table_id: int) -> Writer | None:
         """Take a table's writer away, as when the table is dropped."""
+        self._lookups.pop(table_id, None)
         return self._writers.pop(table_id, None)
 
     async def flush_table(self, table_id: int) -> None:
@@ -68,7 +88,7 @@ class Session:
             await writer.flush()
 
     async def flush(self) -> None:
-        """Wait until all rows given to ``append`` are acknowledged; raise what went wrong first."""
+        """Wait until all rows given to ``append`` and ``upsert`` are acknowledged; raise what went wrong first."""
         await _all([writer.flush() for writer in self._writers.values()])
 
     async def close(self) -> None:

@@ -7,16 +7,17 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from strom.aio.keys import Keys
 from strom.aio.scan import Scan
-from strom.aio.session import Session
 from strom.aio.tail import Tail
 from strom.aio.writer import Writer
 from strom.client import display
 from strom.client.admin import TableStatus
+from strom.client.changelog import Changelog
 from strom.client.describing import TypeLike, property_text, type_of
 from strom.client.fetching import Source
 from strom.client.filters import WhereLike, filter_of
-from strom.client.metadata import PartitionInfo, TableInfo
+from strom.client.metadata import PartitionInfo
 from strom.client.options import (
     ACKS_ALL,
     ReadOptions,
@@ -28,32 +29,16 @@ from strom.client.planning import PartitionChoice, partition_texts
 from strom.client.rows import RowReader
 from strom.client.scan import Scan as CoreScan
 from strom.client.tail import Tail as CoreTail
+from strom.errors import InvalidRequest
 from strom.model.schema import Column
 
 Acks = Literal["all", 0, 1]
 
 
-class Table:
+class Table(Keys):
     """A table that exists. Made by ``Database.table`` and ``Database.create_table``."""
 
-    def __init__(self, session: Session, info: TableInfo) -> None:
-        self._session = session
-        self._info = info
-
     # --- what it is -------------------------------------------------------------------------------------------
-
-    @property
-    def session(self) -> Session:
-        """The connection it was opened with."""
-        return self._session
-
-    @property
-    def info(self) -> TableInfo:
-        """The table as it was when this client last heard of it."""
-        known = self._session.cluster.metadata.tables.get(self._info.path)
-        if known is not None and known.table_id == self._info.table_id:
-            self._info = known
-        return self._info
 
     @property
     def name(self) -> str:
@@ -159,7 +144,7 @@ class Table:
         await self._session.writer_of(self.info).append(data)
 
     async def flush(self) -> None:
-        """Wait until every row appended so far is acknowledged; raise what went wrong."""
+        """Wait until every row given so far is acknowledged; raise what went wrong."""
         await self._session.flush_table(self.table_id)
 
     def writer(
@@ -195,10 +180,43 @@ class Table:
         end: PlaceLike = None,
         limit: int | None = None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        at: PlaceLike = None,
     ) -> Scan:
-        """The rows that are there, or those that are asked for."""
+        """The rows that are there, or those that are asked for; of a primary-key table those live now, or ``at``."""
         info = self.info
+        found = filter_of(where, info.schema)
+        if info.description.has_primary_key:
+            _refuse_places(start, end)
+            instant = place_of(at, default=LATEST)
+            return Scan(self._key_scan(columns, found, instant, limit, partitions))
+        if at is not None and end is not None:
+            raise InvalidRequest("at= and end= say the same of a log table: give one of them")
         core = CoreScan(
+            self._session.cluster,
+            info,
+            columns=columns,
+            where=found,
+            start=place_of(start, default=EARLIEST),
+            end=place_of(end if at is None else at, default=LATEST),
+            limit=limit,
+            partitions=partitions,
+            before=self.flush,
+        )
+        return Scan(core)
+
+    def changelog(
+        self,
+        start: PlaceLike = None,
+        end: PlaceLike = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        limit: int | None = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+    ) -> Scan:
+        """What happened, with the kind, offset, commit time and bucket of every change; up to now, or to ``end``."""
+        info = self.info
+        core = Changelog(
             self._session.cluster,
             info,
             columns=columns,
@@ -240,3 +258,10 @@ class Table:
             predicate=None if found is None else found.predicate,
         )
         return Tail(core, cluster.world.clock, timeout=timeout, idle=idle)
+
+
+def _refuse_places(start: PlaceLike, end: PlaceLike) -> None:
+    if start is not None or end is not None:
+        raise InvalidRequest(
+            "a primary-key table is scanned at an instant (at=…); start= and end= are places in its changelog()"
+        )

@@ -12,7 +12,7 @@ from strom.aio.database import start_server
 from strom.api.session import Session, Target
 from strom.api.table import Table
 from strom.client.connections import Traffic
-from strom.client.describing import SchemaLike
+from strom.client.describing import MergeEngine, SchemaLike
 from strom.client.options import ClientOptions
 from strom.model.table import DEFAULT_DATABASE
 
@@ -129,16 +129,24 @@ class Database:
         partition_by: str | Sequence[str] | None = None,
         buckets: int | None = None,
         bucket_key: str | Sequence[str] | None = None,
+        primary_key: str | Sequence[str] | None = None,
+        indexes: Mapping[str, str | Sequence[str]] | None = None,
+        merge_engine: MergeEngine | None = None,
+        auto_increment: str | None = None,
         properties: Mapping[str, object] | None = None,
         comment: str | None = None,
         if_exists: Literal["error", "ignore"] = "error",
     ) -> Table:
-        """Create a log table.
+        """Create a table: a log, or with ``primary_key`` one whose rows are upserted, deleted and looked up.
 
         ``schema`` is an Arrow schema, or ``{"id": "BIGINT NOT NULL", "name": "STRING"}``. Rows are split by the values
-        of ``partition_by``, then over ``buckets`` by the hash of ``bucket_key`` (by chance without one).
+        of ``partition_by``, then over ``buckets`` by the hash of ``bucket_key`` (by chance without one; by the key of a
+        primary-key table). ``indexes`` are by name, each on one column or several; more can be added later.
+        ``merge_engine`` decides what a second row of a key does: replace the first (None), ``"first_row"``,
+        ``"versioned"``, ``"aggregation"``. ``auto_increment`` names a column that the server numbers.
 
         >>> db.create_table("events", pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_by="day")
+        >>> db.create_table("users", {"id": "BIGINT", "city": "STRING"}, primary_key="id", indexes={"by_city": "city"})
         """
         made = self._session.face.create_table(
             name,
@@ -146,6 +154,10 @@ class Database:
             partition_by=partition_by,
             buckets=buckets,
             bucket_key=bucket_key,
+            primary_key=primary_key,
+            indexes=indexes,
+            merge_engine=merge_engine,
+            auto_increment=auto_increment,
             properties=properties,
             comment=comment,
             if_exists=if_exists,

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from strom import aio
+from strom.api.keys import Keys
 from strom.api.scan import Scan
-from strom.api.session import Session
 from strom.api.tail import Tail
 from strom.api.writer import Writer
 from strom.client import display
@@ -27,25 +26,13 @@ STATUS_TIMEOUT_S = 1.0
 """A picture of a table must not make a notebook wait."""
 
 
-class Table:
-    """A table: append rows to it, scan what is there, tail what comes.
+class Table(Keys):
+    """A table: append rows to it or upsert them, scan what is there, tail what comes.
 
     >>> table = db.table("events")
     >>> table.append([{"id": 1, "name": "ann"}])
     >>> table.scan(where="id = 1").to_arrow()
     """
-
-    def __init__(self, session: Session, face: aio.Table) -> None:
-        self._session = session
-        self._known = face
-
-    @property
-    def _face(self) -> aio.Table:
-        """The async table; found again where the connection is another one, as after a fork."""
-        current = self._session.face
-        if self._known.session is not current.session:
-            self._known = self._session.run(current.table(self._known.name))
-        return self._known
 
     # --- what it is -------------------------------------------------------------------------------------------
 
@@ -188,7 +175,7 @@ class Table:
         self._session.writer_of(self._face).append(data)
 
     def flush(self) -> None:
-        """Wait until every row appended so far is acknowledged; raise what went wrong.
+        """Wait until every row given so far is acknowledged; raise what went wrong.
 
         >>> table.flush()
         """
@@ -234,6 +221,7 @@ class Table:
         end: PlaceLike = None,
         limit: int | None = None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        at: PlaceLike = None,
     ) -> Scan:
         """The rows that are there, or those that are asked for; read when ``to_arrow`` or another one is called.
 
@@ -242,14 +230,39 @@ class Table:
         (``{0: 100}``, ``{("2026-11-15", 0): 100}``). ``partitions`` is a name, values of some partition keys, or a
         list of those. ``limit`` takes the first rows in the order of the scan.
 
+        Of a primary-key table these are the live rows, each key once: now, or ``at`` a datetime, or at the offsets
+        of an earlier ``plan()``, as far back as the table keeps. A ``where`` that names keys becomes a lookup.
+
         >>> table.scan(["id"], where="price > 10", partitions={"day": "2026-11-15"}, limit=100).to_pandas()
         """
-        wanted = {"start": start, "end": end, "limit": limit, "partitions": partitions}
+        wanted = {"start": start, "end": end, "limit": limit, "partitions": partitions, "at": at}
         try:
             face = self._face.scan(columns, where, **wanted)  # type: ignore[arg-type]
         except (InvalidProjection, InvalidPredicate):
             self.refresh()  # the column may have been added since we looked
             face = self._face.scan(columns, where, **wanted)  # type: ignore[arg-type]
+        return Scan(self._session.background, face)
+
+    def changelog(
+        self,
+        start: PlaceLike = None,
+        end: PlaceLike = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        limit: int | None = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+    ) -> Scan:
+        """What happened to the rows, oldest first within each bucket: read it as any scan.
+
+        Before the table's columns stand ``_change_type`` (``+I`` inserted, ``-U`` and ``+U`` before and after an
+        update, ``-D`` deleted), ``_log_offset``, ``_commit_timestamp`` and ``_bucket``. As far back as the log is kept.
+
+        >>> users.changelog(start={0: 100}).to_pandas()
+        """
+        face = self._face.changelog(
+            start, end, columns=columns, where=where, limit=limit, partitions=partitions
+        )
         return Scan(self._session.background, face)
 
     def tail(
@@ -263,7 +276,7 @@ class Table:
         idle: float | None = None,
         discovery_s: float = ReadOptions.discovery_ms / 1000,
     ) -> Tail:
-        """Batches as they come, with their offsets and timestamps.
+        """Batches as they come, with their offsets and timestamps; of a primary-key table changes with their kinds.
 
         Ends after ``timeout`` seconds in all, or when nothing came for ``idle`` seconds; else never. New partitions
         are looked for every ``discovery_s`` seconds.

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 
 from strom import aio
 from strom.client.blocking import Background
+from strom.client.key_door import WrittenTo
+from strom.client.key_writer import KeyWriter
+from strom.client.writer import Writer as AppendWriter
 
 
 class Writer:
-    """Appends rows: batched, compressed and sent in the background, in order, each once.
+    """Writes rows: batched, compressed and sent in the background, in order, each once.
 
-    ``append`` returns as soon as the rows are taken, and waits while ``memory_bytes`` are on their way. A failed write
-    is raised by the next ``append``, by ``flush`` and by ``close``. Several threads may append to one writer.
+    A log table's writer appends; a primary-key table's upserts and deletes. Each returns as soon as the rows are taken,
+    and waits while ``memory_bytes`` are on their way. A failed write is raised by the next one, by ``flush`` and by
+    ``close``. Several threads may share a writer.
 
     >>> with table.writer(compression="lz4") as writer:
     ...     for frame in frames:
@@ -43,12 +48,44 @@ class Writer:
         >>> writer.append(pa.table({"id": [1, 2, 3]}))
         """
         with self._turn:
-            core = self._background.run(self._face.open()) if self._face.core is None else self._face.core
+            core = self._face.core
+            if not isinstance(core, AppendWriter):
+                core = self._background.run(self._face.open_for_appends())
             for need in core.steps(data):
                 self._background.run_awaitable(need)
 
+    def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
+        """Take rows of a primary-key table: anything that ``Table.upsert`` takes.
+
+        >>> writer.upsert([{"id": 1, "name": "ann"}])
+        """
+        with self._turn:
+            for need in self._key_core().upsert_steps(data, columns):
+                self._background.run_awaitable(need)
+
+    def delete(self, keys: object) -> None:
+        """Delete the rows of these keys: anything that ``Table.delete`` takes.
+
+        >>> writer.delete([1, 2])
+        """
+        with self._turn:
+            for need in self._key_core().delete_steps(keys):
+                self._background.run_awaitable(need)
+
+    @property
+    def written(self) -> WrittenTo:
+        """What was acknowledged, by bucket: give it to ``at_least=`` of a lookup, here or elsewhere.
+
+        >>> table.lookup(1, at_least=writer.written)
+        """
+        return self._face.written
+
+    def _key_core(self) -> KeyWriter:
+        core = self._face.core
+        return core if isinstance(core, KeyWriter) else self._background.run(self._face.open_for_upserts())
+
     def flush(self) -> None:
-        """Wait until every row appended so far is acknowledged; raise what went wrong since the last flush.
+        """Wait until every row given so far is acknowledged; raise what went wrong since the last flush.
 
         >>> writer.flush()
         """

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
 from strom.errors import InvalidTable
 from strom.model import types
 from strom.model.data_type import DataType
+from strom.model.key_properties import INDEX_PREFIX
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
 
 TypeLike: TypeAlias = "DataType | pa.DataType | str"
 SchemaLike: TypeAlias = "pa.Schema | Schema | Mapping[str, TypeLike] | Iterable[pa.Field]"
+
+MergeEngine = Literal["first_row", "versioned", "aggregation"]
 
 STATISTICS = "table.statistics.columns"
 
@@ -25,14 +29,25 @@ def describe(
     partition_by: str | Sequence[str] | None = None,
     buckets: int | None = None,
     bucket_key: str | Sequence[str] | None = None,
+    primary_key: str | Sequence[str] | None = None,
+    indexes: Mapping[str, str | Sequence[str]] | None = None,
+    merge_engine: str | None = None,
+    auto_increment: str | None = None,
     properties: Mapping[str, object] | None = None,
     comment: str | None = None,
 ) -> TableDescription:
-    """The description of a log table. Statistics are kept for all columns unless something else is said."""
+    """The description of a table: with a primary key, or a log. Statistics are kept for all columns of a log
+    unless something else is said."""
     texts = {name: property_text(value) for name, value in (properties or {}).items()}
-    own = {STATISTICS: "*"} | {name: text for name, text in texts.items() if name.startswith("table.")}
+    if merge_engine is not None:
+        texts["table.merge-engine"] = merge_engine
+    for name, columns in (indexes or {}).items():
+        texts[INDEX_PREFIX + name] = ",".join(_names(columns))
+    keyed = bool(primary_key)
+    own = {} if keyed else {STATISTICS: "*"}
+    own |= {name: text for name, text in texts.items() if name.startswith("table.")}
     return TableDescription(
-        schema=schema_of(schema),
+        schema=_with_key(schema_of(schema), _names(primary_key), auto_increment),
         partition_keys=_names(partition_by),
         bucket_key=_names(bucket_key),
         bucket_count=buckets,
@@ -40,6 +55,17 @@ def describe(
         custom_properties={name: text for name, text in texts.items() if not name.startswith("table.")},
         comment=comment,
     )
+
+
+def _with_key(schema: Schema, key: tuple[str, ...], auto_increment: str | None) -> Schema:
+    """The schema with a primary key, whose columns become NOT NULL."""
+    generated = schema.auto_increment if auto_increment is None else (auto_increment,)
+    key = key or schema.primary_key
+    columns = tuple(
+        replace(column, type=column.type.as_nullable(False)) if column.name in key else column
+        for column in schema.columns
+    )
+    return replace(schema, columns=columns, primary_key=key, auto_increment=generated)
 
 
 def schema_of(schema: SchemaLike) -> Schema:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -13,10 +15,14 @@ KINDS = ("+A", "+I", "-U", "+U", "-D")
 assert KINDS[layout.CHANGE_INSERT] == "+I"
 assert KINDS[layout.CHANGE_DELETE] == "-D"
 
-_DICTIONARY = pa.array(KINDS, pa.string())
+
+@lru_cache(maxsize=1)
+def _words() -> pa.Array:
+    """Made when first needed: pyarrow looks for pandas when it makes its first array."""
+    return pa.array(KINDS, pa.string())
 
 
 def kinds_of(changes: npt.NDArray[np.uint8] | None, rows: int) -> pa.Array:
     """A word for every row; None stands for rows that were all appended."""
     numbers = np.zeros(rows, np.int8) if changes is None else changes.astype(np.int8)
-    return pa.DictionaryArray.from_arrays(pa.array(numbers), _DICTIONARY).cast(pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(numbers), _words()).cast(pa.string())

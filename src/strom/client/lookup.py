@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,11 @@ import pyarrow as pa
 from strom.client.address import Address
 from strom.client.arrow_input import concatenate
 from strom.client.cluster import Cluster
+from strom.client.direct import DirectCaller, DirectCalls
 from strom.client.key_door import Written
 from strom.client.key_input import KeyInput, key_schema
 from strom.client.metadata import PartitionInfo, TableInfo
-from strom.client.retry import MISPLACED
+from strom.client.retry import MISPLACED, PASSING
 from strom.client.routing import split_by_number
 from strom.errors import InvalidRequest, PartitionNotFound, StromError
 from strom.model.bucket import BucketId
@@ -112,6 +113,13 @@ class Lookup:
     def keys(self, data: object) -> pa.RecordBatch:
         """Keys as people give them, as one batch."""
         return self._input.batch(data)
+
+    def one(self, key: object) -> pa.RecordBatch:
+        """One key, as a batch of one row."""
+        batch = self.keys(key)
+        if batch.num_rows != 1:
+            raise InvalidRequest(f"lookup() takes one key, not {batch.num_rows}; lookup_many() takes many")
+        return batch
 
     # --- asking -----------------------------------------------------------------------------------------------
 
@@ -232,6 +240,10 @@ class Lookup:
         chosen = rows.take(pa.array(places, mask=places < 0))
         return pa.Table.from_arrays(chosen.columns, schema=self.nullable)
 
+    def row_of(self, found: Sequence[Found]) -> dict[str, Any] | None:
+        """The one row that was asked for."""
+        return found[0].rows.to_pylist()[0] if found else None
+
     def by_key(self, found: Sequence[Found]) -> pa.Table:
         """All rows, those of the first key first."""
         if not found:
@@ -241,6 +253,64 @@ class Lookup:
         if len(found) > 1 and (keys[1:] < keys[:-1]).any():
             rows = rows.take(pa.array(np.argsort(keys, kind="stable")))
         return pa.Table.from_batches([rows])
+
+    # --- in a thread that blocks ---------------------------------------------------------------------------------
+
+    def find_directly(
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None = None
+    ) -> list[Found] | None:
+        """The rows of these keys, asked for by this thread; None where only ``find`` can go on.
+
+        That is when something has to be learned first, or an error passes: this tries once.
+        """
+        calls = self._cluster.direct
+        partitions = self._known_partitions(keys)
+        if calls is None or partitions is None:
+            return None
+        try:
+            requests = self.ask(keys, partitions, at_least)
+            responses = self._call(calls, requests)
+            return [
+                found
+                for request, response in zip(requests, responses, strict=True)
+                for found in self.read(request, response)
+            ]
+        except PASSING:
+            return None
+
+    def _call(self, calls: DirectCalls, requests: Sequence[Request]) -> list[LookupRowsResponse]:
+        """Ask all servers at once."""
+        timeout_s = self._cluster.options.request_timeout_ms / 1000
+        if len(requests) == 1:
+            return [calls.call(requests[0].address, LOOKUP_ROWS, requests[0].message, timeout_s=timeout_s)]
+        asked: list[tuple[DirectCaller, int]] = []
+        responses: list[LookupRowsResponse] = []
+        try:
+            for request in requests:
+                caller = calls.borrow(request.address)
+                asked.append((caller, caller.start(LOOKUP_ROWS, request.message)))
+            for caller, request_id in asked:
+                responses.append(caller.finish(LOOKUP_ROWS, request_id, timeout_s=timeout_s))
+        finally:
+            for number, (caller, _) in enumerate(asked):
+                if number >= len(responses):
+                    caller.close()  # it still owes an answer
+                calls.give_back(caller)
+        return responses
+
+    def _known_partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None] | None:
+        """The ids of the partitions that are asked; None when one of them has to be looked for."""
+        if not self._table.partitioned:
+            return {}
+        if not self._by_partition:
+            return None
+        known = self._cluster.metadata.partition_ids
+        found: dict[str, int | None] = {}
+        for name in self.partition_names(keys):
+            found[name] = known.get((self._table.table_id, name))
+            if found[name] is None:
+                return None
+        return found
 
     # --- on the loop ------------------------------------------------------------------------------------------
 

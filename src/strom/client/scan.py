@@ -165,7 +165,7 @@ class Scan(RowScan):
             if self._before is not None:
                 await self._before()
             plan = await self._make_plan()
-            self._plan = plan.limited(self.limit) if self._where is None else plan
+            self._plan = plan.limited(self.limit) if self.streaming_limit is None else plan
         return self._plan
 
     async def _make_plan(self) -> ScanPlan:

@@ -1,0 +1,149 @@
+"""What only primary-key tables do: upsert, delete, look up, index."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from strom.aio.session import Session
+from strom.client.filters import Filter
+from strom.client.indexing import Indexing
+from strom.client.key_door import WrittenTo
+from strom.client.key_facts import IndexStatus
+from strom.client.key_scan import KeyScan
+from strom.client.lookups import Lookups, names_of
+from strom.client.metadata import TableInfo
+from strom.client.places import Place
+from strom.client.planning import PartitionChoice
+
+INDEX_POLL_S = 0.05
+
+
+class Keys:
+    """The part of a table that needs a key. Calls on a log table are :class:`strom.errors.NotPrimaryKeyTable`."""
+
+    def __init__(self, session: Session, info: TableInfo) -> None:
+        self._session = session
+        self._info = info
+
+    @property
+    def session(self) -> Session:
+        """The connection it was opened with."""
+        return self._session
+
+    @property
+    def info(self) -> TableInfo:
+        """The table as it was when this client last heard of it."""
+        self._info = self._session.newest(self._info)
+        return self._info
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns whose values tell rows apart; empty for a log table."""
+        return self._info.schema.primary_key
+
+    @property
+    def lookups(self) -> Lookups:
+        """What the blocking face drives."""
+        return self._session.lookups_of(self.info)
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    async def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
+        """Write rows in the background: new keys are inserted, others updated; ``flush`` waits for them."""
+        await self._session.writer_of(self.info).upsert(data, columns)
+
+    async def delete(self, keys: object) -> None:
+        """Delete the rows of these keys, in the background."""
+        await self._session.writer_of(self.info).delete(keys)
+
+    @property
+    def last_written(self) -> WrittenTo:
+        """What ``upsert`` and ``delete`` had acknowledged so far: for ``at_least=`` of a lookup anywhere."""
+        return self._session.writer_of(self._info).written
+
+    # --- looking up -------------------------------------------------------------------------------------------
+
+    async def lookup(
+        self, key: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+    ) -> dict[str, Any] | None:
+        """The row of one key, None when there is none."""
+        await self.flush_if_needed()
+        lookup = self.lookups.by_key(columns)
+        found = await lookup.find(lookup.one(key), at_least)
+        return lookup.row_of(found)
+
+    async def lookup_many(
+        self, keys: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+    ) -> pa.Table:
+        """A row for every key, in the order of the keys; NULLs where there is none."""
+        await self.flush_if_needed()
+        return await self.lookups.many(keys, columns, at_least)
+
+    async def lookup_prefix(
+        self, prefix: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+    ) -> pa.Table:
+        """All rows with this bucket key (or these)."""
+        await self.flush_if_needed()
+        lookup = self.lookups.by_prefix(names_of(prefix), columns)
+        return await self.lookups.matching(lookup, prefix, at_least)
+
+    async def lookup_index(
+        self,
+        index: str,
+        values: object,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: WrittenTo | None = None,
+    ) -> pa.Table:
+        """All rows whose indexed columns have these values."""
+        await self.flush_if_needed()
+        lookup = self.lookups.by_index(index, columns)
+        return await self.lookups.matching(lookup, values, at_least)
+
+    async def flush_if_needed(self) -> None:
+        """A lookup sees what this connection wrote before."""
+        if self._session.outstanding(self._info.table_id):
+            await self._session.flush_table(self._info.table_id)
+
+    # --- indexes ----------------------------------------------------------------------------------------------
+
+    async def create_index(self, name: str, columns: str | Sequence[str], *, wait: bool = True) -> None:
+        """Index some columns of the live table; built in the background, and waited for unless told not to."""
+        indexing = Indexing(self._session.admin, self._session.cluster, self.info)
+        await indexing.create(name, [columns] if isinstance(columns, str) else list(columns))
+        while wait and not await indexing.ready(name):  # noqa: ASYNC110 - servers do not tell, they are asked
+            await asyncio.sleep(INDEX_POLL_S)
+
+    async def drop_index(self, name: str) -> None:
+        """Drop an index."""
+        await Indexing(self._session.admin, self._session.cluster, self.info).drop(name)
+
+    async def indexes(self) -> Mapping[str, IndexStatus]:
+        """The indexes and how far they are."""
+        return await Indexing(self._session.admin, self._session.cluster, self.info).all()
+
+    # --- scanning ---------------------------------------------------------------------------------------------
+
+    def _key_scan(
+        self,
+        columns: Sequence[str] | None,
+        where: Filter | None,
+        at: Place,
+        limit: int | None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None,
+    ) -> KeyScan:
+        return KeyScan(
+            self._session.cluster,
+            self.info,
+            columns=columns,
+            where=where,
+            at=at,
+            limit=limit,
+            partitions=partitions,
+            lookups=self.lookups,
+            before=self.flush_if_needed,
+        )

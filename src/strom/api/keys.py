@@ -1,0 +1,162 @@
+"""What only primary-key tables do, for callers that block: upsert, delete, look up, index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from strom import aio
+from strom.api.session import Session
+from strom.client.key_door import WrittenTo
+from strom.client.key_facts import IndexStatus
+from strom.client.lookup import Found, Lookup
+from strom.client.lookups import Lookups, names_of
+
+
+class Keys:
+    """The part of a table that needs a key. Calls on a log table are :class:`strom.errors.NotPrimaryKeyTable`."""
+
+    def __init__(self, session: Session, face: aio.Table) -> None:
+        self._session = session
+        self._known = face
+
+    @property
+    def _face(self) -> aio.Table:
+        """The async table; found again where the connection is another one, as after a fork."""
+        current = self._session.face
+        if self._known.session is not current.session:
+            self._known = self._session.run(current.table(self._known.name))
+        return self._known
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns whose values tell rows apart; empty for a log table."""
+        return self._known.primary_key
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
+        """Write rows: a new key is inserted, a known one updated; sent in the background, safe after ``flush``.
+
+        Takes what ``append`` takes. A row is whole: a column that is not given becomes NULL. With ``columns`` (the key
+        among them) only those are written, and the others stay as they are. The last change of a key wins.
+
+        >>> users.upsert([{"id": 1, "name": "ann", "score": 0}])
+        >>> users.upsert({"id": [1], "score": [7]}, columns=["id", "score"])
+        """
+        self._session.writer_of(self._face).upsert(data, columns)
+
+    def delete(self, keys: object) -> None:
+        """Delete the rows of these keys, in the background. Keys that are not there are no error.
+
+        Keys are given by column, as rows or as Arrow; bare values will do where the key is one column.
+
+        >>> users.delete([1, 2, 3])
+        >>> orders.delete({"user": 7, "number": 12})
+        """
+        self._session.writer_of(self._face).delete(keys)
+
+    @property
+    def last_written(self) -> WrittenTo:
+        """What ``upsert`` and ``delete`` had acknowledged so far, by bucket.
+
+        A lookup given this sees all of it, on any connection to any replica.
+
+        >>> elsewhere.lookup(1, at_least=users.last_written)
+        """
+        return self._face.last_written
+
+    # --- looking up -------------------------------------------------------------------------------------------
+
+    def lookup(
+        self, key: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+    ) -> dict[str, Any] | None:
+        """The row of one key as a dict; None when there is none. It sees what this connection wrote before.
+
+        >>> users.lookup(1)
+        {'id': 1, 'name': 'ann', 'score': 7}
+        >>> orders.lookup({"user": 7, "number": 12}, columns=["price"])
+        {'price': 9.5}
+        """
+        lookup = self._ready().by_key(columns)
+        return lookup.row_of(self._find(lookup, lookup.one(key), at_least))
+
+    def lookup_many(
+        self, keys: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+    ) -> pa.Table:
+        """A row for every key, in the order of the keys; a row of NULLs where there is none.
+
+        >>> users.lookup_many([3, 1, 99], columns=["name"]).to_pylist()
+        [{'name': 'cat'}, {'name': 'ann'}, {'name': None}]
+        """
+        lookup = self._ready().by_key(columns)
+        batch = lookup.keys(keys)
+        return lookup.in_order(self._find(lookup, batch, at_least), batch.num_rows)
+
+    def lookup_prefix(
+        self, prefix: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
+    ) -> pa.Table:
+        """All rows whose bucket key is this one (or one of these), when it is only a part of the primary key.
+
+        Of a partitioned table give the partition's columns too, or all partitions are asked.
+
+        >>> orders.lookup_prefix({"user": 7})
+        """
+        lookup = self._ready().by_prefix(names_of(prefix), columns)
+        return lookup.by_key(self._find(lookup, lookup.keys(prefix), at_least))
+
+    def lookup_index(
+        self,
+        index: str,
+        values: object,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: WrittenTo | None = None,
+    ) -> pa.Table:
+        """All rows whose indexed columns have these values (or one of these), those of the first value first.
+
+        >>> users.lookup_index("by_city", "Berlin", columns=["id", "name"])
+        >>> users.lookup_index("by_city", ["Berlin", "Paris"]).num_rows
+        2
+        """
+        lookup = self._ready().by_index(index, columns)
+        return lookup.by_key(self._find(lookup, lookup.keys(values), at_least))
+
+    def _ready(self) -> Lookups:
+        """The lookups of the table, once what this connection wrote is there."""
+        face = self._face
+        session = face.session
+        if session.outstanding(face.table_id):
+            self._session.flush_table(face.table_id)
+        return face.lookups
+
+    def _find(self, lookup: Lookup, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[Found]:
+        """In this thread while all goes well, else by the loop, which knows how to go on."""
+        found = lookup.find_directly(keys, at_least)
+        return self._session.run(lookup.find(keys, at_least)) if found is None else found
+
+    # --- indexes ----------------------------------------------------------------------------------------------
+
+    def create_index(self, name: str, columns: str | Sequence[str], *, wait: bool = True) -> None:
+        """Index columns of the live table. Built in the background; this waits for it unless ``wait`` is False.
+
+        >>> users.create_index("by_city", ["city"])
+        """
+        self._session.run(self._face.create_index(name, columns, wait=wait))
+
+    def drop_index(self, name: str) -> None:
+        """Drop an index.
+
+        >>> users.drop_index("by_city")
+        """
+        self._session.run(self._face.drop_index(name))
+
+    def indexes(self) -> Mapping[str, IndexStatus]:
+        """The indexes by name, with their columns, and whether they are ready.
+
+        >>> users.indexes()
+        {'by_city': IndexStatus(name='by_city', columns=('city',), state='ready', rows=1000000)}
+        """
+        return self._session.run(self._face.indexes())
