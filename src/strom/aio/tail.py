@@ -43,6 +43,10 @@ class Tail:
             self._deadline = self._clock.monotonic() + self._timeout
         return self
 
+    def now(self) -> float:
+        """The clock of ``patience_s``, in seconds."""
+        return self._clock.monotonic()
+
     def patience_s(self) -> float | None:
         """How long to wait for the next batch; None for ever."""
         limits = [] if self._idle is None else [self._idle]

@@ -10,6 +10,7 @@ from types import TracebackType
 from strom import aio
 from strom.client.blocking import Background
 from strom.client.tail import Arrived, TailBatch
+from strom.errors import StromError
 
 
 class Bell:
@@ -53,7 +54,9 @@ class Tail:
         self._background = background
         self._face = face
         self._bell = Bell()
+        self._now = face.now
         face.core.on_news = self._bell.ring
+        face.core.by_thread = True
         background.run(face.ready())
         # Left behind without close(), it must not go on asking the server for ever.
         self._finish = weakref.finalize(self, background.start, face.aclose)
@@ -82,16 +85,31 @@ class Tail:
         raise StopIteration
 
     def _arrival(self) -> Arrived | None:
-        """The next batch. The wait is without the loop: its thread wakes this one when something came."""
+        """The next batch. The wait is without the loop: this thread receives, or the loop's thread wakes it."""
         core = self._face.core
+        patience_s = self._face.patience_s()
+        deadline = None if patience_s is None else self._now() + patience_s
         while True:
             arrived = core.take()
             if core.can_go_on:
                 self._background.loop.call_soon_threadsafe(core.go_on)
             if arrived is not None:
                 return arrived
-            if core.ended or not self._bell.wait(lambda: core.has_news, self._face.patience_s()):
+            left_s = None if deadline is None else max(deadline - self._now(), 0.0)
+            if core.ended or not self._wait(left_s):
                 return self._background.run(self._face.arrival(0.0))
+
+    def _wait(self, left_s: float | None) -> bool:
+        """Wait until there may be something; False when the time is over."""
+        core = self._face.core
+        if core.direct is None:
+            return self._bell.wait(lambda: core.has_news, left_s)
+        try:
+            return core.direct.receive(left_s)
+        except (StromError, LookupError):
+            if not core.ended:
+                self._background.run(core.follow_by_loop())
+            return True
 
     def close(self) -> None:
         """Stop following; iterating ends.

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.client.address import Address
+from strom.client.direct_tail import DirectTail
 from strom.client.fetching import Source
 from strom.client.filters import prune
 from strom.client.kinds import kinds_of
@@ -170,6 +171,10 @@ class Tail:
         self._news = asyncio.Event()
         self.on_news: Callable[[], None] | None = None
         """Called on the loop whenever there is something for the reader: a blocking one waits without the loop."""
+        self.by_thread = False
+        """Whether a blocking thread will read: where it can, it then receives without the loop (``direct``)."""
+        self.direct: DirectTail | None = None
+        """While it is there, the loop asks nobody."""
         self._room = asyncio.Event()
         self._holding = False
         self._opened = False
@@ -197,7 +202,8 @@ class Tail:
         starts = await Offsets(self._cluster, self._table).at(place, buckets)
         for bucket, partition in buckets:
             self._cursors[bucket] = Cursor(bucket, partition, starts[bucket], starts[bucket])
-        self._follow()
+        if not (self.by_thread and self._follow_directly()):
+            self._follow()
 
     # --- the reader's side ------------------------------------------------------------------------------------
 
@@ -269,10 +275,37 @@ class Tail:
     async def close(self) -> None:
         """Stop following."""
         self._closed = True
+        if self.direct is not None:
+            self.direct.close()
         self._announce()
         await self._tasks.close()
 
     # --- following --------------------------------------------------------------------------------------------
+
+    async def follow_by_loop(self) -> None:
+        """The reading thread cannot go on alone: from here on the loop asks."""
+        direct, self.direct, self.by_thread = self.direct, None, False
+        if direct is not None:
+            direct.close()
+        if not self._closed:
+            self._follow()
+
+    def _follow_directly(self) -> bool:
+        """Leave all to the reading thread, if one server leads all there will ever be."""
+        addresses = list(self._by_server())
+        if self._table.partitioned or self._cluster.direct is None or len(addresses) != 1:
+            return False
+        if addresses[0] is None:
+            return False
+        server = _Server(addresses[0])
+        self.direct = DirectTail(
+            self._cluster,
+            addresses[0],
+            request=lambda: self._request(server, list(self._cursors.values())),
+            take=self._take_known,
+            timeout_s=self._timeout_ms / 1000,
+        )
+        return True
 
     def _follow(self) -> None:
         """See to it that every server that leads one of our buckets is being asked."""
