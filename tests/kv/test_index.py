@@ -50,6 +50,7 @@ class _Keyed:
         rows = np.array(self.find(distinct))
         missing = np.flatnonzero(rows < 0)
         rows[missing] = self.index.insert(self.hashes([distinct[i] for i in missing]))
+        assert (self.index.newest(rows[missing]) == NONE).all(), "a row id given again has no version yet"
         self.keys.update({int(row): key for row, key in zip(rows, distinct, strict=True)})
         self.index.set_newest(rows, np.full(len(rows), version), self.hashes(distinct))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strom.errors import StoreCorrupt
@@ -14,9 +14,9 @@ from strom.kv.versions import NONE
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), st.lists(st.integers(0, 6), max_size=12)),
-        st.tuples(st.just("cut"), st.integers(0, 12)),
-        st.tuples(st.just("trim"), st.integers(0, 12)),
+        st.tuples(st.just("append"), st.lists(st.integers(0, 3), min_size=1, max_size=8)),
+        st.tuples(st.just("cut"), st.integers(0, 4)),
+        st.tuples(st.just("trim"), st.integers(0, 3)),
         st.tuples(st.just("map"), st.tuples(st.integers(0, 40), st.integers(0, 40))),
         st.tuples(st.just("reload"), st.integers(1, 9)),
     ),
@@ -53,6 +53,8 @@ class _Model:
 
 
 @settings(max_examples=100, deadline=None)
+@example(steps=[("append", [1, 1, 1, 2]), ("cut", 2), ("append", [0, 0])], base=0)
+@example(steps=[("append", [1, 1, 1]), ("map", (0, 1))], base=3)
 @given(steps=STEPS, base=st.integers(0, 10))
 def test_a_series_tells_the_state_at_every_offset_it_reaches(
     steps: list[tuple[str, object]], base: int
@@ -80,7 +82,8 @@ def _step(series: Series, model: _Model, base: int, name: str, value: object) ->
         model.start = min(model.start + value, model.end)  # type: ignore[operator]
         series.trim(model.start)
     elif name == "map":
-        low, high = sorted(min(max(model.start + v, model.start), model.end) for v in value)  # type: ignore[attr-defined]
+        length = model.end - model.start + 1
+        low, high = sorted(model.start + v % length for v in value)  # type: ignore[attr-defined]
         cells = series.export(low, high)
         cells.flags.writeable = False
         series.map(low, high, cells)
