@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.errors import IndexNotFound, InvalidProjection, InvalidTargets, SchemaMismatch
+from strom.errors import IndexNotFound, InvalidProjection, InvalidTargets
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.model.schema import Schema
 from strom.model.table import Table
@@ -144,21 +144,6 @@ class KeyForms:
 
     def _fields(self, positions: Sequence[int]) -> pa.Schema:
         return _fields(self.arrow, positions)
-
-
-def check_not_null(rows: pa.RecordBatch, deletes: npt.NDArray[np.bool_] | None, keys: frozenset[str]) -> None:
-    """Refuse NULLs where the schema has none. Of a row to delete only the key counts."""
-    for position, field in enumerate(rows.schema):
-        if field.nullable or not rows.column(position).null_count:
-            continue
-        missing = rows.column(position).is_null().to_numpy(zero_copy_only=False)
-        if deletes is not None and field.name not in keys:
-            missing = missing & ~deletes
-        if missing.any():
-            raise SchemaMismatch(
-                f"Column {field.name!r} is NOT NULL, but row {int(np.argmax(missing))} has none",
-                column=field.name,
-            )
 
 
 def _fields(schema: pa.Schema, positions: Sequence[int]) -> pa.Schema:

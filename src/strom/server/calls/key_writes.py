@@ -44,7 +44,7 @@ from strom.record.decode import changes, decode
 from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import Begun, Write, Writes, answer_all, as_told
-from strom.server.key_forms import KeyForms, check_not_null, key_tablet
+from strom.server.key_forms import KeyForms, key_tablet
 from strom.server.slot import Slot
 from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets
@@ -222,7 +222,6 @@ class UpsertBatch:
         self._limits = limits
         self._targets = forms.targets(schema, columns)
         self._schema = forms.written(schema, self._targets)
-        self._keys = frozenset(schema.primary_key)
 
     def apply(self, tablet: LogTablet, now_ms: int) -> Accepted:
         """Check every row and write it; in the bucket's lane."""
@@ -236,11 +235,9 @@ class UpsertBatch:
             full_validation=True,
             aligned=True,
         )
-        deletes = self._deletes()
-        check_not_null(rows, deletes, self._keys)
         return key_tablet(tablet).upsert(
             rows,
-            deletes,
+            self._deletes(),
             targets=self._targets,
             schema_id=header.schema_id,
             writer_id=header.writer_id,
