@@ -10,7 +10,8 @@
     │   ├── StorageFull         the disk has no room for writes; reads go on
     │   ├── StorageOffline      this bucket's storage failed and was taken offline
     │   ├── Busy                a bound (connections, bytes in flight) is reached
-    │   └── Conflict            someone else changed the metadata first
+    │   ├── Conflict            someone else changed the metadata first
+    │   └── IndexBuilding  NotYetVisible                                    (primary-key tables)
     ├── Refused                 the call is wrong; change it
     │   ├── UnsupportedVersion  InvalidRequest  InvalidAcks  RecordTooLarge  LimitExceeded
     │   ├── DatabaseNotFound  DatabaseNotEmpty  DatabaseExists  InvalidDatabase
@@ -20,11 +21,12 @@
     │   ├── OffsetOutOfRange  InvalidTimestamp  InvalidProjection  InvalidPredicate
     │   ├── AuthenticationFailed  SecurityDisabled  AuthorizationFailed
     │   ├── LakeSnapshotNotFound
+    │   ├── Expired  IndexNotFound  DeletionDisabled  InvalidTargets        (primary-key tables)
     │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat      (starting a server)
     ├── Fenced                  someone newer took over; stop
     │   └── StaleEpoch  UnknownWriter  OutOfOrderSequence
     ├── Corrupt                 bytes are not what was written
-    │   └── ChecksumMismatch  TornBatch  MalformedBatch  MetadataCorrupt
+    │   └── ChecksumMismatch  TornBatch  MalformedBatch  MetadataCorrupt  StoreCorrupt
     └── Closed                  this object is finished
         └── ConnectionClosed  ServerStopping
 
