@@ -227,3 +227,31 @@ def test_blocks_hold_the_rows_themselves_not_copies() -> None:
     (first,), (second,) = rows.blocks(0, 10), rows.blocks(0, 10)
     assert first.batch.column(0).buffers()[1].address == second.batch.column(0).buffers()[1].address
     assert same(first.batch, numbers(0, 10))
+
+
+def test_the_first_null_of_a_column_is_seen_by_those_who_look_afterwards() -> None:
+    rows, _ = store(stored=10)
+    before = rows.directory
+    late = pa.RecordBatch.from_pydict({"id": [10], "name": [None]}, schema=numbers(0, 1).schema)
+    rows.add(late, base_offset=10, stored=bools([True]), tombstone=bools([False]))
+    names = gather(rows.directory, *rows.locate(ints([9, 10])), [1]).column(0).to_pylist()
+    assert names == ["row 9", None]
+    assert read(rows, [0, 9], before) == [0, 9]
+
+
+def test_a_file_begun_before_a_column_came_fits_after_it() -> None:
+    rows, schema = store(stored=10)
+    directory = rows.directory
+    rows.evolve(schema.add_column("more", scalar_int()))
+    rows.adopt_carry(rows.write_carry(f"{FOLDER}/a", 10, lambda offsets: offsets >= 0, directory))
+    (block,) = rows.blocks(0, 10)
+    assert block.batch.column(0).to_pylist() == list(range(10))
+    assert block.batch.column(2).null_count == 10
+
+
+def test_a_scan_sees_what_was_there_when_it_was_asked_for() -> None:
+    rows, _ = store(stored=10)
+    asked = rows.blocks(0, 10)
+    rows.adopt_carry(rows.write_carry(f"{FOLDER}/a", 10, lambda offsets: offsets < 0))
+    assert [len(block.offsets) for block in asked] == [10]
+    assert list(rows.blocks(0, 10)) == []

@@ -28,6 +28,13 @@ from strom.runtime.files import Files
 class BaseFile:
     """One file, open."""
 
+    schema_id: int
+    start: int
+    end: int
+    rows: int
+    blocks: int
+    form: int
+
     def __init__(self, path: str, view: memoryview) -> None:
         self.path = path
         self.bytes = len(view)

@@ -339,7 +339,7 @@ def _same_octets(left: int, right: int, size: int) -> bool:
 
 
 @kernel()
-def _valid(addresses: Any, column: int, source: int, row: int) -> bool:
+def _valid(addresses: Any, column: int, source: int, row: int) -> Any:
     if source < 0 or addresses[source, column, 1] == ABSENT:
         return False
     bitmap = addresses[source, column, 0]

@@ -13,6 +13,7 @@ import numpy as np
 from strom.kv.base_layout import SPARSE
 from strom.kv.columns import Int32s, Int64s
 from strom.kv.compile import int32, int64, kernel, load_i64, load_u32, load_u64, ro, rw, uint8, uint64, void
+from strom.model.schema import Schema
 
 START, END, FORM, FIRST, SECOND, ROWS, SOURCE, BLOCK_ROWS, BLOCKS = range(9)
 FILE_FIELDS = 9
@@ -31,7 +32,10 @@ class Places(NamedTuple):
     """What else is known of each source: its offsets, tombstones and live bits."""
     live: Int64s
     """The address of each source's live bits."""
+    schema: Schema
+    """Of the directory's columns, with their ids."""
     keep: object
+    """What owns the memory behind the addresses."""
 
 
 @kernel()

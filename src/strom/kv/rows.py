@@ -178,25 +178,11 @@ class Rows:
         columns: Sequence[int] | None = None,
         directory: Directory | None = None,
     ) -> Iterator[Block]:
-        """All stored rows with offsets in [start, until), ascending. Any thread, on a directory taken before."""
-        directory = directory or self._directory
-        selection = directory.layout.selection(columns)
-        places = _places(directory)
-        for number, held in enumerate(places.held):
-            # The tail's first block may still hold rows that are in a file by now.
-            low = max(start, places.tail_start) if number >= places.tail_source else start
-            first, offsets = offsets_of(held, low, until)
-            if not len(offsets):
-                continue
-            last = first + len(offsets)
-            directory.check(np.array([number], np.int32), selection)
-            batch = batch_of(directory.sources[number], last, selection)
-            yield Block(
-                offsets,
-                live.live_of(held.live, first, last),
-                tombstones_of(held, first, last),
-                batch.slice(first) if first else batch,
-            )
+        """All stored rows with offsets in [start, until), ascending, as of now or of a directory taken before.
+
+        The iterator may be used in any thread, whatever changes meanwhile.
+        """
+        return _blocks(directory or self._directory, start, until, columns)
 
     # --- Files
 
@@ -206,7 +192,7 @@ class Rows:
         places = _places(directory)
         tail = list(enumerate(places.held))[places.tail_source :]
         return build(
-            self._files, path, self.schema, directory, tail, needed, start=places.tail_start, end=end
+            self._files, path, places.schema, directory, tail, needed, start=places.tail_start, end=end
         )
 
     def adopt_carry(self, new: NewFile) -> BaseFile:
@@ -224,14 +210,15 @@ class Rows:
     ) -> NewFile:
         """Any thread: the needed rows of base files [first, last) in one, from a directory taken under the lock."""
         directory = directory or self._directory
+        places = _places(directory)
         merged = self.base_files[first:last]
         held = [
             (number, one)
-            for number, one in enumerate(_places(directory).held)
+            for number, one in enumerate(places.held)
             if isinstance(one, FileBlock) and one.file in merged
         ]
         start, end = merged[0].start, merged[-1].end
-        return build(self._files, path, self.schema, directory, held, needed, start=start, end=end)
+        return build(self._files, path, places.schema, directory, held, needed, start=start, end=end)
 
     def adopt_merge(self, first: int, last: int, new: NewFile) -> tuple[BaseFile, ...]:
         """In the lane, under the lock. The files that are no longer used: remove them when no manifest names them."""
@@ -276,6 +263,7 @@ class Rows:
             self._tail.positions,
             held,
             np.array([*self._file_bits, *(view.live.ctypes.data for view in views)], np.int64),
+            self.schema,
             self.base_files,
         )
         more = [view.source for view in views[first:]]
@@ -296,6 +284,26 @@ def _places(directory: Directory) -> Places:
     places = directory.places
     assert isinstance(places, Places), "offsets are asked of a directory of arrival batches"
     return places
+
+
+def _blocks(directory: Directory, start: int, until: int, columns: Sequence[int] | None) -> Iterator[Block]:
+    selection = directory.layout.selection(columns)
+    places = _places(directory)
+    for number, held in enumerate(places.held):
+        # The tail's first block may still hold rows that are in a file by now.
+        low = max(start, places.tail_start) if number >= places.tail_source else start
+        first, offsets = offsets_of(held, low, until)
+        if not len(offsets):
+            continue
+        last = first + len(offsets)
+        directory.check(np.array([number], np.int32), selection)
+        batch = batch_of(directory.sources[number], last, selection)
+        yield Block(
+            offsets,
+            live.live_of(held.live, first, last),
+            tombstones_of(held, first, last),
+            batch.slice(first) if first else batch,
+        )
 
 
 def _file_places(files: Sequence[BaseFile]) -> Int64s:

@@ -69,7 +69,7 @@ class Tail:
         return changed
 
     def _open(self) -> None:
-        self.blocks.append(TailBlock(self.layout))
+        self.blocks.append(TailBlock(self.layout, self.blocks[-1] if self.blocks else None))
 
     def _grow(self, end: int) -> int | None:
         room = len(self.positions)

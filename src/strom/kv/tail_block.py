@@ -2,7 +2,7 @@
 
 A row that was written never changes, and neither does the address of a column until it must grow: then the column moves
 to a larger array, and whoever holds an older :class:`TailView` keeps the smaller one. So a view stays true for the rows
-it was made for, and for those added behind them as long as they fit.
+it was made for; those added later need the newest.
 """
 
 from __future__ import annotations
@@ -60,26 +60,31 @@ class _Pieces:
 class TailBlock:
     """Rows of one schema, at most 64 Ki."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, before: TailBlock | None = None) -> None:
+        """``before``: the block that is full; this one will likely be as large, and need not grow on the way."""
         self.layout = layout
         self.count = 0
         self.live = new_bits()
-        self._room = FIRST_ROWS
+        self._room = FIRST_ROWS if before is None else BLOCK_ROWS
         columns = len(layout.kinds)
         self._arrays = [[np.zeros(0, np.uint8)] * 3 for _ in range(columns)]
         self._addresses = np.zeros((columns, 3), np.int64)
         self._data_used = np.zeros(columns, np.int64)
+        self._nulls = np.zeros(columns, np.bool_)
         self._nested = {at: _Pieces() for at in layout.everything.nested}
-        self._offsets = np.full(FIRST_ROWS, NOT_YET, np.int64)
-        self._tombstones = np.zeros(FIRST_ROWS, np.bool_)
+        self._offsets = np.full(self._room, NOT_YET, np.int64)
+        self._tombstones = np.zeros(self._room, np.bool_)
+        if before is not None:
+            for column in layout.everything.var:
+                self._replace(column, 2, len(before._arrays[column][2]))
         for column in range(columns):
-            self._allocate(column, FIRST_ROWS)
+            self._allocate(column, self._room)
         self.view = self._viewed()
 
     @property
     def bytes(self) -> int:
         """Memory taken, nested columns not counted."""
-        return sum(array.nbytes for arrays in self._arrays for array in arrays) + 9 * self._room
+        return sum(len(array) for arrays in self._arrays for array in arrays) + 9 * self._room
 
     def _sizes(self, column: int, rows: int) -> tuple[int, int]:
         """Bytes of validity and values (or offsets) for this many rows."""
@@ -107,7 +112,10 @@ class TailBlock:
 
     def _viewed(self) -> TailView:
         keep = (tuple(self._arrays), self._nested)
-        source = Source(self._room, self._addresses.copy(), keep, self._nested)
+        addresses = self._addresses.copy()
+        # A column without NULLs has no bitmap for readers: one memory access less for every value.
+        addresses[~self._nulls, 0] = 0
+        source = Source(self._room, addresses, keep, self._nested)
         return TailView(source, self._offsets, self._tombstones, self.live)
 
     def fits(self, addresses: Int64s, rows: Int32s) -> Int64s | None:
@@ -131,6 +139,9 @@ class TailBlock:
         addresses = source.addresses[np.newaxis]
         to = np.ascontiguousarray(self._addresses[:, :2])
         copy_columns(addresses, *places, everything.widths, zeros, rows, to, 0, self.count, counts)
+        nulls = self._nulls | (counts[:, 0] > 0)
+        if (nulls != self._nulls).any():
+            self._nulls, grown = nulls, True
         data = np.ascontiguousarray(self._addresses[:, 2])
         copy_data(addresses, *places, zeros, rows, to, 0, self.count, data, 0)
         for column, pieces in self._nested.items():
@@ -140,6 +151,8 @@ class TailBlock:
         # Offsets last: a reader takes rows up to the first offset that is not there.
         self._offsets[self.count : self.count + count] = offsets
         self.count += count
+        if grown:
+            self.view = self._viewed()
         return grown
 
     def _grow(self, rows: int, data: Int64s) -> bool:
@@ -161,8 +174,6 @@ class TailBlock:
             if data[column] > size:
                 self._replace(column, 2, max(2 * size, int(data[column])))
                 grown = True
-        if grown:
-            self.view = self._viewed()
         return grown
 
     def first(self, rows: int) -> TailBlock:
@@ -175,7 +186,7 @@ class TailBlock:
             [[array.ctypes.data if len(array) else 0 for array in arrays] for arrays in made._arrays],
             np.int64,
         ).reshape(len(made._arrays), 3)
-        made._data_used = np.zeros_like(self._data_used)
+        made._data_used, made._nulls = np.zeros_like(self._data_used), self._nulls
         for column in self.layout.everything.var:
             made._data_used[column] = made._arrays[column][1].view(np.int32)[rows]
         made._nested = {column: pieces.first(rows) for column, pieces in self._nested.items()}
@@ -201,6 +212,7 @@ class TailBlock:
         self._arrays = [*self._arrays, *([np.zeros(0, np.uint8)] * 3 for _ in range(more))]
         self._addresses = np.concatenate([self._addresses, np.zeros((more, 3), np.int64)])
         self._data_used = np.append(self._data_used, np.zeros(more, np.int64))
+        self._nulls = np.append(self._nulls, np.ones(more, np.bool_))
         nested = dict(self._nested)
         for column in range(old, old + more):
             self._allocate(column, self._room)
