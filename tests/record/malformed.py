@@ -58,8 +58,7 @@ def good(**options: object) -> bytearray:
     header = read_header(batch)
     columns = read_columns(batch, header)
     everything = Projection(LAYOUT, range(len(SCHEMA)))
-    buffers = [batch[start : start + length] for start, length in everything.ranges(columns)]
-    message = everything.message(header, columns, buffers)
+    message = everything.message(batch, header, columns)
     return resealed(bytearray().join((batch[: header.message_position], *message)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,10 +14,11 @@ from record.batches import COMPRESSIONS, change_types, encoded, resealed, rows
 from strategies import record_batches
 from strom.errors import InvalidProjection, MalformedBatch
 from strom.record.batch import check, read_columns, read_header, stamp
+from strom.record.checksum import crc32c_many
 from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, decode
 from strom.record.encode import encode
-from strom.record.project import Projection, project_batch
+from strom.record.project import RANGE_BYTES, Projection, padding, project_batch
 
 TEN = pa.record_batch({f"c{i}": pa.array(np.arange(3000) * i) for i in range(10)})
 
@@ -74,7 +77,7 @@ def test_the_bytes_of_wanted_columns_are_passed_through(compression: str) -> Non
     view = encode(TEN, schema_id=1, compression=compression)
     projection = Projection(ColumnLayout.of(TEN.schema), [2, 7])
     columns = read_columns(view, read_header(view))
-    wanted = [bytes(view[p : p + n]) for p, n in projection.ranges(columns)]
+    wanted = [bytes(view[p : p + n]) for p, n in projection.cut(view, read_header(view)).buffers if n]
     found = projected(view, projection)
     after = read_columns(found, read_header(found))
     assert [bytes(found[p : p + n]) for p, n in after.buffers if n] == wanted
@@ -110,9 +113,34 @@ def test_only_the_head_and_the_wanted_buffers_are_needed() -> None:
     columns = read_columns(view, read_header(view))
     head = view[: columns.head_size]
     assert read_columns(head, read_header(head)) == columns
-    buffers = [view[p : p + n] for p, n in projection.ranges(columns)]
-    found = b"".join(projection.assemble(memoryview(head), columns, buffers))
+    cut = projection.cut(head, read_header(head))
+    pieces = [one for p, n in cut.ranges for one in (view[p : p + n], padding(n))]
+    cut.seal(crc32c_many(pieces, cut.crc))
+    found = b"".join((cut.head, *pieces))
+    assert len(found) == cut.size
     assert decode(found, projection.schema).equals(TEN.select([4]))
+
+
+def test_large_columns_are_cut_in_ranges_that_fit_the_cache() -> None:
+    batch = pa.record_batch({f"c{i}": np.arange(20_000) + i for i in range(10)})
+    view = encode(batch, schema_id=1)
+    projection = Projection(ColumnLayout.of(batch.schema), list(range(1, 9)))
+    cut = projection.cut(view, read_header(view))
+    assert [length for _, length in cut.ranges] == [320_000] * 4
+    assert RANGE_BYTES <= 320_000
+    assert decode(projected(view, projection), projection.schema).equals(batch.select(range(1, 9)))
+
+
+def test_a_wanted_buffer_that_lies_outside_is_refused() -> None:
+    view = encode(TEN, schema_id=1)
+    columns = read_columns(view, read_header(view))
+    position, length = columns.buffers[9]
+    place = bytes(view).index(struct.pack("<qq", position - columns.head_size, length))
+    for claimed in ((len(view) - columns.head_size, length), (0, length), (position, -8)):
+        struct.pack_into("<qq", view, place, *claimed)
+        with pytest.raises(MalformedBatch):
+            Projection(ColumnLayout.of(TEN.schema), [1, 4]).cut(view, read_header(view))
+        assert Projection(ColumnLayout.of(TEN.schema), [1, 2]).cut(view, read_header(view)).buffers
 
 
 def test_a_batch_without_records_is_projected_to_one_without() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from strom import aio
 from strom.aio.scan import duckdb_of, polars_of
 from strom.client.blocking import Background
+from strom.client.direct_scan import BlockingChunks
 from strom.client.fetching import ReadStatistics
 from strom.client.planning import ScanPlan
 from strom.client.scan import Collected, Rest
@@ -71,14 +73,20 @@ class Scan:
         >>> table.scan(limit=10).to_arrow()
         """
         collected = Collected(self._core)
-        run = self._background.run
-        stream = run(self._core.stream(ordered=collected.ordered))
-        try:
-            while not collected.complete and (chunk := run(stream.next())) is not None:
+        with self._chunks(ordered=collected.ordered) as chunks:
+            while not collected.complete and (chunk := chunks.next()) is not None:
                 collected.add(chunk)
-        finally:
-            self._background.run_unless_ending(stream.close)
         return collected.table()
+
+    @contextmanager
+    def _chunks(self, *, ordered: bool) -> Iterator[BlockingChunks]:
+        background = self._background
+        chunks = BlockingChunks(background.run(self._core.stream(ordered=ordered)), background.run)
+        try:
+            yield chunks
+        finally:
+            chunks.close()
+            background.run_unless_ending(chunks.stream.close)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows batch by batch, in order; what comes next is fetched meanwhile.
@@ -87,13 +95,9 @@ class Scan:
         ...     print(batch.num_rows)
         """
         rest = Rest(self._core.streaming_limit)
-        run = self._background.run
-        stream = run(self._core.stream(ordered=True))
-        try:
-            while not rest.empty and (chunk := run(stream.next())) is not None:
+        with self._chunks(ordered=True) as chunks:
+            while not rest.empty and (chunk := chunks.next()) is not None:
                 yield from rest.take(self._core.read(chunk))
-        finally:
-            self._background.run_unless_ending(stream.close)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()

@@ -2,7 +2,7 @@
 
 The shortest way to an answer, for those who ask one thing and wait for it. The async core asks everything else.
 
-    ``DirectCaller``   one connection, one call at a time; ``start`` and ``finish`` are the halves of a call
+    ``DirectCaller``   one connection; ``start`` and ``finish`` are the halves of a call, several may be under way
     ``DirectCalls``    as many connections as threads call at once, kept for the next call, made anew when broken
 
 Errors are those of ``rpc.Caller``: the server's own, RequestTimeout, Disconnected. Nothing is retried here.
@@ -57,6 +57,8 @@ class DirectCaller:
         self._reader = FrameReader(frame_bytes_max=RESPONSE_BYTES_MAX, head_bytes=RESPONSE_HEAD.size)
         self._versions: dict[int, int] = {API_VERSIONS.key: 0, AUTHENTICATE.key: 0}
         self._turn = threading.Lock()
+        self._awaited: dict[int, Bytes | None] = {}
+        """Requests without an answer, or with one that came before an earlier one's."""
 
     @classmethod
     def connect(
@@ -83,7 +85,11 @@ class DirectCaller:
     def call(self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0) -> Response:
         """Ask and wait for the answer."""
         with self._turn:
-            return self.finish(api, self.start(api, request), timeout_s=timeout_s)
+            request_id = self.start(api, request)
+            try:
+                return self.finish(api, request_id, timeout_s=timeout_s)
+            finally:
+                self._awaited.pop(request_id, None)
 
     def close(self) -> None:
         """Close; a thread that waits gets ConnectionClosed."""
@@ -109,17 +115,28 @@ class DirectCaller:
             self._break(self._lost("interrupted amid a request"))
             raise
         self.bytes_sent += sum(map(len, buffers))
+        self._awaited[request_id] = None
         return request_id
 
-    def finish(self, api: Api[Any, Response], request_id: int, *, timeout_s: float | None) -> Response:
+    def finish(
+        self,
+        api: Api[Any, Response],
+        request_id: int,
+        *,
+        timeout_s: float | None,
+        on_begun: Callable[[Bytes], None] | None = None,
+    ) -> Response:
         """Wait for the answer. Answers that nobody waits for any more are passed over.
 
-        After RequestTimeout, or when a signal ended the wait, ``finish`` may be called again.
+        After RequestTimeout, or when a signal ended the wait, ``finish`` may be called again. ``on_begun`` is given
+        what there is of a large frame as soon as that has begun to arrive.
         """
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        if (early := self._awaited.get(request_id)) is not None:
+            return self._read(api, request_id, early)
         while True:
             try:
-                frame = self._frame(lambda room: self._stream.receive(room, timeout_s))
+                frame = self._frame(lambda room: self._stream.receive(room, timeout_s), on_begun)
             except TimeoutError:
                 frame = None
             if frame is not None and (found := self._answer(api, request_id, frame)) is not None:
@@ -129,6 +146,8 @@ class DirectCaller:
 
     def finish_now(self, api: Api[Any, Response], request_id: int) -> Response | None:
         """The answer if it has arrived."""
+        if (early := self._awaited.get(request_id)) is not None:
+            return self._read(api, request_id, early)
         while (frame := self._frame(self._stream.receive_now)) is not None:
             if (found := self._answer(api, request_id, frame)) is not None:
                 return found
@@ -141,11 +160,18 @@ class DirectCaller:
     def _answer(self, api: Api[Any, Response], request_id: int, frame: Bytes) -> Response | None:
         """What a frame says, if it is the answer to this request."""
         try:
-            succeeded, answered = read_response_head(frame)
+            answered = read_response_head(frame)[1]
         except InvalidRequest as error:
             raise self._break(self._lost(f"it does not speak our protocol: {error}")) from error
-        if answered != request_id:
-            return None
+        if answered == request_id:
+            return self._read(api, request_id, frame)
+        if answered in self._awaited:
+            self._awaited[answered] = frame
+        return None
+
+    def _read(self, api: Api[Any, Response], request_id: int, frame: Bytes) -> Response:
+        self._awaited.pop(request_id, None)
+        succeeded = read_response_head(frame)[0]
         kind: type[Any] = api.response if succeeded else ErrorResponse
         try:
             found = decode(kind, frame, start=RESPONSE_HEAD.size, fields_max=RESPONSE_FIELDS_MAX)
@@ -156,7 +182,9 @@ class DirectCaller:
         answer: Response = found
         return answer
 
-    def _frame(self, receive: Callable[[memoryview], int | None]) -> Bytes | None:
+    def _frame(
+        self, receive: Callable[[memoryview], int | None], on_begun: Callable[[Bytes], None] | None = None
+    ) -> Bytes | None:
         """The next frame; None when ``receive`` has nothing. What came of it stays for the next time."""
         reader = self._reader
         while True:
@@ -166,6 +194,8 @@ class DirectCaller:
                     return frame
                 if reader.wanted:
                     reader.admit()
+                    if on_begun is not None:
+                        on_begun(reader.begun)
                     continue
                 count = receive(reader.room())
             except TimeoutError:

@@ -157,9 +157,9 @@ class RangeFetch(Fetch[FetchRowsBucketResponse]):
 
     def __init__(self, source: Source, index: int, wanted: BucketRange) -> None:
         super().__init__()
-        self._source = source
+        self.source = self._source = source
         self._index = index
-        self._range = wanted
+        self.wanted = self._range = wanted
         self._offset = wanted.start
 
     @property
@@ -231,6 +231,12 @@ class ChunkStream:
         self._active: list[Fetch[Any]] = []
         self._parallel = parallel
         self._ordered = ordered
+
+    @property
+    def ranges(self) -> list[RangeFetch] | None:
+        """The ranges of a log that it reads; None when it reads anything else, or has begun."""
+        fetches = [one for one in reversed(self._waiting) if isinstance(one, RangeFetch)]
+        return None if self._active or len(fetches) < len(self._waiting) else fetches
 
     async def next(self) -> Chunk | None:
         """The next chunk; None when all ranges are read."""

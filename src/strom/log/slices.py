@@ -9,16 +9,16 @@ A damaged batch ends a slice before it; the read that begins with it raises Chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from strom.errors import ChecksumMismatch
 from strom.log.chain import Chain, Place
 from strom.log.index import Anchor
 from strom.log.sidecar import Entry, check_batch, check_head, damaged_batch
-from strom.record.batch import BatchHeader, read_columns, read_header
+from strom.record.batch import BatchHeader, read_header
 from strom.record.checksum import crc32c
-from strom.record.project import Projection, project_batch
+from strom.record.project import RANGE_BYTES, Cut, Projection, padding, project_batch
 from strom.runtime.files import Bytes, File
 
 ProjectionOf = Callable[[int], Projection | None]
@@ -207,14 +207,11 @@ class SliceReader:
             view = memoryview(files.log.read_at(entry.position, entry.batch_size))
             check_batch(view, entry)
             return self._take(entry, [view])
-        columns = read_columns(head, header)
-        ranges = projection.ranges(columns)
-        if not self._fits(sum(size for _, size in ranges)):
+        cut = projection.cut(head, header)
+        if not self._fits(cut.size):
             return False  # before its bytes are read: the next slice would read them again
-        parts = files.log.read_ranges([(entry.position + start, size) for start, size in ranges])
-        expected = zip(columns.buffers, walk.buffer_crcs(entry), strict=True)
-        _check_parts(entry, ranges, parts, projection.pick_buffers(list(expected)))
-        return self._take(entry, projection.assemble(head, columns, parts))
+        crcs = projection.pick_buffers(walk.buffer_crcs(entry))
+        return self._take(entry, _read_cut(files.log, entry, cut, crcs))
 
     # --- counting ------------------------------------------------------------------------------------------------
 
@@ -245,23 +242,53 @@ class SliceReader:
         return self._bytes_skipped < SKIPPED_BYTES_MAX and self._batches_skipped < SKIPPED_BATCHES_MAX
 
 
-def _check_parts(
-    entry: Entry,
-    ranges: Sequence[tuple[int, int]],
-    parts: Sequence[Bytes],
-    expected: Iterable[tuple[tuple[int, int], int]],
-) -> None:
-    """Hold every buffer (place, checksum) against the bytes that were read; each range holds the next few of them."""
-    found = zip(ranges, parts, strict=True)
-    base = end = 0
-    view = memoryview(b"")
-    for (start, size), crc in expected:
-        if not size:
-            continue
-        if start >= end:
-            (base, length), part = next(found)
-            end, view = base + length, memoryview(part)
-            if len(view) != length:
+def _read_cut(log: File, entry: Entry, cut: Cut, crcs: Sequence[int]) -> list[Bytes]:
+    """The batch of a cut in pieces. Every buffer is held against its checksum, and summed up with the rest.
+
+    Both are done part by part, while the part is in the processor's cache.
+    """
+    pieces: list[Bytes] = [cut.head]
+    crc = cut.crc
+    buffers = zip(cut.buffers, crcs, strict=True)
+    for ranges in _groups(cut.ranges):
+        parts = log.read_ranges([(entry.position + start, size) for start, size in ranges])
+        for (start, size), part in zip(ranges, parts, strict=True):
+            view = memoryview(part)
+            if len(view) != size:
                 raise damaged_batch(entry, "the log ends within it")
-        if crc32c(view[start - base : start - base + size]) != crc:
+            _check_buffers(entry, view, start, buffers)
+            pieces.append(view)
+            crc = crc32c(view, crc)
+            if fill := padding(size):
+                pieces.append(fill)
+                crc = crc32c(fill, crc)
+    cut.seal(crc)
+    return pieces
+
+
+def _groups(ranges: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Ranges that are read together: few bytes of many are one call, many bytes are several."""
+    group: list[tuple[int, int]] = []
+    size = 0
+    for one in ranges:
+        group.append(one)
+        size += one[1]
+        if size >= RANGE_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _check_buffers(
+    entry: Entry, view: memoryview, start: int, buffers: Iterator[tuple[tuple[int, int], int]]
+) -> None:
+    """Hold the buffers of a range, which starts at ``start``, against their checksums."""
+    end = start + len(view)
+    for (position, length), crc in buffers:
+        if not length:
+            continue
+        if crc32c(view[position - start : position - start + length]) != crc:
             raise damaged_batch(entry, "a column does not fit its checksum")
+        if position + length == end:
+            return

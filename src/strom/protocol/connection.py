@@ -58,6 +58,12 @@ class FrameReader:
         """The size of the large frame that is arriving, or 0."""
         return self.wanted or (len(self._large) if self._large is not None else 0)
 
+    @property
+    def begun(self) -> memoryview:
+        """What has arrived of the large frame that is arriving."""
+        assert self._large is not None
+        return self._large[: self._large_filled]
+
     def room(self) -> memoryview:
         """Where the next bytes go. Not empty once ``next`` has said that there is no frame and ``wanted`` is 0."""
         if self._large is not None:

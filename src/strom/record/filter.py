@@ -84,8 +84,7 @@ class RowFilter:
             record_count=header.record_count,
             decompressed_bytes_max=self._decompressed_bytes_max,
         )
-        buffers = [view[start : start + length] for start, length in self._needed.ranges(columns)]
-        message = b"".join(self._needed.message(header, columns, buffers))
+        message = b"".join(self._needed.message(view, header, columns))
         return read_message(message, self._needed.schema, full_validation=True)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import gt
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -50,11 +51,46 @@ def _malformed(problem: str) -> MalformedBatch:
     return MalformedBatch(f"Arrow metadata: {problem}")
 
 
+class Vectors(NamedTuple):
+    """What metadata says, unchecked."""
+
+    nodes: tuple[int, ...]
+    """length, null count, length, null count, …"""
+    buffers: tuple[int, ...]
+    """position in the body, length, position, length, …"""
+    codec: int
+
+
 # --- reading --------------------------------------------------------------------------------------------------
 
 
 def read_metadata(view: memoryview, *, position: int, batch_size: int, record_count: int) -> BatchColumns:
     """Read the metadata of the message at ``position``; the body need not be in ``view``."""
+    metadata, body = _metadata(view, position, batch_size)
+    read = _read_again if batch_size <= _SMALL_BYTES_MAX else _read_message
+    try:
+        return read(metadata, body, batch_size, record_count)
+    except (struct.error, IndexError):
+        raise _malformed("a field reaches past the end") from None
+
+
+def read_vectors(
+    view: memoryview, *, position: int, batch_size: int, record_count: int
+) -> tuple[int, Vectors]:
+    """Where the body starts, and what the metadata says as it says it.
+
+    For a head that was checked before it was stored and is unchanged since: whoever uses a node or a buffer holds
+    that one against the body, the others are not looked at.
+    """
+    metadata, body = _metadata(view, position, batch_size)
+    try:
+        return body, _read_vectors(metadata, body, batch_size, record_count)
+    except (struct.error, IndexError):
+        raise _malformed("a field reaches past the end") from None
+
+
+def _metadata(view: memoryview, position: int, batch_size: int) -> tuple[bytes, int]:
+    """The flatbuffer, and where the body starts."""
     if position + at.MESSAGE_PREFIX_SIZE > min(batch_size, len(view)):
         raise _malformed("the batch ends before its message")
     continuation, metadata_size = _PREFIX.unpack_from(view, position)
@@ -64,14 +100,17 @@ def read_metadata(view: memoryview, *, position: int, batch_size: int, record_co
         raise _malformed("this is not an Arrow message")
     if body > min(batch_size, len(view)):
         raise _malformed("the batch ends before its metadata")
-    read = _read_again if batch_size <= _SMALL_BYTES_MAX else _read_message
-    try:
-        return read(bytes(view[start:body]), body, batch_size, record_count)
-    except (struct.error, IndexError):
-        raise _malformed("a field reaches past the end") from None
+    return bytes(view[start:body]), body
 
 
 def _read_message(metadata: bytes, body: int, batch_size: int, record_count: int) -> BatchColumns:
+    nodes, flat, codec = _read_vectors(metadata, body, batch_size, record_count)
+    if nodes and (min(nodes) < 0 or any(map(gt, nodes[1::2], nodes[0::2]))):
+        raise _malformed("a node holds more nulls than values, or fewer than none")
+    return BatchColumns(body, batch_size, nodes, _place(flat, body, batch_size - body), codec)
+
+
+def _read_vectors(metadata: bytes, body: int, batch_size: int, record_count: int) -> Vectors:
     table, fields = _table(metadata, _U32.unpack_from(metadata, 0)[0])
     version, header_type, header, body_length = fields[:4]
     if not version or not _VERSION_MIN <= _I16.unpack_from(metadata, table + version)[0] <= _VERSION_MAX:
@@ -89,12 +128,11 @@ def _read_message(metadata: bytes, body: int, batch_size: int, record_count: int
         raise _malformed(f"the message has {rows} rows, the header {record_count}")
     if variadic and _U32.unpack_from(metadata, _reference(metadata, table + variadic))[0]:
         raise _malformed("variadic buffers are not allowed")
-    nodes = _pairs(metadata, table + nodes_field) if nodes_field else ()
-    flat = _pairs(metadata, table + buffers_field) if buffers_field else ()
-    codec = _codec(metadata, table + compression) if compression else CODEC_NONE
-    if nodes and (min(nodes) < 0 or any(map(gt, nodes[1::2], nodes[0::2]))):
-        raise _malformed("a node holds more nulls than values, or fewer than none")
-    return BatchColumns(body, batch_size, nodes, _place(flat, body, body_size), codec)
+    return Vectors(
+        _pairs(metadata, table + nodes_field) if nodes_field else (),
+        _pairs(metadata, table + buffers_field) if buffers_field else (),
+        _codec(metadata, table + compression) if compression else CODEC_NONE,
+    )
 
 
 _read_again = lru_cache(maxsize=_SMALL_KEPT)(_read_message)

@@ -17,18 +17,20 @@ import pyarrow as pa
 
 from strom.errors import InvalidProjection, MalformedBatch, TornBatch
 from strom.record import layout as at
-from strom.record.batch import BatchHeader, read_columns, read_header
+from strom.record.batch import BatchHeader, read_header
 from strom.record.checksum import crc32c, crc32c_many
 from strom.record.columns import BatchColumns, ColumnLayout
-from strom.record.message import message_template
+from strom.record.message import message_template, read_vectors
 from strom.runtime.files import Bytes
 
 _UNALIGNED = at.BUFFER_ALIGNMENT - 1
-_PADDING_SIZES = range(at.BUFFER_ALIGNMENT)
 _PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
 _HEADER_SIZE = at.HEADER_SIZE[at.MAGIC_PLAIN]
 _CRC_START = at.SCHEMA_ID_POSITION[at.MAGIC_PLAIN]
 _CRC_FIELD = slice(at.CRC_POSITION[at.MAGIC_PLAIN], _CRC_START)
+
+RANGE_BYTES = 256 * 1024
+"""A range that has grown so large ends with its buffer: it is checked while it is in the processor's cache."""
 
 Buffer = TypeVar("Buffer")
 
@@ -37,9 +39,31 @@ class _Plan(NamedTuple):
     """How a body is cut down."""
 
     ranges: list[tuple[int, int]]
+    """(position, length) in the old body."""
     places: list[int]
     """Position and length of each buffer in the new body, flat."""
     body_size: int
+
+
+class Cut(NamedTuple):
+    """A batch to be: its head is written but for the checksum, its body is still to be read."""
+
+    head: bytearray
+    ranges: list[tuple[int, int]]
+    """(position, length) of what is wanted of the old batch, in order."""
+    buffers: list[tuple[int, int]]
+    """The same of each buffer in them; the empty ones too."""
+    size: int
+    """Bytes of the batch to be."""
+
+    @property
+    def crc(self) -> int:
+        """The checksum so far: that of the head. Goes on over each range and its padding."""
+        return crc32c(memoryview(self.head)[_CRC_START:])
+
+    def seal(self, crc: int) -> None:
+        """Write the checksum of it all into the head."""
+        self.head[_CRC_FIELD] = crc.to_bytes(at.CRC_LENGTH, "little")
 
 
 class Projection:
@@ -60,93 +84,127 @@ class Projection:
         self._buffer_count = len(buffers)
         self._pick_nodes = _picker(nodes)
         self._pick_buffers = _picker(buffers)
-
-    def ranges(self, columns: BatchColumns) -> list[tuple[int, int]]:
-        """(position, length) of what is wanted of the body, in order, from the start of the batch.
-
-        Buffers that lie side by side come as one range, with the padding between them: columns that were written
-        next to each other are read, summed up and sent as one piece.
-        """
-        if not columns.nodes and not columns.buffers:
-            return []  # a batch without records has no message at all; `message` refuses everything else
-        return self._plan(columns).ranges
+        self._pick_positions = _picker([2 * i for i in buffers])
+        self._pick_lengths = _picker([2 * i + 1 for i in buffers])
 
     def pick_buffers(self, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
         """Those of the wanted columns, of anything that a batch has one of per buffer."""
         return self._pick_buffers(buffers)
 
-    def _plan(self, columns: BatchColumns) -> _Plan:
-        """What to take, and where it will lie in the new body."""
-        self._check_fits(columns)
-        ranges: list[tuple[int, int]] = []
-        places: list[int] = []
-        start = end = shift = 0  # of the range that grows, and from its old place to its new one
-        for position, length in self._pick_buffers(columns.buffers):
-            if length and (not end or position - end not in _PADDING_SIZES or position + shift & _UNALIGNED):
-                if end:
-                    ranges.append((start, end - start))
-                shift = _padded(end + shift) - position
-                start = position
-            if length:
-                places += (position + shift, length)
-                end = position + length
-            else:
-                places += (_padded(end + shift), 0)
-        if end:
-            ranges.append((start, end - start))
-        return _Plan(ranges, places, _padded(end + shift))
+    def cut(self, head: Bytes, header: BatchHeader) -> Cut:
+        """What to read of a batch, and what to put before it. ``head`` is the batch up to its Arrow body.
 
-    def assemble(self, head: Bytes, columns: BatchColumns, buffers: Sequence[Bytes]) -> list[Bytes]:
-        """The projected batch in pieces: a new head, then the bytes of ``ranges`` with their padding.
-
-        ``head`` is the batch up to its Arrow body, ``buffers`` are the bytes of ``ranges`` in the same order.
+        The head is one that was checked before it was stored; of its buffers only the wanted ones are looked at.
         """
-        header = read_header(head)
-        between = memoryview(head)[header.records_position : header.message_position]
-        pieces = (
-            [] if columns.head_size == header.message_position else self.message(header, columns, buffers)
+        view = memoryview(head)
+        start = header.message_position
+        between = view[header.records_position : start]
+        if header.record_count == 0 and start == header.size:
+            return self._framed(header, between, b"", _Plan([], [], 0), start, [])
+        body, vectors = read_vectors(
+            view, position=start, batch_size=header.size, record_count=header.record_count
         )
-        metadata = pieces[0] if pieces else b""
-        new_head = bytearray().join((bytes(_HEADER_SIZE), between, metadata))
-        _write_header(new_head, header, len(new_head) + sum(map(len, pieces)) - len(metadata))
-        crc = crc32c(memoryview(new_head)[_CRC_START:])
-        body = pieces[1:]
-        new_head[_CRC_FIELD] = crc32c_many(body, crc).to_bytes(at.CRC_LENGTH, "little")
-        return [new_head, *body]
+        self._check_counts(len(vectors.nodes) // 2, len(vectors.buffers) // 2)
+        buffers = list(
+            zip(self._pick_positions(vectors.buffers), self._pick_lengths(vectors.buffers), strict=True)
+        )
+        plan = _plan(buffers, header.size - body)
+        metadata = self._metadata(header.record_count, vectors.nodes, vectors.codec, plan)
+        return self._framed(header, between, metadata, plan, body, buffers)
 
-    def message(self, header: BatchHeader, columns: BatchColumns, buffers: Sequence[Bytes]) -> list[Bytes]:
-        """The Arrow message of the wanted columns in pieces: metadata, then the ranges with their padding."""
-        plan = self._plan(columns)
-        pieces: list[Bytes] = [b""]
-        for (_, length), taken in zip(plan.ranges, buffers, strict=True):
-            if len(taken) != length:
-                raise TornBatch(
-                    f"a range of {length} bytes came as {len(taken)}", base_offset=header.base_offset
-                )
-            pieces.append(taken)
+    def _framed(
+        self,
+        header: BatchHeader,
+        between: Bytes,
+        metadata: Bytes,
+        plan: _Plan,
+        body: int,
+        buffers: list[tuple[int, int]],
+    ) -> Cut:
+        head = bytearray().join((bytes(_HEADER_SIZE), between, metadata))
+        size = len(head) + plan.body_size
+        _write_header(head, header, size)
+        return Cut(
+            head,
+            [(body + position, length) for position, length in plan.ranges],
+            [(body + position, length) for position, length in buffers],
+            size,
+        )
+
+    def message(self, view: Bytes, header: BatchHeader, columns: BatchColumns) -> list[Bytes]:
+        """The Arrow message of the wanted columns of a batch in memory, in pieces."""
+        self._check_counts(len(columns.nodes) // 2, len(columns.buffers))
+        body = columns.head_size
+        buffers = [(position - body, length) for position, length in self._pick_buffers(columns.buffers)]
+        plan = _plan(buffers, columns.body_end - body)
+        pieces: list[Bytes] = [self._metadata(header.record_count, columns.nodes, columns.codec, plan)]
+        for position, length in plan.ranges:
+            pieces.append(memoryview(view)[body + position : body + position + length])
             if length & _UNALIGNED:
-                pieces.append(_PADDING[-length & _UNALIGNED])
-        template = message_template(self._node_count, self._buffer_count, columns.codec)
+                pieces.append(padding(length))
+        return pieces
+
+    def _metadata(self, record_count: int, nodes: Sequence[int], codec: int, plan: _Plan) -> bytearray:
+        template = message_template(self._node_count, self._buffer_count, codec)
         metadata = bytearray(template.size)
-        nodes = self._pick_nodes(columns.nodes)
         template.fill(
             metadata,
             0,
-            record_count=header.record_count,
-            nodes=nodes,
+            record_count=record_count,
+            nodes=self._pick_nodes(nodes),
             buffers=plan.places,
             body_size=plan.body_size,
         )
-        pieces[0] = metadata
-        return pieces
+        return metadata
 
-    def _check_fits(self, columns: BatchColumns) -> None:
+    def _check_counts(self, nodes: int, buffers: int) -> None:
         layout = self.layout
-        if len(columns.nodes) != 2 * layout.node_count or len(columns.buffers) != layout.buffer_count:
+        if nodes != layout.node_count or buffers != layout.buffer_count:
             raise MalformedBatch(
-                f"the batch has {len(columns.nodes) // 2} nodes and {len(columns.buffers)} buffers, its schema "
+                f"the batch has {nodes} nodes and {buffers} buffers, its schema "
                 f"asks for {layout.node_count} and {layout.buffer_count}"
             )
+
+
+def _plan(buffers: Sequence[tuple[int, int]], body_size: int) -> _Plan:
+    """What to take of a body, and where each buffer will lie in the new one.
+
+    Buffers that lie side by side come as one range, with the padding between them: columns that were written next to
+    each other are read, summed up and sent as one piece, up to ``RANGE_BYTES``.
+    """
+    ranges: list[tuple[int, int]] = []
+    places: list[int] = []
+    start = end = shift = 0  # of the range that grows, and from its old place to its new one
+    begun = False
+    for position, length in buffers:
+        if not length:
+            places += (_padded(end + shift), 0)
+            continue
+        if position < end or length < 0:
+            raise MalformedBatch("a buffer lies on another one, or before the body")
+        if (
+            not begun
+            or position - end >= at.BUFFER_ALIGNMENT
+            or position + shift & _UNALIGNED
+            or end - start >= RANGE_BYTES
+        ):
+            if begun:
+                ranges.append((start, end - start))
+            shift = _padded(end + shift) - position
+            start = position
+            begun = True
+        places += (position + shift, length)
+        end = position + length
+    if begun:
+        ranges.append((start, end - start))
+    if end > body_size:
+        raise MalformedBatch("a buffer reaches past the body")
+    return _Plan(ranges, places, _padded(end + shift))
+
+
+def padding(length: int) -> bytes:
+    """What follows a range of this length, so that the next one starts where it should."""
+    return _PADDING[-length & _UNALIGNED]
 
 
 def _padded(position: int) -> int:
@@ -159,9 +217,14 @@ def project_batch(view: Bytes, projection: Projection) -> list[Bytes]:
     header = read_header(view)
     if header.size > len(view):
         raise TornBatch(f"a batch of {header.size} bytes has only {len(view)}", size=header.size)
-    columns = read_columns(view, header)
-    buffers = [view[position : position + length] for position, length in projection.ranges(columns)]
-    return projection.assemble(view[: columns.head_size], columns, buffers)
+    cut = projection.cut(view, header)
+    pieces: list[Bytes] = [cut.head]
+    for position, length in cut.ranges:
+        pieces.append(view[position : position + length])
+        if length & _UNALIGNED:
+            pieces.append(padding(length))
+    cut.seal(crc32c_many(pieces[1:], cut.crc))
+    return pieces
 
 
 def _write_header(head: bytearray, header: BatchHeader, size: int) -> None:

@@ -28,7 +28,10 @@ from strom.tablet.log_tablet import LogTablet
 
 EARLIEST = -2
 INLINE_BYTES_MAX = 256 * 1024
-SLICE_BYTES = 1024 * 1024
+SLICE_BYTES = 8 * 1024 * 1024
+"""Read in one go by a reader thread. Reading and checking let other threads run, so this is no long turn."""
+SLICE_BYTES_COSTLY = 1024 * 1024
+"""The same where rows are filtered."""
 CROWDED_BYTES = 64 * 1024
 WAIT_S_MAX = 600.0
 
@@ -247,14 +250,16 @@ class Fetches:
         left = self._room(max_bytes) - sum([one.found.size for one in wanted])
         for one in self._in_turn(wanted):
             while True:
-                room = min(left, one.max_bytes - one.found.size, SLICE_BYTES)
+                room = min(left, one.max_bytes - one.found.size)
                 if room <= 0 or not self._readable(one):
                     break
                 before, size = one.found.next_offset, one.found.size
-                await self._read_slice(one, room)
-                left -= one.found.size - size
-                if one.found.next_offset == before:
-                    break
+                await self._read_slice(one, min(room, SLICE_BYTES_COSTLY if one.costly else SLICE_BYTES))
+                gained = one.found.size - size
+                left -= gained
+                full = gained > 0 and room <= SLICE_BYTES and not one.costly
+                if full or one.found.next_offset == before:
+                    break  # the next slice would begin with the batch that did not fit
 
     def _room(self, max_bytes: int) -> int:
         """Little when the answers that are under way already fill the memory they may have."""
