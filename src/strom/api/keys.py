@@ -13,6 +13,7 @@ from strom.client.key_door import WrittenTo
 from strom.client.key_facts import IndexStatus
 from strom.client.lookup import Found, Lookup
 from strom.client.lookups import Lookups, names_of
+from strom.client.one_key import Missing
 
 
 class Keys:
@@ -80,7 +81,12 @@ class Keys:
         >>> orders.lookup({"user": 7, "number": 12}, columns=["price"])
         {'price': 9.5}
         """
-        lookup = self._ready().by_key(columns)
+        lookups = self._ready()
+        quick = lookups.one_by_key(columns)
+        found = None if quick is None else quick.find(key, at_least)
+        if found is not None:
+            return None if isinstance(found, Missing) else found
+        lookup = lookups.by_key(columns)
         return lookup.row_of(self._find(lookup, lookup.one(key), at_least))
 
     def lookup_many(

@@ -93,9 +93,9 @@ class Lookup:
         self, cluster: Cluster, table: TableInfo, shape: Shape, columns: Sequence[str] | None
     ) -> None:
         description, schema = table.description, table.schema
-        self._cluster = cluster
-        self._table = table
-        self._shape = shape
+        self.cluster = cluster
+        self.table = table
+        self.shape = shape
         self._schema_id = schema.schema_id
         self._columns = () if columns is None else schema.projected(columns)
         wanted = [schema.columns[at] for at in self._columns] if self._columns else list(schema.columns)
@@ -104,7 +104,7 @@ class Lookup:
         self.nullable: pa.Schema = pa.schema([field.with_nullable(True) for field in self.schema])
         """The same where a row may be missing."""
         self._input = KeyInput(schema, shape.given, table=f"the key of {table.path}", verb="lookup")
-        self._sent: pa.Schema = key_schema(schema, shape.sent).to_arrow()
+        self.sent: pa.Schema = key_schema(schema, shape.sent).to_arrow()
         self._same = shape.given == shape.sent
         self._by_partition = description.partitioned and set(description.partition_keys) <= set(shape.given)
         self._by_bucket = set(description.bucket_key) <= set(shape.given)
@@ -132,32 +132,33 @@ class Lookup:
         """One request per server. ``partitions``: the id of each that may hold rows; keys of others are missing."""
         by_server: dict[Address, list[Question]] = {}
         for question in self._questions(keys, partitions):
-            by_server.setdefault(self._cluster.leader(question.bucket), []).append(question)
+            by_server.setdefault(self.cluster.leader(question.bucket), []).append(question)
         return [
-            Request(address, self._message(questions, at_least), questions)
+            Request(address, self.message(questions, at_least), questions)
             for address, questions in by_server.items()
         ]
 
-    def _message(
+    def message(
         self, questions: Sequence[Question], at_least: Mapping[BucketId, Written] | None
     ) -> LookupRowsRequest:
+        """What a server is asked about these keys."""
         return LookupRowsRequest(
-            table_id=self._table.table_id,
+            table_id=self.table.table_id,
             schema_id=self._schema_id,
             columns=self._columns,
-            index=self._shape.name,
+            index=self.shape.name,
             buckets_req=[_bucket_request(one, at_least) for one in questions],
-            timeout_ms=self._cluster.options.request_timeout_ms,
+            timeout_ms=self.cluster.options.request_timeout_ms,
         )
 
     def _questions(self, keys: pa.RecordBatch, partitions: Mapping[str, int | None]) -> Iterator[Question]:
         if not keys.num_rows:
             return
-        if not self._table.partitioned:
+        if not self.table.partitioned:
             yield from self._by_number(None, keys, None)
         elif self._by_partition:
             numbered = keys.append_column(ROW, pa.array(np.arange(keys.num_rows)))
-            for name, _, part in split_by_partition(numbered, self._table.description.partition_keys):
+            for name, _, part in split_by_partition(numbered, self.table.description.partition_keys):
                 partition_id = partitions.get(name)
                 if partition_id is not None:
                     rows = part.column(part.num_columns - 1).to_numpy()
@@ -169,7 +170,7 @@ class Lookup:
     def _by_number(
         self, partition_id: int | None, keys: pa.RecordBatch, rows: Rows | None
     ) -> Iterator[Question]:
-        table, count = self._table, self._table.bucket_count
+        table, count = self.table, self.table.bucket_count
         if count == 1 or not self._by_bucket:
             encoded = self._encoded(keys)
             for bucket in range(count):
@@ -192,15 +193,15 @@ class Lookup:
             start = end
 
     def _encoded(self, keys: pa.RecordBatch) -> bytearray:
-        if not self._same or keys.num_columns != len(self._sent):
-            keys = keys.select(self._sent.names)
+        if not self._same or keys.num_columns != len(self.sent):
+            keys = keys.select(self.sent.names)
         return encode(keys, schema_id=self._schema_id)
 
     def partition_names(self, keys: pa.RecordBatch) -> list[str]:
         """The partitions these keys lie in; none where the keys do not tell."""
         if not self._by_partition:
             return []
-        split = split_by_partition(keys, self._table.description.partition_keys)
+        split = split_by_partition(keys, self.table.description.partition_keys)
         return [part.name for part in split]
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class Lookup:
 
         That is when something has to be learned first, or an error passes: this tries once.
         """
-        calls = self._cluster.direct
+        calls = self.cluster.direct
         partitions = self._known_partitions(keys)
         if calls is None or partitions is None:
             return None
@@ -280,7 +281,7 @@ class Lookup:
 
     def _call(self, calls: DirectCalls, requests: Sequence[Request]) -> list[LookupRowsResponse]:
         """Ask all servers at once."""
-        timeout_s = self._cluster.options.request_timeout_ms / 1000
+        timeout_s = self.cluster.options.request_timeout_ms / 1000
         if len(requests) == 1:
             return [calls.call(requests[0].address, LOOKUP_ROWS, requests[0].message, timeout_s=timeout_s)]
         asked: list[tuple[DirectCaller, int]] = []
@@ -300,14 +301,14 @@ class Lookup:
 
     def _known_partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None] | None:
         """The ids of the partitions that are asked; None when one of them has to be looked for."""
-        if not self._table.partitioned:
+        if not self.table.partitioned:
             return {}
         if not self._by_partition:
             return None
-        known = self._cluster.metadata.partition_ids
+        known = self.cluster.metadata.partition_ids
         found: dict[str, int | None] = {}
         for name in self.partition_names(keys):
-            found[name] = known.get((self._table.table_id, name))
+            found[name] = known.get((self.table.table_id, name))
             if found[name] is None:
                 return None
         return found
@@ -321,9 +322,9 @@ class Lookup:
 
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):
-                await self._cluster.refresh(self._table, await self._buckets(keys))
+                await self.cluster.refresh(self.table, await self._buckets(keys))
 
-        return await self._cluster.retrying.run(lambda: self._attempt(keys, at_least), between=between)
+        return await self.cluster.retrying.run(lambda: self._attempt(keys, at_least), between=between)
 
     async def _attempt(
         self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None
@@ -337,23 +338,23 @@ class Lookup:
         ]
 
     async def _send(self, request: Request) -> LookupRowsResponse:
-        return await self._cluster.call(request.address, LOOKUP_ROWS, request.message)
+        return await self.cluster.call(request.address, LOOKUP_ROWS, request.message)
 
     async def _partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None]:
         """The ids of the partitions that are asked; those that do not exist are left out."""
-        if not self._table.partitioned:
+        if not self.table.partitioned:
             return {}
         if not self._by_partition:
-            everything: list[PartitionInfo] = await self._cluster.partitions(self._table)
-            await self._cluster.find_leaders(self._table, [one.partition_id for one in everything])
+            everything: list[PartitionInfo] = await self.cluster.partitions(self.table)
+            await self.cluster.find_leaders(self.table, [one.partition_id for one in everything])
             return {one.name: one.partition_id for one in everything}
         found: dict[str, int | None] = {}
         for name in self.partition_names(keys):
             try:
-                found[name] = await self._cluster.find_partition(self._table, name)
+                found[name] = await self.cluster.find_partition(self.table, name)
             except PartitionNotFound:
                 continue
-        await self._cluster.find_leaders(self._table, [one for one in found.values() if one is not None])
+        await self.cluster.find_leaders(self.table, [one for one in found.values() if one is not None])
         return found
 
     async def _buckets(self, keys: pa.RecordBatch) -> list[BucketId]:

@@ -10,6 +10,7 @@ from strom.client.cluster import Cluster
 from strom.client.key_door import WrittenTo
 from strom.client.lookup import Lookup, Shape
 from strom.client.metadata import TableInfo
+from strom.client.one_key import OneKey
 from strom.errors import IndexNotFound, InvalidRequest, NotPrimaryKeyTable
 from strom.model.key_properties import indexes_of
 from strom.model.names import nearest
@@ -26,6 +27,7 @@ class Lookups:
         self._cluster = cluster
         self._info = info
         self._kept: dict[object, Lookup] = {}
+        self._quick: dict[Lookup, OneKey | None] = {}
 
     # --- which way --------------------------------------------------------------------------------------------
 
@@ -36,6 +38,13 @@ class Lookups:
         given = table.schema.primary_key
         sent = tuple(name for name in given if name not in table.description.partition_keys)
         return self._lookup(table, Shape(None, given, sent), columns)
+
+    def one_by_key(self, columns: Sequence[str] | None) -> OneKey | None:
+        """The quick way of ``by_key`` for a single one, for a thread that blocks; None where there is none."""
+        lookup = self.by_key(columns)
+        if lookup not in self._quick:
+            self._quick[lookup] = OneKey.of(lookup)
+        return self._quick[lookup]
 
     def by_prefix(self, names: Sequence[str], columns: Sequence[str] | None) -> Lookup:
         """By the bucket key; where there are partitions, with their keys or without (then all are asked)."""
@@ -69,6 +78,7 @@ class Lookups:
         if found is None:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
+                self._quick.clear()
             found = self._kept[key] = Lookup(self._cluster, table, shape, columns)
         return found
 
