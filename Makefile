@@ -46,7 +46,12 @@ test: $(STAMP) ## Run all tests (the long campaigns apart)
 torture: $(STAMP) ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=… per campaign)
 	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)
 
-bench: $(STAMP) ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
+$(VENV)/.measuring: $(STAMP)
+	@echo "==> installing what Strom is measured against"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $(VENV)/.measuring
+
+bench: $(VENV)/.measuring ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(STRICT),--strict) $(if $(QUICK),--quick) --results $(RESULTS)
 
 sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7

@@ -1,0 +1,56 @@
+"""RocksDB through rocksdict, as it comes: bytes to bytes, multi-get and write batches where they are quicker."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rocksdict import Options, Rdict, WriteBatch
+
+from benchmarks.key_rows import Encoded
+
+WRITE_ROWS = 10_000
+
+
+class Rocks:
+    """One database."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.db = Rdict(str(folder), Options(raw_mode=True))
+
+    def put(self, rows: Encoded) -> None:
+        """Puts and nothing more."""
+        batch = WriteBatch(raw_mode=True)
+        put = batch.put
+        for key, value in zip(*rows, strict=True):
+            put(key, value)
+        self.db.write(batch)
+
+    def get_put(self, rows: Encoded) -> None:
+        """What an upsert with a changelog needs at least: the old rows, then the new ones."""
+        self.db.get(rows.keys)
+        self.put(rows)
+
+    def get(self, keys: list[bytes]) -> list[bytes | None]:
+        """All of them at once."""
+        return self.db.get(keys)  # type: ignore[no-any-return]
+
+    def disk_bytes(self) -> int:
+        """Bytes of the files."""
+        return sum(os.path.getsize(self.folder / name) for name in os.listdir(self.folder))
+
+    def reopen(self) -> None:
+        """Close and open again: the block cache is empty then."""
+        self.db.close()
+        self.db = Rdict(str(self.folder), Options(raw_mode=True))
+
+    def close(self) -> None:
+        """Close it."""
+        self.db.close()
+
+    def __enter__(self) -> Rocks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
