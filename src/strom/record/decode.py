@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from strom.errors import MalformedBatch, TornBatch
 from strom.record import batch as batches
+from strom.record import layout as at
 from strom.record.batch import DEFAULT_LIMITS, BatchHeader, read_columns, read_header
 from strom.record.columns import ColumnLayout
 from strom.runtime.files import Bytes
@@ -57,8 +58,14 @@ def decode(
     source = _aligned(message, columns.head_size - header.message_position) if aligned else message
     batch = read_message(source, schema, full_validation=full_validation)
     if not full_validation:
+        clear = columns.codec == at.NOT_COMPRESSED
         for position, nested in layout.with_offsets:
-            if not _offsets_rise(batch.column(position), nested=nested):
+            if clear and not nested:
+                start = columns.buffers[layout.columns[position].buffer_start + 1][0]
+                rise = header.record_count < 2 or _rise(view, start, header.record_count + 1)
+            else:
+                rise = _offsets_rise(batch.column(position), nested=nested)
+            if not rise:
                 name = schema.field(position).name
                 raise MalformedBatch(f"column {name}: the offsets of its values fall", column=name)
     return batch
@@ -74,14 +81,19 @@ def read_message(message: Bytes, schema: pa.Schema, *, full_validation: bool) ->
     return batch
 
 
+def _rise(source: Bytes, start: int, count: int) -> bool:
+    """Whether no offset is smaller than the one before it."""
+    found = np.frombuffer(source, _OFFSET, count, start)
+    return not np.count_nonzero(found[1:] < found[:-1])
+
+
 def _offsets_rise(array: pa.Array, *, nested: bool) -> bool:
     """Whether no step leads out of the values; pyarrow has looked at the first offset and the last."""
     if nested and pa.types.is_struct(array.type):
         return all(_nested_offsets_rise(array.field(number)) for number in range(array.type.num_fields))
     if len(array) == 0 or (len(array) == 1 and not nested):
         return True
-    found = np.frombuffer(array.buffers()[1], _OFFSET, len(array) + 1, _OFFSET.itemsize * array.offset)
-    if (found[1:] < found[:-1]).any():
+    if not _rise(array.buffers()[1], _OFFSET.itemsize * array.offset, len(array) + 1):
         return False
     return not nested or _nested_offsets_rise(array.values)
 
