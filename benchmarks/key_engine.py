@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -29,7 +28,13 @@ class Engine:
     """One tablet and its background work, which runs in a thread of its own beside the writes."""
 
     def __init__(
-        self, folder: Path, form: Form, image: str = "FULL", settings: KeySettings = SETTINGS
+        self,
+        folder: Path,
+        form: Form,
+        image: str = "FULL",
+        settings: KeySettings = SETTINGS,
+        *,
+        keeps_log: bool = False,
     ) -> None:
         self.folder = folder
         self.form = form
@@ -40,10 +45,10 @@ class Engine:
             image=image,  # type: ignore[arg-type]
         )
         self._settings = settings
+        self._keeps_log = keeps_log
         self._thread = ThreadPoolExecutor(1)
         self._job: tuple[Job, Future[None]] | None = None
         self._looked = 0.0
-        self._sequence = 0
         self.tablet = self.open()
 
     def open(self) -> KeyTablet:
@@ -60,10 +65,6 @@ class Engine:
             now_ms=_now(),
         )
         return self.tablet
-
-    def reopen_lazily(self, **changed: object) -> None:
-        """Other settings from the next opening on."""
-        self._settings = replace(self._settings, **changed)  # type: ignore[arg-type]
 
     def upsert(self, rows: pa.RecordBatch) -> None:
         """One batch, and a look at what is due in the background."""
@@ -86,7 +87,7 @@ class Engine:
         due = self.tablet.next_job(_now())
         if due is not None:
             self._job = due, self._thread.submit(due.work)
-        else:
+        elif not self._keeps_log:
             self.tablet.expire(now_ms=_now(), ttl_ms=0, bytes_max=None)
         return self._job is not None
 

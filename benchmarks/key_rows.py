@@ -1,9 +1,10 @@
-"""Rows of primary-key tables: 10 columns of about 90 bytes, by an int64 key or by two strings; plain and pre-encoded."""
+"""Rows of primary-key tables: 10 columns of about 90 bytes, by an int64 key or by two strings, plain or encoded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -90,7 +91,7 @@ class Form:
         """Rows made by ``rows``, as bytes."""
         data, starts = RowEncoder(self.schema).encode(rows)
         blob, places = data.tobytes(), starts.tolist()
-        values = [blob[a:b] for a, b in zip(places, places[1:], strict=False)]
+        values = [blob[a:b] for a, b in pairwise(places)]
         return Encoded(self.key_bytes(numbers), values)
 
 

@@ -17,7 +17,7 @@ class Rocks:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.db = Rdict(str(folder), Options(raw_mode=True))
+        self.open()
 
     def put(self, rows: Encoded) -> None:
         """Puts and nothing more."""
@@ -40,9 +40,8 @@ class Rocks:
         """Bytes of the files."""
         return sum(os.path.getsize(self.folder / name) for name in os.listdir(self.folder))
 
-    def reopen(self) -> None:
-        """Close and open again: the block cache is empty then."""
-        self.db.close()
+    def open(self) -> None:
+        """Open it, again after a close: its block cache is empty then."""
         self.db = Rdict(str(self.folder), Options(raw_mode=True))
 
     def close(self) -> None:
