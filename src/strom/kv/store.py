@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 import pyarrow as pa
 
+from strom.kv import publication_kernels as kernels
 from strom.kv.changes import Bools, Bytes, Ints
 from strom.kv.columns import Source, kinds_of, source_of
 from strom.kv.definition import KeyDefinition
@@ -27,7 +28,15 @@ from strom.kv.gather import rows_equal
 from strom.kv.hashing import Hasher
 from strom.kv.index import Index
 from strom.kv.layout import Layout
-from strom.kv.publication import BatchUndo, Hashes, KeyGroups, Publication, records_from_groups, stored_of
+from strom.kv.publication import (
+    BatchUndo,
+    Hashes,
+    KeyGroups,
+    Publication,
+    Records,
+    records_from_groups,
+    stored_of,
+)
 from strom.kv.rows import Rows
 from strom.kv.secondary import SecondaryIndex
 from strom.kv.series import Series
@@ -38,6 +47,24 @@ _NO_RECORDS = np.zeros(0, np.int64)
 _NO_FLAGS = np.zeros(0, np.bool_)
 
 Same = Callable[[Ints, Ints], Bools]
+
+
+class _Touched:
+    """The keys that one batch changes."""
+
+    __slots__ = ("after", "before", "dead", "hashes", "live", "new", "places", "row_ids")
+
+    def __init__(self, groups: KeyGroups, records: Records, base_offset: int) -> None:
+        room = np.empty((6, len(groups.hashes)), np.int64)
+        hashes, counts = np.empty(len(groups.hashes), np.uint64), np.empty(kernels.COUNTS, np.int64)
+        kernels.touch_keys(
+            records.newest, records.tombstone, groups.versions, groups.hashes, groups.row_ids, base_offset,
+            room[0], hashes, room[1], room[2], room[3], room[4], room[5], counts,
+        )  # fmt: skip
+        count, self.new, dead, live = counts.tolist()
+        self.row_ids, self.before, self.after, self.places = room[:4, :count]
+        self.hashes = hashes[:count]
+        self.dead, self.live = room[4, :dead], room[5, :live]
 
 
 class KeyStore:
@@ -64,6 +91,7 @@ class KeyStore:
         """Those that are being built too: publishing keeps them all."""
         self.key_layout = Layout(pa.schema([definition.arrow.field(p) for p in definition.key]))
         self._key_columns = tuple(range(len(definition.key)))
+        self._key_positions = np.array(definition.key, np.int64)
         self.hasher = Hasher(self.key_layout.kinds, self._key_columns)
         self._know(definition)
 
@@ -77,6 +105,10 @@ class KeyStore:
     def key_source(self, rows: pa.RecordBatch) -> Source:
         """The key columns of rows of the whole table."""
         return source_of(rows, self.key_layout.kinds, self.definition.key)
+
+    def key_part(self, rows: Source) -> Source:
+        """The key columns of a source with all columns."""
+        return Source(rows.rows, rows.addresses[self._key_positions], rows.keep)
 
     def groups_of(self, keys: Source) -> KeyGroups:
         """The distinct keys among rows, and what the store knows of them. In the lane."""
@@ -150,15 +182,15 @@ class KeyStore:
     ) -> None:
         """Take in one changelog batch that is in the log at ``base_offset``."""
         groups, records = publication
-        touched = np.flatnonzero(records.newest >= 0)
-        places = records.newest[touched]
-        after = (base_offset + places) << 1 | ~records.tombstone[places]
-        before = groups.versions[touched]
-        stored_at = np.flatnonzero(records.stored)
-        earlier = self._earlier(publication, stored_at, base_offset)
-        hashes, row_ids = groups.hashes[touched], groups.row_ids[touched]
-        images = are_images(after)
-        tuples = {name: one.hash(batch)[places] for name, one in self.lists.items()}
+        touched = _Touched(groups, records, base_offset)
+        count, stored = batch.num_rows, np.empty((2, batch.num_rows), np.int64)
+        kept = kernels.earlier_versions(
+            records.stored, records.previous, records.group, records.tombstone, groups.versions, base_offset,
+            stored[0], stored[1],
+        )  # fmt: skip
+        images = touched.after & 1 == 1
+        tuples = {name: one.hash(batch)[touched.places] for name, one in self.lists.items()}
+        row_ids = touched.row_ids
         with self.lock:
             self.rows.add(
                 batch,
@@ -167,27 +199,27 @@ class KeyStore:
                 tombstone=records.tombstone,
                 column_ids=column_ids,
             )
-            new = row_ids < 0
-            if new.any():
-                row_ids[new] = self.index.insert(hashes[new])
-            self.index.set_newest(row_ids, after, hashes)
-            self.series.append(base_offset, batch.num_rows, base_offset + stored_at, earlier)
-            self.rows.set_dead(offsets_of(before[are_images(before)]))
-            self.rows.set_live(offsets_of(after[images]))
+            if touched.new:
+                fresh = row_ids < 0
+                row_ids[fresh] = self.index.insert(touched.hashes[fresh])
+            self.index.set_newest(row_ids, touched.after, touched.hashes)
+            self.series.append(base_offset, count, stored[0, :kept], stored[1, :kept])
+            if len(touched.dead):
+                self.rows.set_dead(touched.dead)
+            self.rows.set_live(touched.live)
             moved = {name: one.move(row_ids, tuples[name], images) for name, one in self.lists.items()}
-            end = base_offset + batch.num_rows
-            self.undo.append(BatchUndo(base_offset, end, row_ids, hashes, before, after, moved))
-            self.published = end
-
-    def _earlier(self, publication: Publication, stored_at: Ints, base_offset: int) -> Ints:
-        """Per stored record, its key's previous record: in this batch, or before it."""
-        groups, records = publication
-        previous = records.previous[stored_at]
-        known = groups.versions[records.group[stored_at]]
-        if (previous < 0).all():
-            return known
-        within = (base_offset + previous) << 1 | ~records.tombstone[previous]
-        return np.where(previous < 0, known, within)
+            self.undo.append(
+                BatchUndo(
+                    base_offset,
+                    base_offset + count,
+                    row_ids,
+                    touched.hashes,
+                    touched.before,
+                    touched.after,
+                    moved,
+                )
+            )
+            self.published = base_offset + count
 
     def publish_nothing(self, base_offset: int) -> None:
         """Take in a batch without records: it has one offset."""

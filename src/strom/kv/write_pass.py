@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from strom.errors import SchemaMismatch
 from strom.kv import changelog
-from strom.kv.changes import FROM_IMAGES, Bools, Changes, Folded, Ints, Plan
-from strom.kv.columns import Int32s, source_of
+from strom.kv.changes import FROM_IMAGES, Bools, Changes, Ints, Plan
+from strom.kv.columns import Int32s, Source, source_of
 from strom.kv.directory import Directory
 from strom.kv.engines.engine import Engine
 from strom.kv.gather import gather
 from strom.kv.publication import KeyGroups, Publication, Records
+from strom.kv.publication_kernels import place_records
 from strom.kv.store import KeyStore
 from strom.kv.versions import are_images, offsets_of
 
@@ -45,8 +46,8 @@ def write_pass(
     engine: Engine,
 ) -> Written:
     """The changelog batch of some changes. ``rows`` has all columns of the newest schema. In the lane."""
-    keys = store.key_source(rows)
-    groups = store.groups_of(keys)
+    source = source_of(rows, store.kinds)
+    groups = store.groups_of(store.key_part(source))
     if deletes is None:
         deletes = np.zeros(rows.num_rows, np.bool_)
     exists = are_images(groups.versions)
@@ -54,7 +55,9 @@ def write_pass(
     old = _OldImages(store, groups, exists)
     folded = engine.fold(changes, old.gather(engine.old_columns) if engine.needs_old else None)
     plan = changelog.plan(changes, folded, store.definition.image)
-    batch = _batch(store, plan, folded, old)
+    if folded.images is not rows:
+        source = source_of(folded.images, store.kinds)
+    batch = _batch(plan, folded.images, source, old)
     return Written(batch, plan.kinds.tobytes(), Publication(groups, Records.of_plan(plan)))
 
 
@@ -80,21 +83,17 @@ class _OldImages:
         return gather(self.directory, *self.places(), columns)
 
 
-def _batch(store: KeyStore, plan: Plan, folded: Folded, old: _OldImages) -> pa.RecordBatch:
+def _batch(plan: Plan, images: pa.RecordBatch, new: Source, old: _OldImages) -> pa.RecordBatch:
     """The rows of the changelog batch: one gather over old images and new ones, or none at all."""
-    images = folded.images
     from_images = plan.from_ == FROM_IMAGES
     if from_images.all():
         if plan.records == images.num_rows and _counts_up(plan.row):
             return images
-        directory = Directory(store.rows.directory.layout, (source_of(images, store.kinds),))
+        directory = Directory(old.directory.layout, (new,))
         return gather(directory, np.zeros(plan.records, np.int32), plan.row.astype(np.int32))
-    directory = old.directory.with_sources(source_of(images, store.kinds))
-    old_source, old_row = old.places()
-    # A record from the images has a row there, not a group: it must not be looked for among the groups.
-    group = np.where(from_images, 0, plan.row)
-    source = np.where(from_images, np.int32(len(directory.sources) - 1), old_source[group])
-    row = np.where(from_images, plan.row.astype(np.int32), old_row[group])
+    directory = old.directory.with_sources(new)
+    source, row = np.empty(plan.records, np.int32), np.empty(plan.records, np.int32)
+    place_records(plan.from_, plan.row, *old.places(), len(directory.sources) - 1, source, row)
     return gather(directory, source, row)
 
 
@@ -111,7 +110,13 @@ def whole_rows(rows: pa.RecordBatch, targets: Sequence[int] | None, schema: pa.S
             columns=rows.num_columns,
         )
     if rows.num_columns == len(schema):
-        return rows if rows.schema is schema else pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+        if rows.schema.equals(schema):
+            return rows
+        if rows.schema.types != schema.types:
+            raise SchemaMismatch(f"rows of {rows.schema} came for a table of {schema}")
+        return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+    if rows.schema.types != [schema.field(position).type for position in sent]:
+        raise SchemaMismatch(f"rows of {rows.schema} came for columns {list(sent)} of {schema}")
     arrays: list[pa.Array | None] = [None] * len(schema)
     for position, array in zip(sent, rows.columns, strict=True):
         arrays[position] = array
