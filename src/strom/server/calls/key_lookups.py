@@ -29,8 +29,7 @@ from strom.protocol.messages.own_keys import (
     LookupRowsRequest,
     LookupRowsResponse,
 )
-from strom.record.batch import BatchLimits, check, read_header
-from strom.record.columns import ColumnLayout
+from strom.record.batch import BatchLimits, read_header
 from strom.record.decode import decode
 from strom.record.encode import encode
 from strom.rpc.call import Call
@@ -107,11 +106,12 @@ class KeyLookupCalls:
             columns = forms.columns(request.schema_id, request.columns)
             keys = self._decoded(forms.tuples(request.index), bucket)
             found = self._found(forms, tablet, request.index, keys, columns)
-            self._limits.check_bytes(found.rows.nbytes)
+            records = encode(found.rows, schema_id=request.schema_id)
+            self._limits.check_bytes(len(records))
             return LookupRowsBucketResponse(
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
-                records=encode(found.rows, schema_id=request.schema_id),
+                records=records,
                 positions=found.positions.astype("<u4").tobytes(),
                 high_watermark=found.high_watermark,
                 epoch=found.epoch,
@@ -126,16 +126,11 @@ class KeyLookupCalls:
         return Asked(place, count, find, refused, _at_least(bucket))
 
     def _decoded(self, schema: pa.Schema, bucket: LookupRowsBucketRequest) -> pa.RecordBatch:
-        records = memoryview(whole(bucket.keys))
-        header, _ = check(records, layout=ColumnLayout.of(schema), limits=self._batches)
         return decode(
-            records,
+            memoryview(whole(bucket.keys)),
             schema,
-            header=header,
-            check_crc=False,
             decompressed_bytes_max=self._batches.decompressed_bytes_max,
             full_validation=True,
-            aligned=True,
         )
 
     def _found(
