@@ -1,6 +1,6 @@
 """Run the test-suite that the pyfluss client publishes with its source against a Strom server.
 
-    make peer                        every test about log tables, databases, partitions, schemas and SASL
+    make peer                        every test, none left out
     make peer TABLETS=3 ARGS="-k admin"
 
 The source package comes from PyPI into a temporary folder and an environment of its own (`.venv-peer`); nothing of it
@@ -23,11 +23,6 @@ from strom.testing.process import ServerProcess
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = ROOT / ".venv-peer"
 NEEDS = ["pyfluss==1.0.0", "maturin", "pytest", "pytest-asyncio", "filelock", "pyarrow", "pandas"]
-#: What needs primary-key tables, which this version does not have.
-NOT_YET = (
-    "not kv and not upsert and not lookup and not primary_key and not pk_table and not auto_increment "
-    "and not complex_types"
-)
 
 
 def main() -> int:
@@ -46,8 +41,7 @@ def main() -> int:
                 "FLUSS_BOOTSTRAP_SERVERS": server.addresses["CLIENT"],
                 "FLUSS_SASL_BOOTSTRAP_SERVERS": server.addresses["SASL"],
             }
-            words = [] if options.all else ["-k", NOT_YET]
-            command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *words, *options.words]
+            command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.words]
             return subprocess.run(command, cwd=suite, env=environment, check=False).returncode
 
 
@@ -56,7 +50,6 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tablets", type=int, default=1)
-    parser.add_argument("--all", action="store_true", help="also the tests of primary-key tables")
     parser.add_argument("words", nargs="*", help="more words for pytest")
     return parser.parse_args()
 
