@@ -171,23 +171,36 @@ def sealed(accumulator: Accumulator) -> Outgoing:
     return batch
 
 
-def test_a_bucket_is_held_while_a_batch_is_carried() -> None:
+def test_a_bucket_is_held_while_batches_are_carried() -> None:
     accumulator = Accumulator(WriterOptions(), writer_id=1)
     first = sealed(accumulator)
-    assert accumulator.take_alone(first, 0.0)
+    assert accumulator.take_aside(first, 0.0)
     accumulator.add(BUCKET, SCHEMA.empty_table(), size_bytes=10, form=1, now=0.0)
     (second,) = accumulator.seal_all()
     second.encoded = bytearray(b"y")
     assert accumulator.take(0.0) == []
-    assert not accumulator.take_alone(second, 0.0)
+    assert accumulator.take_aside(second, 0.0)
     accumulator.acknowledged(first)
+    assert accumulator.bucket(BUCKET).held
+    accumulator.acknowledged(second)
+    assert not accumulator.bucket(BUCKET).held
+
+
+def test_a_batch_goes_the_long_way_while_the_loop_has_sent_others() -> None:
+    accumulator = Accumulator(WriterOptions(), writer_id=1)
+    first = sealed(accumulator)
+    assert accumulator.take(0.0) == [first]
+    accumulator.add(BUCKET, SCHEMA.empty_table(), size_bytes=10, form=1, now=0.0)
+    (second,) = accumulator.seal_all()
+    second.encoded = bytearray(b"y")
+    assert not accumulator.take_aside(second, 0.0)
     assert accumulator.take(0.0) == [second]
 
 
 def test_a_carried_batch_that_is_delayed_goes_first_the_long_way() -> None:
     accumulator = Accumulator(WriterOptions(), writer_id=1)
     first = sealed(accumulator)
-    assert accumulator.take_alone(first, 0.0)
+    assert accumulator.take_aside(first, 0.0)
     accumulator.bucket(BUCKET).delayed(first, retry_at=0.0)
     assert accumulator.take(0.0) == [first]
     assert first.attempts == 2

@@ -12,7 +12,7 @@ Invariants, per bucket
        and can tell a repeated batch from a new one however late the old one arrives.
     3. After a delay nothing new is sent until every batch in flight is answered; then the unacknowledged
        ones go first, oldest first, so that order survives any pattern of lost answers.
-    4. A batch that is sent beside the loop (``fast_lane.py``) is the only one under way to its bucket.
+    4. While batches that were sent beside the loop (``fast_lane.py``) are under way to a bucket, no others are.
     5. Rows are sent at once when nothing is under way, and gathered (up to a size and a time) otherwise. Pieces that
        are large enough go alone: putting them together would copy them and win little.
 """
@@ -87,7 +87,7 @@ class BucketQueue:
         self.next_sequence = 0
         self.fenced = False
         self.held = False
-        """A batch is under way that the loop did not send: nothing else leaves until it is settled."""
+        """What is under way was not sent by the loop: it sends nothing until all of it is settled."""
         self.delays = 0
         """Delays since the last acknowledgement: the back-off grows with it."""
 
@@ -140,12 +140,14 @@ class BucketQueue:
         self.in_flight.append(batch)
         return batch
 
-    def take_alone(self, batch: Outgoing, now: float) -> bool:
-        """Take this batch if it is all there is; the bucket is held until it is settled."""
-        if self.in_flight or self.open is not None or len(self.queued) != 1 or self.queued[0] is not batch:
+    def take_aside(self, batch: Outgoing, now: float) -> bool:
+        """Take this batch to be sent beside the loop, if nothing waits before it; the bucket is held then."""
+        if (self.in_flight and not self.held) or len(self.queued) != 1 or self.queued[0] is not batch:
             return False
-        self.held = self.take(now) is batch
-        return self.held
+        self.held = False
+        taken = self.take(now) is batch
+        self.held = bool(self.in_flight)
+        return taken
 
     def _put_back(self) -> None:
         if self.returned and not self.in_flight:
@@ -156,14 +158,14 @@ class BucketQueue:
     def acknowledged(self, batch: Outgoing) -> None:
         """The server has it."""
         self.in_flight.remove(batch)
-        self.held = False
+        self.held = self.held and bool(self.in_flight)
         self.delays = 0
         self.retry_at = 0.0
 
     def delayed(self, batch: Outgoing, *, retry_at: float) -> None:
         """It must be sent again, not before ``retry_at``."""
         self.in_flight.remove(batch)
-        self.held = False
+        self.held = self.held and bool(self.in_flight)
         if not self.returned:
             self.delays += 1  # one disturbance, however many batches it hits
         self.returned.append(batch)
@@ -246,9 +248,9 @@ class Accumulator:
         found = (queue.take(now) for queue in self._busy.values())
         return [batch for batch in found if batch is not None]
 
-    def take_alone(self, batch: Outgoing, now: float) -> bool:
-        """Take this batch if it is all there is for its bucket, which is held then."""
-        return self.holds(batch) and self.bucket(batch.bucket).take_alone(batch, now)
+    def take_aside(self, batch: Outgoing, now: float) -> bool:
+        """Take this batch to be sent beside the loop, if nothing waits before it; its bucket is held then."""
+        return self.holds(batch) and self.bucket(batch.bucket).take_aside(batch, now)
 
     def next_due(self, now: float) -> float | None:
         """When to look again: an open batch has waited enough, or a delay ends. None: nothing waits for time."""

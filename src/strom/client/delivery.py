@@ -20,7 +20,7 @@ from strom.client.accumulator import Accumulator, BucketQueue, Outgoing, Piece
 from strom.client.address import Address
 from strom.client.cluster import Cluster, wire_path
 from strom.client.door import Door
-from strom.client.fast_lane import BATCH_BYTES_MAX, FastLane
+from strom.client.fast_lane import FastLane
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.retry import MISPLACED, PASSING
@@ -79,10 +79,16 @@ class Delivery:
         self._closed = False
         self._renewing: set[BucketId] = set()
         self._lane: FastLane | None = None
+        self._lane_tried = False
         if cluster.direct is not None:
             timeout_s = (cluster.options.request_timeout_ms + ANSWER_GRACE_MS) / 1000
             self._lane = FastLane(
-                cluster, door.api, timeout_s=timeout_s, settle=self._settle_carried, tasks=self._tasks
+                cluster,
+                door.api,
+                timeout_s=timeout_s,
+                carried_max=options.in_flight_max,
+                settle=self._settle_carried,
+                tasks=self._tasks,
             )
 
     # --- from any thread --------------------------------------------------------------------------------------
@@ -137,19 +143,28 @@ class Delivery:
         """Give back room that was taken for rows that did not go anywhere; from any thread."""
         self._loop.call_soon_threadsafe(self.room.give, amount)
 
+    def open_lane(self, bucket: BucketId) -> None:
+        """Before the first ``send_directly``, in the same thread: then a bulk load never goes another way."""
+        if self._lane is None or self._lane_tried:
+            return
+        self._lane_tried = True
+        address = self._cluster.metadata.leader(bucket)
+        if address is not None:
+            self._lane.open(address)
+
     def send_directly(self, sealed: Sequence[Outgoing]) -> bool:
-        """Send the one small batch that was sealed from this thread; False when it has to go through the loop."""
-        if self._lane is None or len(sealed) != 1 or sealed[0].size_bytes > BATCH_BYTES_MAX:
+        """Send the one batch that was sealed, from this thread; False when it has to go through the loop."""
+        if self._lane is None or len(sealed) != 1:
             return False
         batch = sealed[0]
         address = self._cluster.metadata.leader(batch.bucket)
-        return address is not None and self._lane.send(batch, address, lambda: self._take_alone(batch))
+        return address is not None and self._lane.send(batch, address, lambda: self._take_aside(batch))
 
-    def _take_alone(self, batch: Outgoing) -> Message | None:
+    def _take_aside(self, batch: Outgoing) -> Message | None:
         with self._lock:
             if self._failure is not None or self._closed:
                 return None
-            if not self._accumulator.take_alone(batch, self._clock.monotonic()):
+            if not self._accumulator.take_aside(batch, self._clock.monotonic()):
                 return None
         ((request, _),) = self._door.requests([batch])
         return request

@@ -174,6 +174,8 @@ class RowWriter:
         if part.partition not in self._partitions:
             yield self._find_partition(part)
         bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
+        if not aside:
+            self._delivery.open_lane(bucket)
         overhead = PIECE_OVERHEAD_BYTES * part.batch.num_columns
         for rows, size in cut(part.batch, part.size_bytes, bytes_max=self._options.batch_bytes_max):
             size += overhead
