@@ -1,7 +1,7 @@
 """Random histories of the real primary-key tablet on a disk that forgets, against the oracle of the storage model.
 
-The oracle keeps, for every batch boundary, the table as a dict: key -> (row, offset). Everything a reader can ask follows
-from it: lookups, secondary lookups, the table as of any instant from any offset, dead offsets, counts, the changelog.
+The oracle keeps, for every batch boundary, the table as a dict: key -> (row, offset). Everything a reader can ask
+follows from it: lookups, secondary lookups, the table as of any instant from any offset, dead offsets, counts, the changelog.
 
     python -m kv.key_histories                 2,000 histories   (in tests/)
     python -m kv.key_histories --seed 4711     one history; its trace if it fails
@@ -29,7 +29,7 @@ from strom.model.data_type import BigInt
 from strom.model.schema import Schema
 from strom.record.batch import BatchLimits
 from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_BEFORE
-from strom.tablet.key_jobs import BuildIndex, Job, Reclaim
+from strom.tablet.key_jobs import Job, Reclaim
 from strom.tablet.key_lookup import AtLeast
 from strom.tablet.key_replay import logged_batches
 from strom.tablet.key_scan import ScanRequest
@@ -85,7 +85,11 @@ class World:
         self.definition = KeyDefinition(
             (schema,), key=(1,), image="FULL" if self.full else "WAL", indexes={"by_colour": (2,)}
         )
+        group = self.durability == "group"
+        self.log_settings = LogSettings(roll_ms=ROLL_MS, writer_expiry_ms=1 << 60, sync_on_roll=group)
         self.disk = ForgettingDisk()
+        self.lake: int | None = None
+        """The lowest offset that a reader of the lake may come with."""
         self.now = 1_000_000_000
         self.value = 0
         self.committed = 0
@@ -114,7 +118,7 @@ class World:
             self.definition,
             durability=self.durability,
             limits=BatchLimits(),
-            log_settings=LogSettings(roll_ms=ROLL_MS, writer_expiry_ms=1 << 60, sync_on_roll=self.durability == "group"),
+            log_settings=self.log_settings,
             settings=KeySettings(lease_ms=0),
             now_ms=self.now,
             held=self.committed,
@@ -221,6 +225,9 @@ class World:
         history = [o for o in sorted(self.truth) if now.horizon <= o <= high]
         for b in {high, history[0], rng.choice(history)}:
             self.check_instant(b, now.series_start)
+        assert self.lake is None or now.series_start <= self.lake, (
+            "what died since the lake's offset is not known"
+        )
         assert all(max(tablet.horizon, log.start_offset) <= b for b in self.leases), "a leased B expired"
 
     def check_instant(self, b: int, series_start: int) -> None:
@@ -228,6 +235,8 @@ class World:
         then = self.truth[b]
         assert tablet.live_rows(b) == len(then), f"count as of {b}"
         starts = [0, *(o for o in self.truth if series_start <= o <= b)]
+        if self.lake is not None and self.lake <= b:
+            starts += [self.lake] * len(starts)
         for a in {0, self.rng.choice(starts)}:
             found, dead = self.scan(a, b, epoch)
             expected = {p.offset: (k, p.row) for k, p in then.items() if p.offset >= a}
@@ -236,7 +245,9 @@ class World:
             assert dead == gone, f"dead between {a} and {b}"
         if b >= tablet.log.start_offset:
             table = {k: p.row for k, p in self.truth[self.high].items()}
-            assert self.replay({k: p.row for k, p in then.items()}, b, self.high) == table, f"changelog from {b}"
+            assert self.replay({k: p.row for k, p in then.items()}, b, self.high) == table, (
+                f"changelog from {b}"
+            )
 
     # --- steps ---------------------------------------------------------------------------------------------
 
@@ -366,6 +377,12 @@ class World:
             lowest = max(self.tablet.horizon, self.tablet.log.start_offset)
             self.leases.append(self.rng.choice([o for o in self.truth if lowest <= o <= self.high]))
 
+    def step_lake(self) -> None:
+        """A round lands, and older lake snapshots go; or all of them."""
+        low = max(self.tablet.store.series.start, self.lake or 0)
+        self.lake = self.rng.choice([None, *(o for o in self.truth if low <= o <= self.high)])
+        self.tablet.keep_series_from(self.lake)
+
     def step_index(self) -> None:
         """The secondary index is dropped, or created and built beside the writers."""
         if self.job is not None:
@@ -378,7 +395,9 @@ class World:
     def step_evolve(self) -> None:
         schema = self.definition.schema
         if len(schema.columns) < 5 and self.job is None:
-            self.redefine(schemas=(*self.definition.schemas, schema.add_column(f"x{len(schema.columns)}", BigInt())))
+            self.redefine(
+                schemas=(*self.definition.schemas, schema.add_column(f"x{len(schema.columns)}", BigInt()))
+            )
 
     def redefine(self, **changed: Any) -> None:
         known = {"schemas": self.definition.schemas, "indexes": self.definition.indexes} | changed
@@ -412,6 +431,8 @@ class World:
         self.committed = min(self.committed, end)
         self.truth_cut(end)
         self.leases = [b for b in self.leases if b <= end]
+        self.lake = None if self.lake is None or self.lake > end else self.lake
+        self.tablet.keep_series_from(self.lake)
         # Opening made everything durable that is there; readers may have it again from where they were.
         named = self.tablet.manifest
         low = max(self.committed, 0 if named is None else named.offset)
@@ -435,6 +456,7 @@ class World:
         "finish": 12,
         "retain": 4,
         "lease": 2,
+        "lake": 3,
         "index": 1,
         "evolve": 0.3,
         "close": 1,
@@ -469,7 +491,9 @@ def failure(seed: int, steps: int, faults: frozenset[str] = frozenset()) -> tupl
     try:
         world.run(steps)
     except Exception as error:  # a broken rule may show as anything
-        setting = f"durability {world.durability}, image {'FULL' if world.full else 'WAL'}, text {world.text_key}"
+        setting = (
+            f"durability {world.durability}, image {'FULL' if world.full else 'WAL'}, text {world.text_key}"
+        )
         return f"{type(error).__name__}: {error}", [setting, *world.trace]
     return None
 
@@ -484,8 +508,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.raises:
         World(options.seed).run(options.steps)
-    seeds = [options.seed] if options.seed is not None else range(
-        options.first_seed, options.first_seed + options.histories
+    seeds = (
+        [options.seed]
+        if options.seed is not None
+        else range(options.first_seed, options.first_seed + options.histories)
     )
     for seed in seeds:
         if found := failure(seed, options.steps):

@@ -95,6 +95,8 @@ class Horizons(NamedTuple):
 class KeyTablet(LogTablet):
     """One bucket of a primary-key table."""
 
+    has_keys = True
+
     def __init__(
         self,
         bucket: BucketId,
@@ -119,6 +121,7 @@ class KeyTablet(LogTablet):
         self._numbers = numbers
         self._engines: dict[tuple[int, ...] | None, Engine] = {}
         self._held: int | None = None
+        self._series_kept: int | None = None
         self.leases = Leases(settings.lease_ms)
         self.upkeep = Upkeep(self, files, folder, settings)
 
@@ -382,6 +385,17 @@ class KeyTablet(LogTablet):
     def hold(self, high_watermark: int | None) -> None:
         """Keep the high watermark at or below an offset (what followers have); None lets go."""
         self._held = high_watermark
+
+    def keep_series_from(self, offset: int | None) -> None:
+        """Keep what died since an offset (the lowest A that a reader of the lake may come with); None lets go."""
+        self._series_kept = offset
+
+    def series_needed(self, high_watermark: int) -> int:
+        """Up to where the series may be trimmed once a manifest says so."""
+        bounds = [self.horizon, high_watermark]
+        if self._series_kept is not None:
+            bounds.append(self._series_kept)
+        return max(self.store.series.start, min(bounds))
 
     # --- altering (in the lane) ----------------------------------------------------------------------------
 

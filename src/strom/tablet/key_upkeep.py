@@ -169,7 +169,7 @@ class Upkeep:
         """Write a snapshot as of the high watermark."""
         tablet = self._tablet
         store, log, offset = tablet.store, tablet.log, tablet.high_watermark
-        series_start = max(store.series.start, min(tablet.horizon, offset))
+        series_start = tablet.series_needed(offset)
         point = log.pending_sync() if log.synced_end < offset else None
         snapshot = Snapshot(
             self._files,

@@ -47,6 +47,9 @@ class Accepted(NamedTuple):
 class LogTablet:
     """One bucket's log with its high watermark."""
 
+    has_keys = False
+    """Whether it is a bucket of a primary-key table."""
+
     def __init__(self, bucket: BucketId, log: Log, *, durability: Durability, limits: BatchLimits) -> None:
         self.bucket = bucket
         self.log = log
