@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,21 +27,27 @@ from strom import aio
 from strom.testing.process import ServerProcess
 
 ROWS = 10_000
+ROUNDS = 3
+"""Idle and busy in turn; the p99 of one round hangs on a few calls, so the median of the rounds' p99 counts."""
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 def measure(bench: Bench) -> list[Answer]:
     count = bench.size(full=2000, quick=500)
+    idle: list[list[float]] = []
+    busy: list[list[float]] = []
     with ServerProcess(bench.folder / "data", settings={"durability": "os"}) as server:
         _fill(server.address, bench.size(full=300, quick=100))
-        idle = _small_fetches(server.address, count)
-        with _greedy(server.address, "scan"), _greedy(server.address, "load"):
-            busy = _small_fetches(server.address, count)
-    figure = Samples((_p99(busy),), "ms p99", 0.0, 0.0)
-    reference = Samples((_p99(idle),), "ms p99", 0.0, 0.0)
+        for _ in range(ROUNDS):
+            idle.append(_small_fetches(server.address, count))
+            with _greedy(server.address, "scan"), _greedy(server.address, "load"):
+                busy.append(_small_fetches(server.address, count))
+    figure = Samples(tuple(map(_p99, busy)), "ms p99", 0.0, 0.0)
+    reference = Samples(tuple(map(_p99, idle)), "ms p99", 0.0, 0.0)
     notes = {
-        "idle_median_ms": statistics.median(idle) * 1e3,
-        "busy_median_ms": statistics.median(busy) * 1e3,
+        "idle_median_ms": statistics.median(chain(*idle)) * 1e3,
+        "busy_median_ms": statistics.median(chain(*busy)) * 1e3,
+        "busy_max_ms": max(chain(*busy)) * 1e3,
     }
     fair = Answer(
         question="small fetch under a full scan and a bulk load, p99",
