@@ -55,3 +55,19 @@ def test_everything_from_outside_is_escaped() -> None:
 
 def test_a_server_without_tables_says_so() -> None:
     assert "No table yet" in render_page({**STATUS, "tables": []})
+
+
+def test_what_primary_key_tables_hold_is_shown() -> None:
+    keys = {
+        "live_rows": 30,
+        "stored_rows": 40,
+        "base_files": 7,
+        "base_bytes": 1 << 20,
+        "index_bytes": 1 << 21,
+        "snapshot_lag": 4321,
+    }
+    assert "Primary-key tables" not in render_page(STATUS)
+    page = render_page({**STATUS, "tables": [{**STATUS["tables"][0], "keys": keys}]})  # type: ignore[dict-item,index]
+    assert "Primary-key tables" in page
+    assert "25%" in page
+    assert "4,321" in page

@@ -15,7 +15,7 @@ from strom.runtime.world import World
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
-from strom.server.background.key_jobs import KeyJobs
+from strom.server.background.key_jobs import KeyJobs, follow_keys
 from strom.server.background.retention import Retention
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.fetch import Fetches
@@ -31,6 +31,7 @@ from strom.server.calls.offsets import OffsetCalls
 from strom.server.calls.produce import ProduceCalls
 from strom.server.calls.writes import Writes
 from strom.server.catalog_view import CatalogView
+from strom.server.kernels import Kernels
 from strom.server.status import LocalStatus
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets, TabletSettings
@@ -110,7 +111,9 @@ class TabletNode:
             metrics,
             at_once=settings["kv.jobs"],
         )
+        self._kernels = Kernels(self._lanes, self._tasks, world.clock)
         _follow(metrics, self.tablets, self._space)
+        follow_keys(metrics, self.tablets)
 
     def start(self) -> None:
         """Begin the work in the background."""
@@ -120,6 +123,7 @@ class TabletNode:
         self._tasks.spawn(self._retention.close_idle(), "close idle logs")
         self._tasks.spawn(self.status.measure_rates(), "measure rates")
         self._tasks.spawn(self._jobs.run(), "upkeep of primary-key buckets")
+        self._kernels.follow(self._view)
 
     def finish_waiting(self) -> None:
         """Answer the fetches that wait: the listeners are about to close."""

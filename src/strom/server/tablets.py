@@ -61,6 +61,7 @@ class TabletSettings:
         keys = KeySettings(
             segment_bytes=settings["kv.segment.file-size"],
             snapshot_bytes=settings["kv.snapshot.bytes"],
+            snapshot_ms=settings["kv.snapshot.interval"],
             lease_ms=settings["kv.scan.lease"],
             merge_dead_share=settings["kv.merge.dead-share"] / 100,
             merge_files=settings["kv.merge.files"],

@@ -18,6 +18,7 @@ from strom.runtime.tasks import Offload, Tasks
 from strom.server.background.disk_space import DiskSpace
 from strom.server.key_forms import key_tablet
 from strom.server.slot import Slot
+from strom.server.status import key_facts_of
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
@@ -25,7 +26,7 @@ from strom.tablet.log_tablet import LogTablet
 if TYPE_CHECKING:
     from strom.tablet.key_tablet import Job
 
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.25
 ASK_AGAIN_S = 30.0
 """A bucket that nobody wrote to is asked again this often: some jobs become due by time alone."""
 PAUSE_AFTER_FAILURE_S = 60.0
@@ -56,8 +57,8 @@ class KeyJobs:
         self._tasks = tasks
         self._clock = clock
         self._idle_workers = at_once
-        self._asked: dict[int, tuple[int, float]] = {}
-        """By tablet: how far it was when it had nothing to do, and when to ask it again anyway."""
+        self._asked: dict[int, tuple[int, object, float]] = {}
+        """By tablet: how far it was and how defined when it had nothing to do, and when to ask it again anyway."""
         self._done = metrics.counter(
             "strom_key_jobs_total", "Upkeep jobs of primary-key buckets that ended well"
         )
@@ -78,7 +79,7 @@ class KeyJobs:
             if tablet is None or not self._has_keys(slot):
                 continue
             alive.add(id(tablet))
-            if self._idle_workers and slot.job is None and tablet.online and self._due(tablet):
+            if self._idle_workers and slot.job is None and tablet.online and self._due(slot, tablet):
                 self._idle_workers -= 1
                 slot.job = self._tasks.spawn(self._tend(slot, tablet), f"upkeep of {slot.bucket}")
         for gone in self._asked.keys() - alive:
@@ -104,7 +105,7 @@ class KeyJobs:
     async def _tend(self, slot: Slot, tablet: LogTablet) -> None:
         slot.readers += 1  # a bucket that is being tended is not idle
         pause = ASK_AGAIN_S
-        end = tablet.high_watermark
+        end, defined_by = tablet.high_watermark, slot.defined_by
         try:
             self._space.refuse_when_full()
             await self.tend(slot)
@@ -117,7 +118,7 @@ class KeyJobs:
             slot.readers -= 1
             slot.job = None
             self._idle_workers += 1
-            self._asked[id(tablet)] = (end, self._clock.monotonic() + pause)
+            self._asked[id(tablet)] = (end, defined_by, self._clock.monotonic() + pause)
 
     async def _perform(self, slot: Slot, job: Job) -> None:
         try:
@@ -134,9 +135,10 @@ class KeyJobs:
         except StromError:
             return False
 
-    def _due(self, tablet: LogTablet) -> bool:
-        end, again_at = self._asked.get(id(tablet), (-1, 0.0))
-        return tablet.high_watermark > end or self._clock.monotonic() >= again_at
+    def _due(self, slot: Slot, tablet: LogTablet) -> bool:
+        end, defined_by, again_at = self._asked.get(id(tablet), (-1, None, 0.0))
+        moved = tablet.high_watermark > end or slot.defined_by is not defined_by
+        return moved or self._clock.monotonic() >= again_at
 
 
 def _finish(tablet: LogTablet, job: Job) -> None:
@@ -152,3 +154,22 @@ def _finish(tablet: LogTablet, job: Job) -> None:
 async def _in_lane(slot: Slot, job: Callable[[LogTablet], Any]) -> Any:
     result = slot.do(job, small=False)
     return await result if isinstance(result, asyncio.Future) else result
+
+
+def follow_keys(metrics: Metrics, tablets: Tablets) -> None:
+    """Gauges of what the open primary-key buckets of this server hold together."""
+    gauges = (
+        ("live_rows", "strom_key_live_rows", "Live rows of primary-key buckets"),
+        ("stored_rows", "strom_key_stored_rows", "Rows that primary-key buckets store, live or not"),
+        ("base_files", "strom_key_base_files", "Base files of primary-key buckets"),
+        ("base_bytes", "strom_key_base_bytes", "Bytes of base files"),
+        ("index_bytes", "strom_key_index_bytes", "Memory of the indexes of primary-key buckets"),
+        ("snapshot_lag", "strom_key_snapshot_lag", "Records written since the last snapshots"),
+    )
+    for fact, name, help_text in gauges:
+        metrics.gauge(name, help_text).follow(lambda fact=fact: _sum(tablets, fact))
+
+
+def _sum(tablets: Tablets, fact: str) -> int:
+    found = (key_facts_of(slot.tablet) for slot in tablets if slot.tablet is not None)
+    return sum(int(facts[fact]) for facts in found if facts is not None)  # type: ignore[literal-required]

@@ -231,8 +231,8 @@ def _failed(write: Write[R], error: BaseException) -> R:
     """An append failed. When it was the disk, nobody knows what the log holds: the tablet goes offline."""
     if isinstance(error, OSError):
         error = StorageOffline(f"the disk failed to write bucket {write.slot.bucket}: {error}")
-        if write.slot.tablet is not None:
-            write.slot.tablet.fail(error)
+    if isinstance(error, StorageOffline) and write.slot.tablet is not None:
+        write.slot.tablet.fail(error)
     return write.refused(error)
 
 

@@ -53,6 +53,7 @@ def render_page(status: Mapping[str, Any]) -> str:
         )
         if tables
         else "<p>No table yet.</p>",
+        *_key_tables([table for table in tables if "keys" in table]),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Strom</title>'
@@ -96,6 +97,38 @@ def _table_row(table: Mapping[str, Any]) -> list[str]:
         _count(table["waiting"]),
         _size(table["bytes_skipped"]),
         _bad(f"{table['offline']} buckets offline") if table["offline"] else "serving",
+    ]
+
+
+def _key_tables(tables: list[Mapping[str, Any]]) -> list[str]:
+    """What the stores of primary-key tables hold, of the buckets that are open."""
+    if not tables:
+        return []
+    heads = (
+        "Table",
+        "Live rows",
+        "Dead share",
+        "Lookups/s",
+        "Base files",
+        "Base bytes",
+        "Index memory",
+        "Records since the snapshot",
+    )
+    return ["<h2>Primary-key tables</h2>", _grid(heads, map(_key_row, tables))]
+
+
+def _key_row(table: Mapping[str, Any]) -> list[str]:
+    keys = table["keys"]
+    dead = 1 - keys["live_rows"] / keys["stored_rows"] if keys["stored_rows"] else 0.0
+    return [
+        _text(table["name"]),
+        _count(keys["live_rows"]),
+        f"{dead:.0%}",
+        _count(table["rates"].get("keys_in", 0)),
+        _count(keys["base_files"]),
+        _size(keys["base_bytes"]),
+        _size(keys["index_bytes"]),
+        _count(keys["snapshot_lag"]),
     ]
 
 

@@ -127,5 +127,8 @@ def _tables(catalog: Catalog, summaries: Sequence[dict[str, Any]]) -> list[dict[
         facts["rates"] = {
             name: sum(one.get(name, 0.0) for one in rates) for name in {key for one in rates for key in one}
         }
+        keys = [part["keys"] for part in parts if "keys" in part]
+        if keys:
+            facts["keys"] = {name: sum(one[name] for one in keys) for name in keys[0]}
         found.append(facts)
     return found

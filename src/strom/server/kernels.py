@@ -1,0 +1,46 @@
+"""The compiled kernels of primary-key tables: loaded in the background as soon as there is such a table.
+
+A server of log tables never loads them. Loading takes about a second from the cache; without one they are compiled,
+which takes a minute or two, once, and says so. Whoever needs them meanwhile waits, the others do not.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from strom.coordinator.catalog import Catalog
+from strom.errors import ServerStopping
+from strom.runtime.clock import Clock
+from strom.runtime.tasks import Offload, Tasks
+from strom.server.catalog_view import CatalogView
+from strom.server.key_forms import load_kernels
+
+logger = logging.getLogger(__name__)
+
+
+class Kernels:
+    """Loads the kernels once."""
+
+    def __init__(self, offload: Offload, tasks: Tasks, clock: Clock) -> None:
+        self._offload = offload
+        self._tasks = tasks
+        self._clock = clock
+        self._begun = False
+
+    def follow(self, view: CatalogView) -> None:
+        """Load them when the catalog has a primary-key table, now or later."""
+        view.watch(self._look)
+        self._look(view.catalog)
+
+    def _look(self, catalog: Catalog) -> None:
+        if not self._begun and any(table.schema.primary_key for table in catalog.all_tables()):
+            self._begun = True
+            with suppress(ServerStopping):
+                self._tasks.spawn(self._load(), "load the kernels of primary-key tables")
+
+    async def _load(self) -> None:
+        logger.info("loading the kernels of primary-key tables (compiled once, which takes a minute or two)")
+        began = self._clock.monotonic()
+        await self._offload.run(load_kernels)
+        logger.info("kernels of primary-key tables loaded in %.1f s", self._clock.monotonic() - began)
