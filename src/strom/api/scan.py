@@ -13,6 +13,7 @@ from strom.aio.scan import duckdb_of, polars_of
 from strom.client.blocking import Background
 from strom.client.direct_scan import BlockingChunks
 from strom.client.fetching import ReadStatistics
+from strom.client.key_plan import KeyScanPlan
 from strom.client.planning import ScanPlan
 from strom.client.scan import Collected, Rest
 
@@ -59,8 +60,8 @@ class Scan:
         """
         return self._core.statistics
 
-    def plan(self) -> ScanPlan:
-        """The offsets this scan reads, fixed from now on.
+    def plan(self) -> ScanPlan | KeyScanPlan:
+        """The offsets this scan reads, fixed from now on; of a primary-key table the instant of every bucket.
 
         >>> scan.plan()
         ScanPlan(4 buckets, 1,000,000 rows before filters)

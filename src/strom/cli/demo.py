@@ -1,4 +1,4 @@
-"""``strom demo``: what Strom does so far, shown on a server of its own in a few seconds."""
+"""``strom demo``: what Strom does so far, on a server of its own, in a few seconds. First chapter: log tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from strom.cli.connection import Connection
 from strom.cli.output import print_table
+from strom.cli.watch import Watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,10 +39,10 @@ def demo(
         str, typer.Option(help="'here' (a server of its own) or 'server' (the one of --server).")
     ] = "here",
 ) -> None:
-    """Write, read back, prune, filter, follow."""
-    from strom.runtime.clock import SystemClock
+    """Write, read back, prune, filter, follow; then a table with a key."""
+    from strom.cli.demo_keys import show_keys
 
-    watch = _Watch(SystemClock())
+    watch = Watch()
     with _database(context, on) as database:
         database.drop_table("demo_clicks", if_missing="ignore")
         table = _create(database, watch)
@@ -50,28 +51,10 @@ def demo(
         _follow(table, watch)
         _evolve(table, watch)
         database.drop_table("demo_clicks")
+        show_keys(database, max(1000, rows // 5), watch)
     print(
         "\nNext: `strom up` in one terminal, `strom --help` in another; the README has ten lines of Python."
     )
-
-
-class _Watch:
-    """Prints a step with the time it took."""
-
-    def __init__(self, clock: object) -> None:
-        from strom.runtime.clock import SystemClock
-
-        assert isinstance(clock, SystemClock)
-        self._clock = clock
-        self._since = clock.monotonic()
-
-    def lap(self) -> float:
-        now = self._clock.monotonic()
-        seconds, self._since = now - self._since, now
-        return seconds
-
-    def say(self, text: str) -> None:
-        print(f"[{self.lap():6.2f} s] {text}", flush=True)
 
 
 @contextmanager
@@ -90,7 +73,7 @@ def _database(context: typer.Context, on: str) -> Iterator[Database]:
         yield database
 
 
-def _create(database: Database, watch: _Watch) -> Table:
+def _create(database: Database, watch: Watch) -> Table:
     import pyarrow as pa
 
     schema = pa.schema(
@@ -135,7 +118,7 @@ def _clicks(start: int, count: int, day: str) -> pa.RecordBatch:
     )
 
 
-def _write(table: Table, rows: int, watch: _Watch) -> None:
+def _write(table: Table, rows: int, watch: Watch) -> None:
     written = 0
     per_day = rows // len(DAYS)
     with table.writer() as writer:
@@ -151,7 +134,7 @@ def _write(table: Table, rows: int, watch: _Watch) -> None:
     )
 
 
-def _read(table: Table, watch: _Watch) -> None:
+def _read(table: Table, watch: Watch) -> None:
     everything = table.scan().to_arrow()
     watch.say(f"scanned all {everything.num_rows:,} rows, {everything.nbytes / 1e6:,.0f} MB of Arrow")
     narrow = table.scan(columns=["country", "took_ms"], partitions={"day": DAYS[-1]}).to_arrow()
@@ -177,7 +160,7 @@ def _read(table: Table, watch: _Watch) -> None:
     watch.lap()
 
 
-def _follow(table: Table, watch: _Watch) -> None:
+def _follow(table: Table, watch: Watch) -> None:
     tail = table.tail(start="latest")
     table.append(_clicks(10**9, 3, DAYS[-1]))
     table.flush()
@@ -189,7 +172,7 @@ def _follow(table: Table, watch: _Watch) -> None:
     tail.close()
 
 
-def _evolve(table: Table, watch: _Watch) -> None:
+def _evolve(table: Table, watch: Watch) -> None:
     import pyarrow as pa
 
     table.add_column("campaign", pa.string())

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from strom._version import __version__
-from strom.cli import append, database, demo, doctor, log, partition, scan, table, up
+from strom.cli import append, database, demo, doctor, index, keys, log, partition, scan, table, up
 from strom.cli.connection import Connection
 from strom.errors import StromError
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Streaming storage for real-time analytics: tables that are columnar logs.",
+    help="Streaming storage for real-time analytics: tables that are columnar logs or have a key.",
     epilog="Start here:  strom up    then in another terminal:  strom demo --server localhost:9123",
 )
 
@@ -28,10 +28,15 @@ app.command("demo", help=demo.HELP)(demo.demo)
 app.command("append", help=append.HELP)(append.append)
 app.command("scan", help=scan.SCAN_HELP)(scan.scan)
 app.command("tail", help=scan.TAIL_HELP)(scan.tail)
+app.command("lookup", help=keys.LOOKUP_HELP)(keys.lookup)
+app.command("upsert", help=keys.UPSERT_HELP)(keys.upsert)
+app.command("delete", help=keys.DELETE_HELP)(keys.delete)
+app.command("changelog", help=keys.CHANGELOG_HELP)(keys.changelog)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 app.add_typer(table.app, name="table")
 app.add_typer(database.app, name="database")
 app.add_typer(partition.app, name="partition")
+app.add_typer(index.app, name="index")
 app.add_typer(log.app, name="log")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table
+    from strom.client.admin import TableStatus
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Tables: create, list, describe, alter, drop."
@@ -32,6 +34,8 @@ Examples:
   strom table create events "id:bigint not null" user:string price:decimal(10,2) at:timestamp(3)
   strom table create shop.clicks page:string day:string --partition-by day --buckets 4
   strom table create logs line:string -p table.log.ttl=1d -p table.log.arrow.compression.type=NONE
+  strom table create users id:bigint name:string city:string --primary-key id --index by_city=city
+  strom table create orders user:string number:int price:double --primary-key user,number --bucket-key user
 """
 
 ALTER_HELP = """Add columns, set or unset properties.
@@ -43,6 +47,14 @@ Examples:
 """
 
 
+class Engine(enum.StrEnum):
+    """What ``--merge-engine`` takes."""
+
+    first_row = "first_row"
+    versioned = "versioned"
+    aggregation = "aggregation"
+
+
 @app.command("create", help=CREATE_HELP)
 def create(
     context: typer.Context,
@@ -51,6 +63,11 @@ def create(
     partition_by: Annotated[str | None, typer.Option(help="Partition keys, with commas.")] = None,
     buckets: Annotated[int | None, typer.Option(min=1, help="Buckets (of each partition).")] = None,
     bucket_key: Annotated[str | None, typer.Option(help="Choose buckets by these columns.")] = None,
+    primary_key: Annotated[str | None, typer.Option(help="Tell rows apart by these columns.")] = None,
+    index: Annotated[list[str] | None, typer.Option(help="name=column,column; repeat it.")] = None,
+    merge_engine: Annotated[
+        Engine | None, typer.Option(help="What a second row of a key does; it replaces the first otherwise.")
+    ] = None,
     prop: Annotated[list[str] | None, typer.Option("--property", "-p", help="name=value; repeat it.")] = None,
     comment: Annotated[str | None, typer.Option(help="What the table is for.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it exists.")] = False,
@@ -64,6 +81,9 @@ def create(
             partition_by=names(partition_by),
             buckets=buckets,
             bucket_key=names(bucket_key),
+            primary_key=names(primary_key),
+            indexes={name: columns.split(",") for name, columns in pairs(index or []).items()},
+            merge_engine=None if merge_engine is None else merge_engine.value,
             properties=properties,
             comment=comment,
             if_exists="ignore" if if_not_exists else "error",
@@ -104,7 +124,9 @@ def list_(
 
 
 @app.command(
-    "describe", help="Columns, properties, buckets, rows and bytes.\n\nExample:  strom table describe events"
+    "describe",
+    help="Columns, properties, buckets, rows and bytes; of a primary-key table live rows, dead share, base files and "
+    "index memory.\n\nExample:  strom table describe events",
 )
 def describe(context: typer.Context, name: Name, output: Output = Form.table) -> None:
     """Describe a table."""
@@ -129,14 +151,35 @@ def _facts(table: Table) -> dict[str, object]:
         "rows": status.rows,
         "bytes": status.size_bytes,
         "comment": table.comment,
+        **_key_facts(table, status),
+    }
+
+
+def _key_facts(table: Table, status: TableStatus) -> dict[str, object]:
+    """What only a primary-key table has."""
+    keys = status.keys
+    if keys is None:
+        return {}
+    return {
+        "primary_key": list(table.primary_key),
+        "live_rows": keys.live_rows,
+        "dead_share": round(keys.dead_share, 4),
+        "base_files": keys.base_files,
+        "base_bytes": keys.base_bytes,
+        "index_bytes": keys.index_bytes,
+        "index_bytes_per_row": round(keys.index_bytes_per_row, 1),
+        "indexes": [f"{one.name}({', '.join(one.columns)}) {one.state}" for one in keys.indexes],
     }
 
 
 def _describe_for_eyes(table: Table) -> None:
     status = table.describe()
-    print(f"{table.name}  (log table, id {table.table_id})" + (f"  {table.comment}" if table.comment else ""))
+    kind = "log table" if status.keys is None else "primary-key table"
+    print(f"{table.name}  ({kind}, id {table.table_id})" + (f"  {table.comment}" if table.comment else ""))
     print(f"rows {status.rows:,}   bytes {status.size_bytes:,}   buckets {table.buckets}", end="")
     print(f"   partitioned by {', '.join(table.partition_by)}" if table.partition_by else "")
+    for name, value in _key_facts(table, status).items():
+        print(f"{name.replace('_', ' '):<20} {_words(value)}")
     print()
     print_table(["column", "type"], [[column.name, column.type.sql()] for column in table.columns])
     if table.properties:
@@ -171,6 +214,12 @@ def _describe_for_eyes(table: Table) -> None:
             for bucket in status.buckets
         ],
     )
+
+
+def _words(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @app.command("alter", help=ALTER_HELP)

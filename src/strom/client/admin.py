@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from strom.client.cluster import Cluster
+from strom.client.key_facts import KeyFacts, KeyStatus
 from strom.client.metadata import TableInfo
 from strom.client.retry import UNCERTAIN
 from strom.errors import (
@@ -22,6 +23,7 @@ from strom.errors import (
     TableExists,
     TableNotFound,
 )
+from strom.model.bucket import BucketId
 from strom.model.data_type import DataType
 from strom.model.document import canonical
 from strom.model.names import check_name, nearest
@@ -52,11 +54,13 @@ class BucketStatus:
 
 @dataclass(frozen=True)
 class TableStatus:
-    """What a table holds right now."""
+    """What a table holds right now. ``rows`` of a primary-key table are its live ones."""
 
     rows: int
     size_bytes: int
     buckets: tuple[BucketStatus, ...]
+    keys: KeyStatus | None = None
+    """What only a primary-key table has."""
 
     def __repr__(self) -> str:
         return f"TableStatus({self.rows:,} rows, {self.size_bytes:,} bytes, {len(self.buckets)} buckets)"
@@ -181,7 +185,17 @@ class Admin:
         ]
         found.sort(key=lambda bucket: (bucket.partition or "", bucket.bucket))
         rows = sum(bucket.high_watermark - bucket.start_offset for bucket in found)
-        return TableStatus(rows, sum(bucket.size_bytes for bucket in found), tuple(found))
+        size = sum(bucket.size_bytes for bucket in found)
+        if not table.description.has_primary_key:
+            return TableStatus(rows, size, tuple(found))
+        ids = {name: partition_id for partition_id, name in names.items()}
+        buckets = [
+            BucketId(table.table_id, ids[one.partition], one.bucket) for one in found if one.error is None
+        ]
+        await self._cluster.find_leaders(table, [one for one in names if one is not None])
+        facts = await KeyFacts(self._cluster, table).of(buckets)
+        keys = KeyStatus.of(list(facts.values()))
+        return TableStatus(keys.live_rows, size, tuple(found), keys)
 
     async def server_status(self) -> dict[str, Any]:
         """What the servers say about themselves."""

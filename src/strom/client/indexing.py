@@ -6,15 +6,12 @@ from collections.abc import Sequence
 
 from strom.client.admin import Admin
 from strom.client.cluster import Cluster
-from strom.client.key_facts import IndexStatus, KeyFacts
+from strom.client.key_facts import BUILDING, READY, IndexStatus, KeyFacts, indexes_over
 from strom.client.key_plan import Planner
 from strom.client.metadata import TableInfo
 from strom.errors import IndexNotFound, InvalidConfig, NotPrimaryKeyTable
 from strom.model.key_properties import INDEX_PREFIX, indexes_of
 from strom.model.names import nearest
-
-READY = "ready"
-BUILDING = "building"
 
 
 class Indexing:
@@ -54,13 +51,11 @@ class Indexing:
         """Every index that is declared, and how far it is over all buckets."""
         buckets = [bucket for bucket, _ in await Planner(self._cluster, self._table, None, None).buckets()]
         facts = await KeyFacts(self._cluster, self._table).of(buckets)
-        found = {}
-        for name, columns in self._declared().items():
-            known = [one for bucket in facts.values() for one in bucket.indexes if one.name == name]
-            ready = len(known) == len(buckets) and all(one.state == READY for one in known)
-            state = READY if ready else BUILDING
-            found[name] = IndexStatus(name, columns, state, sum(one.rows for one in known))
-        return found
+        known = indexes_over(list(facts.values()))
+        return {
+            name: known.get(name, IndexStatus(name, columns, READY if not buckets else BUILDING, 0))
+            for name, columns in self._declared().items()
+        }
 
     def _declared(self) -> dict[str, tuple[str, ...]]:
         return indexes_of(self._table.description.properties, self._table.schema)

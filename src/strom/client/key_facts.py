@@ -16,6 +16,9 @@ from strom.protocol.api_keys import KEY_FACTS
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages.own_keys import KeyFactsBucketRequest, KeyFactsBucketResponse, KeyFactsRequest
 
+READY = "ready"
+BUILDING = "building"
+
 
 @dataclass(frozen=True)
 class IndexStatus:
@@ -49,6 +52,53 @@ class BucketKeys:
     base_bytes: int
     index_bytes: int
     indexes: tuple[IndexStatus, ...]
+
+
+@dataclass(frozen=True)
+class KeyStatus:
+    """The same over a whole table."""
+
+    live_rows: int
+    stored_rows: int
+    base_files: int
+    base_bytes: int
+    index_bytes: int
+    indexes: tuple[IndexStatus, ...]
+    buckets: tuple[BucketKeys, ...]
+
+    @classmethod
+    def of(cls, buckets: Sequence[BucketKeys]) -> KeyStatus:
+        """The sum of the buckets."""
+        return cls(
+            live_rows=sum(one.live_rows for one in buckets),
+            stored_rows=sum(one.stored_rows for one in buckets),
+            base_files=sum(one.base_files for one in buckets),
+            base_bytes=sum(one.base_bytes for one in buckets),
+            index_bytes=sum(one.index_bytes for one in buckets),
+            indexes=tuple(indexes_over(buckets).values()),
+            buckets=tuple(buckets),
+        )
+
+    @property
+    def dead_share(self) -> float:
+        """Which part of the rows that are kept is dead."""
+        return 1 - self.live_rows / self.stored_rows if self.stored_rows else 0.0
+
+    @property
+    def index_bytes_per_row(self) -> float:
+        """Memory of the index for each live row."""
+        return self.index_bytes / self.live_rows if self.live_rows else 0.0
+
+
+def indexes_over(buckets: Sequence[BucketKeys]) -> dict[str, IndexStatus]:
+    """The indexes by name: ready when every bucket has them."""
+    found: dict[str, IndexStatus] = {}
+    for name, columns in {one.name: one.columns for bucket in buckets for one in bucket.indexes}.items():
+        known = [one for bucket in buckets for one in bucket.indexes if one.name == name]
+        ready = len(known) == len(buckets) and all(one.state == READY for one in known)
+        state = READY if ready else BUILDING
+        found[name] = IndexStatus(name, columns, state, sum(one.rows for one in known))
+    return found
 
 
 class KeyFacts:

@@ -14,7 +14,7 @@ from strom.client.filters import Filter, prune
 from strom.client.key_facts import BucketKeys, KeyFacts
 from strom.client.metadata import TableInfo
 from strom.client.offsets import Offsets
-from strom.client.places import LATEST, Kind, Place
+from strom.client.places import LATEST, Key, Kind, Place
 from strom.client.planning import PartitionChoice, buckets_of, check_place, choose_partitions
 from strom.errors import InvalidRequest, OffsetOutOfRange
 from strom.model.bucket import BucketId
@@ -41,7 +41,7 @@ class KeyScanPlan:
     """Live rows, before filters; None for an instant of the past."""
 
     @property
-    def offsets(self) -> dict[tuple[str | None, int], int]:
+    def offsets(self) -> dict[Key, int]:
         """The instant by (partition, bucket): good for ``at=`` of a scan and for ``start=`` of a changelog."""
         return {(one.partition, one.bucket.bucket): one.at for one in self.instants}
 

@@ -46,6 +46,11 @@ class ScanPlan:
         """Rows in all ranges, before any filter."""
         return sum(one.rows for one in self.ranges)
 
+    @property
+    def offsets(self) -> dict[Key, int]:
+        """Where the scan ends, by (partition, bucket): good for ``start=`` of a tail that goes on from there."""
+        return {(one.partition, one.bucket.bucket): one.end for one in self.ranges}
+
     def __repr__(self) -> str:
         return f"ScanPlan({len(self.ranges)} buckets, {self.rows:,} rows before filters)"
 

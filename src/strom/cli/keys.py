@@ -1,0 +1,277 @@
+"""``strom lookup``, ``upsert``, ``delete`` and ``changelog``: rows of a primary-key table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strom.cli.connection import connected
+from strom.cli.input_form import InputForm
+from strom.cli.output import Form, note, write_batches
+from strom.cli.words import names, pairs, place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from strom.api import Table, Writer
+
+LOOKUP_HELP = """Print rows of a primary-key table by their keys.
+
+A key is a value where the key is one column, else column=value,column=value. Prints the rows that are there, in the
+order of the keys; the exit code is 1 when one is missing. With --index the words are values of the index's columns;
+with --prefix those of the bucket key.
+
+\b
+Examples:
+  strom lookup users 7 8 9
+  strom lookup orders user=7,number=12 --columns price -o json
+  strom lookup users --index by_city Berlin
+  strom lookup orders --prefix user=7
+"""
+
+UPSERT_HELP = """Write rows into a primary-key table: new keys are inserted, others updated.
+
+Rows come from a CSV, JSON-lines, Parquet or Arrow file (- for standard input), or are said with --set. With --columns
+only those columns are written and the others stay as they are; without it a missing column becomes NULL.
+
+\b
+Examples:
+  strom upsert users users.parquet
+  strom upsert users --set id=7 --set name=ann --set score=3
+  echo '{"id": 7, "score": 4}' | strom upsert users - --format json --columns id,score
+"""
+
+DELETE_HELP = """Delete rows of a primary-key table by their keys. Keys that are not there are no error.
+
+\b
+Examples:
+  strom delete users 7 8 9
+  strom delete orders user=7,number=12
+  strom delete users --file gone.csv
+"""
+
+CHANGELOG_HELP = """Print what happened to the rows of a table: +I -U +U -D, with offset, commit time and bucket.
+
+\b
+Examples:
+  strom changelog users
+  strom changelog users --start 2026-11-15T08:00:00Z --columns id,score -o json
+  strom changelog users -f
+"""
+
+Name = Annotated[str, typer.Argument(help="The table.")]
+Keys = Annotated[list[str] | None, typer.Argument(help="Keys: values, or column=value,column=value.")]
+Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Columns, with commas; all otherwise.")]
+Format = Annotated[
+    InputForm | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
+]
+
+
+def lookup(
+    context: typer.Context,
+    table: Name,
+    keys: Keys = None,
+    index: Annotated[str | None, typer.Option(help="Look up by this index.")] = None,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Look up by the bucket key.")] = False,
+    columns: Columns = None,
+    output: Output = Form.table,
+) -> None:
+    """Print rows by key."""
+    if not keys:
+        raise typer.BadParameter("give at least one key")
+    if index is not None and prefix:
+        raise typer.BadParameter("--index and --prefix are two ways: choose one")
+    wanted = names(columns)
+    with connected(context) as database:
+        target = database.table(table)
+        if index is not None:
+            found = target.lookup_index(index, _said(target, keys, _indexed(target, index)), wanted)
+            missing = 0
+        elif prefix:
+            given = [pairs(word.split(",")) for word in keys] if "=" in keys[0] else []
+            by = list(given[0]) if given else list(target.bucket_key)
+            found = target.lookup_prefix(_said(target, keys, by), wanted)
+            missing = 0
+        else:
+            found = target.lookup_many(_said(target, keys, target.primary_key), _with_key(target, wanted))
+            there = found.column(target.primary_key[0]).is_valid()
+            missing = found.num_rows - int(there.cast("int64").to_numpy().sum())
+            found = found.filter(there)
+            found = found if wanted is None else found.select(wanted)
+        write_batches(found.to_batches(), found.schema, output)
+    if missing:
+        note(f"{missing} of {len(keys)} keys are not there")
+        raise typer.Exit(1)
+
+
+def upsert(
+    context: typer.Context,
+    table: Name,
+    file: Annotated[str | None, typer.Argument(help="The file, or - for standard input.")] = None,
+    said: Annotated[
+        list[str] | None, typer.Option("--set", help="column=value of one row; repeat it.")
+    ] = None,
+    columns: Columns = None,
+    form: Format = None,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
+) -> None:
+    """Write rows."""
+    if (file is None) == (not said):
+        raise typer.BadParameter("give a file (or -), or one row with --set column=value")
+    _check_file(file, form)
+    wanted = names(columns)
+    with connected(context) as database, database.table(table).writer() as writer:
+        target = database.table(table)
+        if said:
+            row = pairs(said)
+            writer.upsert(_read(target.schema, [row], list(row)), wanted)
+            rows = 1
+        else:
+            assert file is not None
+            rows = _each(target, file, form, batch_rows, lambda batch: writer.upsert(batch, wanted))
+    note(f"upserted {rows:,} rows into {table}")
+
+
+def delete(
+    context: typer.Context,
+    table: Name,
+    keys: Keys = None,
+    file: Annotated[str | None, typer.Option(help="A file of keys, or - for standard input.")] = None,
+    form: Format = None,
+) -> None:
+    """Delete rows."""
+    if (file is None) == (not keys):
+        raise typer.BadParameter("give keys, or a file of keys with --file")
+    _check_file(file, form)
+    with connected(context) as database, database.table(table).writer() as writer:
+        target = database.table(table)
+        if keys:
+            writer.delete(_said(target, keys, target.primary_key))
+            rows = len(keys)
+        else:
+            assert file is not None
+            rows = _delete_each(target, writer, file, form)
+    note(f"deleted the rows of {rows:,} keys from {table}")
+
+
+def changelog(
+    context: typer.Context,
+    table: Name,
+    start: Annotated[str | None, typer.Option(help="From here: earliest, an offset, a time.")] = None,
+    end: Annotated[str | None, typer.Option(help="Up to here: latest, an offset, a time.")] = None,
+    columns: Columns = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many changes.")] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what arrives.")] = False,
+    output: Output = Form.table,
+) -> None:
+    """Print changes."""
+    wanted, first, last = names(columns), place(start), place(end)
+    if follow and (end is not None or limit is not None):
+        raise typer.BadParameter("--follow has no end: leave --end and --limit out")
+    with connected(context) as database:
+        target = database.table(table)
+        found = target.changelog(first, last, columns=wanted, limit=limit)
+        if not follow:
+            write_batches(found.to_batches(), found.schema, output)
+            return
+        tail = target.tail(start="earliest" if first is None else first, columns=wanted)
+        write_batches((_with_facts(batch, found.schema) for batch in tail), found.schema, _streamed(output))
+
+
+def _with_facts(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    stamp = pa.scalar(batch.timestamp_ms, pa.int64()).cast(schema.field(2).type)
+    facts = [
+        batch.kinds,
+        pa.array(batch.offsets),
+        pa.array([stamp.as_py()] * batch.num_rows, schema.field(2).type),
+        pa.array([batch.bucket.bucket] * batch.num_rows, schema.field(3).type),
+    ]
+    return pa.RecordBatch.from_arrays([*facts, *batch.data.columns], schema=schema)
+
+
+def _streamed(output: Form) -> Form:
+    """A table needs its end to be drawn."""
+    return Form.json if output is Form.table else output
+
+
+def _indexed(table: Table, index: str) -> list[str]:
+    found = table.indexes().get(index)
+    return [] if found is None else list(found.columns)
+
+
+def _with_key(table: Table, wanted: list[str] | None) -> list[str] | None:
+    """The columns that are asked for, and one that tells whether there is a row."""
+    key = table.primary_key[0]
+    return wanted if wanted is None or key in wanted else [*wanted, key]
+
+
+def _said(table: Table, words: list[str], by: tuple[str, ...] | list[str]) -> pa.Table:
+    """Keys from the command line, as a table of their columns."""
+    rows = []
+    for word in words:
+        if len(by) == 1 and not word.startswith(f"{by[0]}="):
+            rows.append({by[0]: word})
+        else:
+            rows.append(pairs(word.split(",")))
+    return _read(table.schema, rows, list(by))
+
+
+def _read(schema: pa.Schema, rows: list[dict[str, str]], columns: list[str]) -> pa.Table:
+    """Text as the table's types, as a CSV file is read; an empty word is empty text, not NULL."""
+    import pyarrow as pa
+
+    unknown = [name for row in rows for name in row if name not in schema.names]
+    if unknown:
+        raise typer.BadParameter(f"the table has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
+    arrays = {}
+    for name in columns or list(rows[0]):
+        field = schema.field(name)
+        arrays[name] = pa.array([_value(row.get(name), field.type) for row in rows], pa.string())
+        try:
+            arrays[name] = _typed(arrays[name], field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+            raise typer.BadParameter(f"{name}: {error}") from error
+    return pa.table(arrays)
+
+
+def _value(word: str | None, kind: pa.DataType) -> str | None:
+    import pyarrow as pa
+
+    return None if word is None or (word == "" and not pa.types.is_string(kind)) else word
+
+
+def _typed(words: pa.Array, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if pa.types.is_nested(kind):
+        return pa.array([None if word is None else json.loads(word) for word in words.to_pylist()], kind)
+    return words if pa.types.is_string(kind) else words.cast(kind)
+
+
+def _check_file(file: str | None, form: InputForm | None) -> None:
+    if file == "-" and form is None:
+        raise typer.BadParameter("standard input has no ending: say --format csv, json, parquet or arrow")
+    if file is not None and file != "-" and not Path(file).is_file():
+        raise typer.BadParameter(f"there is no file {file}")
+
+
+def _each(table: Table, file: str, form: InputForm | None, batch_rows: int, take: Any) -> int:
+    from strom.cli.inputs import input_of
+
+    rows = 0
+    for batch, _ in input_of(file, form, table.schema, batch_rows):
+        take(batch)
+        rows += batch.num_rows
+    return rows
+
+
+def _delete_each(table: Table, writer: Writer, file: str, form: InputForm | None) -> int:
+    """Only the key's columns of a file count; it may be the file that was upserted."""
+    keys = list(table.primary_key)
+    return _each(table, file, form, 10_000, lambda batch: writer.delete(batch.select(keys)))

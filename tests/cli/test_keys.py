@@ -1,0 +1,120 @@
+"""Primary-key tables on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli.command import strom
+from strom.testing.process import ServerProcess
+
+
+def test_rows_are_written_looked_up_and_deleted(server: ServerProcess, tmp_path: Path) -> None:
+    at = server.address
+    columns = ["id:bigint", "name:string", "city:string", "score:int"]
+    made = strom(
+        "table", "create", "cli_users", *columns, "--primary-key", "id", "--index", "by_city=city", server=at
+    )
+    assert made.code == 0, made.err
+    file = tmp_path / "users.csv"
+    file.write_text("id,name,city,score\n" + "".join(f"{n},n{n},c{n % 2},{n * 10}\n" for n in range(5)))
+    assert "upserted 5 rows" in strom("upsert", "cli_users", str(file), server=at).err
+    assert (
+        strom("upsert", "cli_users", "--set", "id=7", "--set", "name=", "--set", "score=", server=at).code
+        == 0
+    )
+    partial = b'{"id": 1, "score": 99}\n'
+    done = strom("upsert", "cli_users", "-", "--format", "json", "-c", "id,score", server=at, stdin=partial)
+    assert done.code == 0, done.err
+
+    found = strom("lookup", "cli_users", "1", "7", "-o", "json", server=at)
+    assert [json.loads(line) for line in found.out.splitlines()] == [
+        {"id": 1, "name": "n1", "city": "c1", "score": 99},
+        {"id": 7, "name": "", "city": None, "score": None},
+    ]
+    missing = strom("lookup", "cli_users", "1", "8", "id=2", "-c", "name", "-o", "csv", server=at)
+    assert (missing.code, missing.out) == (1, "name\nn1\nn2\n")
+    assert "1 of 3 keys are not there" in missing.err
+    by_city = strom("lookup", "cli_users", "--index", "by_city", "c1", "-c", "id", "-o", "csv", server=at)
+    assert sorted(by_city.out.split()) == ["1", "3", "id"]
+
+    assert strom("delete", "cli_users", "7", "id=0", server=at).code == 0
+    assert strom("delete", "cli_users", "--file", str(file), server=at).code == 0
+    assert strom("lookup", "cli_users", "3", server=at).code == 1
+    log = strom("changelog", "cli_users", "-c", "id", "-o", "json", server=at)
+    kinds = [json.loads(line)["_change_type"] for line in log.out.splitlines()]
+    assert kinds == ["+I"] * 6 + ["-U", "+U"] + ["-D"] * 6
+
+
+def test_indexes_are_created_listed_and_dropped(server: ServerProcess) -> None:
+    at = server.address
+    assert (
+        strom("table", "create", "cli_indexed", "id:int", "v:string", "--primary-key", "id", server=at).code
+        == 0
+    )
+    created = strom("index", "create", "cli_indexed", "by_v", "v", server=at)
+    assert created.code == 0, created.err
+    listed = strom("index", "list", "cli_indexed", "-o", "json", server=at)
+    assert json.loads(listed.out) == {"index": "by_v", "columns": "v", "state": "ready", "rows": 0}
+    assert strom("index", "drop", "cli_indexed", "by_v", server=at).code == 0
+    gone = strom("index", "drop", "cli_indexed", "by_v", server=at)
+    assert gone.code == 1
+    assert "has no index 'by_v'" in gone.err
+
+
+def test_a_description_tells_what_the_key_store_holds(server: ServerProcess) -> None:
+    at = server.address
+    assert (
+        strom("table", "create", "cli_told", "id:int", "v:string", "--primary-key", "id", server=at).code == 0
+    )
+    assert strom("upsert", "cli_told", "--set", "id=1", "--set", "v=x", server=at).code == 0
+    told = strom("table", "describe", "cli_told", "-o", "json", server=at)
+    facts = json.loads(told.out)
+    assert (facts["live_rows"], facts["rows"], facts["primary_key"]) == (1, 1, ["id"])
+    assert facts["index_bytes"] > 0
+    eyes = strom("table", "describe", "cli_told", server=at).out
+    assert "primary-key table" in eyes
+    for word in ("live rows", "dead share", "base files", "index bytes"):
+        assert word in eyes
+
+
+def test_several_key_columns_and_prefixes(server: ServerProcess) -> None:
+    at = server.address
+    words = [
+        "user:string",
+        "number:int",
+        "price:double",
+        "--primary-key",
+        "user,number",
+        "--bucket-key",
+        "user",
+    ]
+    assert strom("table", "create", "cli_orders", *words, "--buckets", "2", server=at).code == 0
+    for number in ("1", "2"):
+        row = ["--set", "user=ann", "--set", f"number={number}", "--set", f"price={number}.5"]
+        assert strom("upsert", "cli_orders", *row, server=at).code == 0
+    found = strom("lookup", "cli_orders", "user=ann,number=2", "-c", "price", "-o", "csv", server=at)
+    assert found.out == "price\n2.5\n"
+    prefix = strom("lookup", "cli_orders", "--prefix", "user=ann", "-c", "number", "-o", "csv", server=at)
+    assert sorted(prefix.out.split()) == ["1", "2", "number"]
+
+
+def test_what_cannot_be_is_said(server: ServerProcess) -> None:
+    at = server.address
+    assert (
+        strom("table", "create", "cli_bad", "id:int", "v:string", "--primary-key", "id", server=at).code == 0
+    )
+    for words in (
+        ["lookup", "cli_bad"],
+        ["lookup", "cli_bad", "x"],
+        ["lookup", "cli_bad", "1", "--index", "i", "--prefix"],
+        ["upsert", "cli_bad"],
+        ["upsert", "cli_bad", "--set", "nix=1"],
+        ["upsert", "cli_bad", "no-such-file.csv"],
+        ["delete", "cli_bad"],
+        ["changelog", "cli_bad", "-f", "--limit", "3"],
+    ):
+        refused = strom(*words, server=at)
+        assert refused.code != 0, words
+        assert refused.err.strip(), words
+        assert "Traceback" not in refused.err, refused.err
