@@ -33,7 +33,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=2000, quick=500)
+    count = bench.size(full=1000, quick=400)
     idle: list[list[float]] = []
     busy: list[list[float]] = []
     with ServerProcess(bench.folder / "data", settings={"durability": "os"}) as server:

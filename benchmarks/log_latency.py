@@ -1,8 +1,8 @@
 """How long until a one-row append reaches a tailing reader in another process?
 
-Expected: the median at most 15 asyncio echo round trips (durability `os`). The row takes: encode, hand-over to the
-client's loop, socket, check and write, answer of the waiting fetch, socket, hand-over to the reading thread, decode:
-two socket hops as the echo, plus about half a millisecond of Python. `group` adds one fdatasync. p99 is reported.
+Expected: the median at most 15 asyncio echo round trips (durability `os`). The row takes: encode, socket,
+check and write, answer of the waiting fetch, socket, decode: two socket hops as the echo, plus about half a millisecond
+of Python; neither side hands the row to another thread. `group` adds one fdatasync. p99 is reported.
 
 Row and echo are measured in the same rhythm, because after a pause everything is cold (a lone echo takes four times
 as long 2 ms after the last one). Back to back: the next begins when the last is answered. Quiet: 2 ms apart.
