@@ -1,7 +1,8 @@
 """Random histories of the real primary-key tablet on a disk that forgets, against the oracle of the storage model.
 
 The oracle keeps, for every batch boundary, the table as a dict: key -> (row, offset). Everything a reader can ask
-follows from it: lookups, secondary lookups, the table as of any instant from any offset, dead offsets, counts, the changelog.
+follows from it: lookups, secondary lookups, the table as of any instant from any offset, dead offsets, counts, the
+changelog.
 
     python -m kv.key_histories                 2,000 histories   (in tests/)
     python -m kv.key_histories --seed 4711     one history; its trace if it fails
@@ -394,7 +395,7 @@ class World:
 
     def step_evolve(self) -> None:
         schema = self.definition.schema
-        if len(schema.columns) < 5 and self.job is None:
+        if len(schema.columns) < 5:
             self.redefine(
                 schemas=(*self.definition.schemas, schema.add_column(f"x{len(schema.columns)}", BigInt()))
             )

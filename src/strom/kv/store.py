@@ -191,14 +191,15 @@ class KeyStore:
         images = touched.after & 1 == 1
         tuples = {name: one.hash(batch)[touched.places] for name, one in self.lists.items()}
         row_ids = touched.row_ids
+        # Outside the lock: nobody asks for rows whose offsets are not published, and those before stay where they are.
+        self.rows.add(
+            batch,
+            base_offset=base_offset,
+            stored=records.stored,
+            tombstone=records.tombstone,
+            column_ids=column_ids,
+        )
         with self.lock:
-            self.rows.add(
-                batch,
-                base_offset=base_offset,
-                stored=records.stored,
-                tombstone=records.tombstone,
-                column_ids=column_ids,
-            )
             if touched.new:
                 fresh = row_ids < 0
                 row_ids[fresh] = self.index.insert(touched.hashes[fresh])

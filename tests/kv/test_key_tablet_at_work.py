@@ -1,0 +1,194 @@
+"""A primary-key tablet with many keys: growth, carry, merges, snapshots and readers beside the writer."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from strom.kv.definition import KeyDefinition
+from strom.log.settings import LogSettings
+from strom.model.bucket import BucketId
+from strom.model.schema import Schema
+from strom.record.batch import BatchLimits
+from strom.runtime.files import LocalFiles
+from strom.tablet.key_scan import ScanRequest
+from strom.tablet.key_settings import KeySettings
+from strom.tablet.key_tablet import KeyTablet
+
+KEYS = 120_000
+BATCH = 8_000
+SCHEMA = Schema.from_arrow(
+    pa.schema([("id", pa.int64()), ("name", pa.string()), ("value", pa.int64()), ("kind", pa.int32())]),
+    primary_key=["id", "name"],
+)
+SETTINGS = KeySettings(
+    segment_bytes=1 << 20, snapshot_bytes=2 << 20, lease_ms=0, merge_files=4, memory_rows_max=100_000
+)
+
+
+def _definition(image: str) -> KeyDefinition:
+    return KeyDefinition((SCHEMA,), key=(0, 1), image=image, indexes={"by_kind": (3,)})  # type: ignore[arg-type]
+
+
+def _open(folder: Path, image: str = "FULL") -> KeyTablet:
+    return KeyTablet.open(
+        LocalFiles(),
+        str(folder / "bucket"),
+        BucketId(1, None, 0),
+        _definition(image),
+        durability="os",
+        limits=BatchLimits(),
+        log_settings=LogSettings(sync_on_roll=False),
+        settings=SETTINGS,
+        now_ms=1_000,
+    )
+
+
+def _rows(ids: np.ndarray, values: np.ndarray) -> pa.RecordBatch:  # type: ignore[type-arg]
+    names = pa.array(np.char.add("key-", (ids % 977).astype(str)))
+    columns = [pa.array(ids), names, pa.array(values), pa.array((values % 50).astype(np.int32))]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA.to_arrow())
+
+
+class Writer:
+    """Random upserts and deletes, and the values that every key must have (-1: none)."""
+
+    def __init__(self, tablet: KeyTablet, seed: int = 1) -> None:
+        self.tablet = tablet
+        self.expected = np.full(KEYS, -1, np.int64)
+        self._rng = np.random.default_rng(seed)
+        self._now = 1_000
+        self._value = 0
+
+    def write(self, count: int = BATCH) -> None:
+        ids = self._rng.integers(0, KEYS, count)
+        deletes = self._rng.random(count) < 0.2
+        values = self._value + np.arange(count)
+        self._value += count
+        self._now += 1
+        self.tablet.upsert(
+            _rows(ids, values),
+            deletes,
+            targets=None,
+            schema_id=1,
+            writer_id=-1,
+            batch_sequence=-1,
+            now_ms=self._now,
+        )
+        self.expected[ids] = np.where(deletes, -1, values)  # of equal ids the last one stays, as in the table
+
+    def upkeep(self) -> list[str]:
+        """All background work that is due."""
+        done = []
+        while (job := self.tablet.next_job(self._now)) is not None:
+            job.work()
+            job.finish()
+            done.append(job.name)
+        return done
+
+
+def _scanned(tablet: KeyTablet, at: int = -1) -> np.ndarray:  # type: ignore[type-arg]
+    found = np.full(KEYS, -1, np.int64)
+    cursor = None
+    while True:
+        piece = tablet.scan(
+            ScanRequest(at=at, cursor=cursor, columns=(0, 2), max_bytes=1 << 20), now_ms=1_000
+        )
+        for _, rows in piece.batches:
+            ids = rows.column(0).to_numpy()
+            assert (found[ids] == -1).all(), "a key twice"
+            found[ids] = rows.column(1).to_numpy()
+        if piece.done:
+            return found
+        cursor = piece.next_cursor
+
+
+def _looked_up(tablet: KeyTablet, ids: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    found = tablet.lookup(_rows(ids, ids).select([0, 1]), columns=[2])
+    values = np.full(len(ids), -1, np.int64)
+    values[found.positions] = found.rows.column(0).to_numpy()
+    return values
+
+
+def _check(tablet: KeyTablet, expected: np.ndarray) -> None:  # type: ignore[type-arg]
+    assert (_scanned(tablet) == expected).all()
+    assert tablet.live_rows() == (expected >= 0).sum()
+    ids = np.arange(KEYS)
+    assert (_looked_up(tablet, ids) == expected).all()
+    kinds = pa.RecordBatch.from_arrays([pa.array(range(0, 50, 7), pa.int32())], names=["kind"])
+    found = tablet.lookup_index("by_kind", kinds, columns=[0, 2])
+    wanted = np.flatnonzero((expected >= 0) & (expected % 50 % 7 == 0))
+    assert (np.sort(found.rows.column(0).to_numpy()) == wanted).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("image", ["FULL", "WAL"])
+def test_many_keys_stay_right_through_upkeep_and_restarts(tmp_path: Path, image: str) -> None:
+    tablet = _open(tmp_path, image)
+    writer = Writer(tablet)
+    done: set[str] = set()
+    for _ in range(4):
+        for _ in range(15):
+            writer.write()
+            done |= set(writer.upkeep())
+        tablet.expire(now_ms=2_000, ttl_ms=None, bytes_max=0)
+        _check(tablet, writer.expected)
+        tablet.close()
+        tablet = writer.tablet = _open(tmp_path, image)
+        _check(tablet, writer.expected)
+    assert {"carry", "merge", "snapshot", "reclaim"} <= done
+    assert tablet.log.start_offset > 0, "the changelog's beginning is gone, and the table is whole"
+
+
+@pytest.mark.slow
+def test_readers_see_whole_batches_while_everything_else_goes_on(tmp_path: Path) -> None:
+    tablet = _open(tmp_path)
+    writer = Writer(tablet)
+    writer.write(60_000)
+    stop = threading.Event()
+    problems: list[BaseException] = []
+    rounds = [0, 0]
+
+    def guarded(number: int, look: object) -> None:
+        try:
+            while not stop.is_set():
+                look()  # type: ignore[operator]
+                rounds[number] += 1
+        except BaseException as error:
+            problems.append(error)
+
+    def scan() -> None:
+        at = tablet.high_watermark
+        first = _scanned(tablet, at)
+        assert tablet.live_rows(at) == (first >= 0).sum()
+        assert (_scanned(tablet, at) == first).all(), "the same instant looks different the second time"
+
+    def lookup() -> None:
+        ids = np.random.default_rng(rounds[1]).integers(0, KEYS, 500)
+        values = _looked_up(tablet, ids)
+        later = _looked_up(tablet, ids)
+        assert ((later >= values) | (later < 0)).all(), "a key went back to an older row"
+
+    threads = [threading.Thread(target=guarded, args=(n, f)) for n, f in enumerate((scan, lookup))]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(25):
+            writer.write()
+            if (job := tablet.next_job(1_000)) is not None:
+                beside = threading.Thread(target=job.work)
+                beside.start()
+                while beside.is_alive():
+                    writer.write(500)
+                job.finish()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert problems == []
+    assert min(rounds) > 0
+    _check(tablet, writer.expected)
