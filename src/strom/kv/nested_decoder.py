@@ -33,18 +33,22 @@ _PER_MILLI: Final = {"us": 1_000, "ns": 1_000_000}
 
 Raw = memoryview
 Reader = Callable[[Raw, int], Any]
+DecodeRows = Callable[[pa.Schema, Bytes, Ints, Ints], pa.RecordBatch]
+"""Rows hold nested values, which hold rows: the decoder of rows passes itself on."""
 _FIXED: Final = {
     pa.bool_(): "?", pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f",
     pa.float64(): "d", pa.date32(): "i",
 }  # fmt: skip
 
 
-def decode_nested(kind: pa.DataType, data: Bytes, starts: Ints, ends: Ints) -> pa.Array:
-    """One value per stretch of ``data``; the stretches lie within it."""
+def decode_nested(
+    kind: pa.DataType, data: Bytes, starts: Ints, ends: Ints, decode_rows: DecodeRows
+) -> pa.Array:
+    """One value per stretch of ``data``; the stretches lie within it. ``decode_rows`` reads the rows among them."""
     whole = data.data
     parts = [whole[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     try:
-        return _decode(kind, parts)
+        return _decode(kind, parts, decode_rows)
     except (
         struct.error,
         IndexError,
@@ -56,12 +60,12 @@ def decode_nested(kind: pa.DataType, data: Bytes, starts: Ints, ends: Ints) -> p
         raise MalformedBatch(f"a nested value is no {kind}: {problem}", arrow_type=str(kind)) from None
 
 
-def _decode(kind: pa.DataType, parts: list[Raw]) -> pa.Array:
+def _decode(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.Array:
     if pa.types.is_struct(kind):
-        return _rows(kind, parts)
+        return _rows(kind, parts, decode_rows)
     if pa.types.is_map(kind):
-        return _maps(kind, parts)
-    return _arrays(kind, parts)
+        return _maps(kind, parts, decode_rows)
+    return _arrays(kind, parts, decode_rows)
 
 
 def spread(found: pa.Array, valid: npt.NDArray[np.bool_]) -> pa.Array:
@@ -84,21 +88,21 @@ def _blank(kind: pa.DataType) -> Any:
         return []
     if pa.types.is_fixed_size_binary(kind):
         return bytes(kind.byte_width)
+    if pa.types.is_boolean(kind):
+        return False
     return "" if pa.types.is_string(kind) else b"" if pa.types.is_binary(kind) else 0
 
 
-def _rows(kind: pa.DataType, parts: list[Raw]) -> pa.Array:
-    from strom.kv.row_decoder import RowDecoder  # rows hold nested values, which hold rows
-
+def _rows(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.Array:
     sizes = np.array([len(part) for part in parts], np.int64)
     ends = np.cumsum(sizes)
     data = np.frombuffer(b"".join(parts), np.uint8)
     fields = [kind.field(i) for i in range(kind.num_fields)]
-    batch = RowDecoder(pa.schema(fields)).decode(data, ends - sizes, ends)
+    batch = decode_rows(pa.schema(fields), data, ends - sizes, ends)
     return pa.StructArray.from_arrays(batch.columns, fields=fields)
 
 
-def _maps(kind: pa.DataType, parts: list[Raw]) -> pa.Array:
+def _maps(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.Array:
     keys, values = [], []
     for part in parts:
         (size,) = _COUNT.unpack_from(part)
@@ -106,15 +110,15 @@ def _maps(kind: pa.DataType, parts: list[Raw]) -> pa.Array:
             raise IndexError("the keys of a map reach past its end")
         keys.append(part[4 : 4 + size])
         values.append(part[4 + size :])
-    key_elements, key_counts = _elements(kind.key_type, False, keys)
-    value_elements, value_counts = _elements(kind.item_type, kind.item_field.nullable, values)
+    key_elements, key_counts = _elements(kind.key_type, False, keys, decode_rows)
+    value_elements, value_counts = _elements(kind.item_type, kind.item_field.nullable, values, decode_rows)
     if key_counts != value_counts:
         raise IndexError("a map has another number of keys than of values")
     return pa.MapArray.from_arrays(_offsets(key_counts), key_elements, value_elements, type=kind)
 
 
-def _arrays(kind: pa.DataType, parts: list[Raw]) -> pa.Array:
-    elements, counts = _elements(kind.value_type, kind.value_field.nullable, parts)
+def _arrays(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.Array:
+    elements, counts = _elements(kind.value_type, kind.value_field.nullable, parts, decode_rows)
     return pa.ListArray.from_arrays(_offsets(counts), elements, type=kind)
 
 
@@ -124,7 +128,9 @@ def _offsets(counts: list[int]) -> pa.Array:
     return pa.array(offsets)
 
 
-def _elements(kind: pa.DataType, nullable: bool, parts: list[Raw]) -> tuple[pa.Array, list[int]]:
+def _elements(
+    kind: pa.DataType, nullable: bool, parts: list[Raw], decode_rows: DecodeRows
+) -> tuple[pa.Array, list[int]]:
     """All elements of all arrays one after the other, and how many each array has."""
     counts: list[int] = []
     values: list[Any] = []
@@ -136,7 +142,7 @@ def _elements(kind: pa.DataType, nullable: bool, parts: list[Raw]) -> tuple[pa.A
     if missing and not nullable:
         raise ValueError("NULL stands where it cannot")
     if is_nested(kind):
-        found = _decode(kind, [value for value in values if value is not None])
+        found = _decode(kind, [value for value in values if value is not None], decode_rows)
         valid = np.array([value is not None for value in values], bool)
         return spread(found, valid) if missing else found, counts
     return _scalars(kind, values), counts

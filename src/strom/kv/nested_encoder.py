@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
 
+from strom.kv.changes import Bytes, Ints
 from strom.kv.nested_decoder import slot_width
 from strom.kv.row_form import DECIMAL_COMPACT_MAX, is_nested
 
@@ -24,39 +26,40 @@ _FORMS: Final = {
     pa.float64(): "d", pa.date32(): "i",
 }  # fmt: skip
 
-
-def encode_nested(array: pa.Array) -> pa.Array:
-    """A binary array: each value as bytes, NULL where the value is NULL."""
-    return pa.array(_values(array), pa.binary())
+EncodeRows = Callable[[pa.RecordBatch], tuple[Bytes, Ints]]
+"""Rows hold nested values, which hold rows: the encoder of rows passes itself on."""
 
 
-def _values(array: pa.Array) -> list[bytes | None]:
+def encode_nested(array: pa.Array, encode_rows: EncodeRows) -> pa.Array:
+    """A binary array: each value as bytes, NULL where the value is NULL. ``encode_rows`` writes the rows among them."""
+    return pa.array(_values(array, encode_rows), pa.binary())
+
+
+def _values(array: pa.Array, encode_rows: EncodeRows) -> list[bytes | None]:
     kind = array.type
     valid = array.is_valid().to_pylist()
     if pa.types.is_struct(kind):
-        rows = _rows(array)
+        rows = _rows(array, encode_rows)
         return [row if there else None for row, there in zip(rows, valid, strict=True)]
     offsets = array.offsets.to_pylist()
     if pa.types.is_map(kind):
-        keys = _Elements(array.keys)
-        items = _Elements(array.items)
+        keys = _Elements(array.keys, encode_rows)
+        items = _Elements(array.items, encode_rows)
         return [
             _map(keys.encode(low, high), items.encode(low, high)) if there else None
             for low, high, there in zip(offsets[:-1], offsets[1:], valid, strict=True)
         ]
-    elements = _Elements(array.values)
+    elements = _Elements(array.values, encode_rows)
     return [
         elements.encode(low, high) if there else None
         for low, high, there in zip(offsets[:-1], offsets[1:], valid, strict=True)
     ]
 
 
-def _rows(array: pa.Array) -> list[bytes]:
-    from strom.kv.row_encoder import RowEncoder  # rows hold nested values, which hold rows
-
+def _rows(array: pa.Array, encode_rows: EncodeRows) -> list[bytes]:
     fields = [array.type.field(i) for i in range(array.type.num_fields)]
     batch = pa.RecordBatch.from_arrays(array.flatten(), schema=pa.schema(fields))
-    data, starts = RowEncoder(batch.schema).encode(batch)
+    data, starts = encode_rows(batch)
     whole = data.tobytes()
     places = starts.tolist()
     return [whole[low:high] for low, high in pairwise(places)]
@@ -69,11 +72,11 @@ def _map(keys: bytes, items: bytes) -> bytes:
 class _Elements:
     """The elements of all arrays of a column: any run of them becomes an array."""
 
-    def __init__(self, values: pa.Array) -> None:
+    def __init__(self, values: pa.Array, encode_rows: EncodeRows) -> None:
         kind = values.type
         self._kind = kind
         self._width = slot_width(kind)
-        self._values = _values(values) if is_nested(kind) else _plain(values)
+        self._values = _values(values, encode_rows) if is_nested(kind) else _plain(values)
         self._form = struct.Struct("<" + _FORMS[kind]) if kind in _FORMS else None
 
     def encode(self, low: int, high: int) -> bytes:

@@ -175,10 +175,14 @@ def _nested(
 ) -> pa.Array:
     ends = starts + np.diff(offsets)
     if validity is None:
-        return decode_nested(kind, data, starts, ends)
+        return decode_nested(kind, data, starts, ends, _decode_rows)
     bits = np.frombuffer(validity, np.uint8)
     valid = np.unpackbits(bits, count=len(starts), bitorder="little").astype(bool)
-    return spread(decode_nested(kind, data, starts[valid], ends[valid]), valid)
+    return spread(decode_nested(kind, data, starts[valid], ends[valid], _decode_rows), valid)
+
+
+def _decode_rows(schema: pa.Schema, data: Bytes, starts: Ints, ends: Ints) -> pa.RecordBatch:
+    return RowDecoder(schema).decode(data, starts, ends)
 
 
 def _address(array: Bytes) -> int:

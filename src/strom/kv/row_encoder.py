@@ -68,7 +68,7 @@ class RowEncoder:
         for number, form in enumerate(self._forms):
             array = batch.column(number)
             if form.op == SPAN and is_nested(array.type):
-                array = encode_nested(array)
+                array = encode_nested(array, _encode_rows)
             buffers = array.buffers()
             keep.append(buffers)  # their addresses are all the loop knows
             validity = buffers[0].address if buffers[0] is not None and array.null_count else 0
@@ -85,6 +85,10 @@ class RowEncoder:
         if end < 0:
             raise SchemaMismatch("A key column cannot be NULL")
         return EncodedRows(data[:end], starts)
+
+
+def _encode_rows(batch: pa.RecordBatch) -> EncodedRows:
+    return RowEncoder(batch.schema).encode(batch)
 
 
 def _address(buffer: pa.Buffer | None) -> int:
