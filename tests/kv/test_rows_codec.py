@@ -17,6 +17,7 @@ from strom.kv.kv_batch import HEADER_SIZE, KvBatch, parse
 from strom.kv.row_decoder import KeyDecoder, RowDecoder
 from strom.kv.row_encoder import RowEncoder
 from strom.model.keys import encode_keys
+from strom.model.types import DataType
 from strom.model.types import parse as parse_type
 from strom.record.checksum import crc32c
 
@@ -254,6 +255,18 @@ def test_key_bytes_agree_with_the_key_encoder(batch: pa.RecordBatch) -> None:
     theirs = encode_keys(batch, batch.schema.names)
     assert data.tobytes() == theirs.data.tobytes()
     assert starts.tolist() == theirs.starts.tolist()
+
+
+BELOW_NULL = [parse_type(text) for text in CASES[0].columns.values()]
+
+
+@pytest.mark.parametrize("kind", BELOW_NULL, ids=str)
+def test_a_null_row_may_have_fields_that_cannot_be_null(kind: DataType) -> None:
+    inner = pa.field("x", kind.to_arrow(), False)
+    schema = pa.schema([("r", pa.struct([inner, pa.field("l", pa.list_(pa.int32()), False)]))])
+    found = decoded(schema, b"\x01")
+    assert found.to_pylist() == [{"r": None}]
+    assert found.column("r").field("x").null_count == 0
 
 
 def test_no_rows_are_no_rows() -> None:
