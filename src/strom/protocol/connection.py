@@ -117,8 +117,8 @@ class FrameReader:
     def admit(self) -> None:
         """Take the memory for the large frame that has begun."""
         assert self.wanted > 0
-        # Not a bytearray: that would be filled with zeros first, and so touched before its bytes arrive. Arrow's memory is
-        # given back to its own pool: the next frame finds pages that are there already, which is half the price of a scan.
+        # Not a bytearray: that would be filled with zeros first, and so touched before its bytes arrive. Arrow's memory
+        # goes back to its own pool: the next frame finds pages that are there, which is half the price of a scan.
         self._large = memoryview(pa.allocate_buffer(self.wanted)).cast("B")
         begun = self._view[self._start + LENGTH.size : self._end]
         self._large_filled = len(begun)
