@@ -74,6 +74,12 @@ class Engine:
         if time.perf_counter() - self._looked > LOOK_EVERY_S:
             self.look()
 
+    def put_kv(self, records: bytes) -> None:
+        """One batch of the peer's."""
+        self.tablet.put_kv(memoryview(records), targets=None, now_ms=_now())
+        if time.perf_counter() - self._looked > LOOK_EVERY_S:
+            self.look()
+
     def look(self) -> bool:
         """Finish the job that is done, begin the one that is due; whether there is one."""
         self._looked = time.perf_counter()

@@ -19,7 +19,7 @@ from benchmarks.key_served import job_count, load, one, quantile, served, timed
 from benchmarks.key_traffic import running
 
 WARM_UP = 300
-SETTINGS = {"kv.segment.file-size": "16mb", "kv.snapshot.bytes": "16mb", "kv.scan.lease": "2s"}
+SETTINGS = {"kv.segment.file-size": "16 MiB", "kv.snapshot.bytes": "16 MiB", "kv.scan.lease": "2 s"}
 
 
 def measure(bench: Bench) -> list[Answer]:

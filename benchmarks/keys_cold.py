@@ -1,22 +1,25 @@
 """How long does a lookup take that finds nothing in memory but the index?
 
-Expected: longer than RocksDB's. A row of ten columns in columns is ten places of the file, RocksDB's is one block: on a
-disk that answers in 100 µs this is what columns cost, and nothing but asking for fewer columns helps (reported too:
-two of ten). The index itself is in memory; opening reads it. No target: reported because we lose here.
+Expected: the first lookups take far longer than RocksDB's, the later ones no longer. A row of ten columns is ten
+places of the file, RocksDB's is one block; and what Strom reads of a column for the first time it checks against its
+CRC as a whole block of 64 Ki rows. So the first row of a block pays for all the others (22 ms on a disk that reads
+300 MB/s), and 1 M rows are warm after sixteen such lookups. The mean of the first lookups says what that costs, the
+median what a lookup costs then. The index is in memory; opening reads it. No target: reported because we lose here.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Answer, Bench, ratio_of
+from benchmarks.harness import Answer, Bench, Samples, ratio_of
 from benchmarks.key_engine import Engine
 from benchmarks.key_rows import INT_KEY, history
-from benchmarks.key_served import micros
+from benchmarks.key_served import micros, one
 from benchmarks.rocks import Rocks
 
 ASKED = 300
@@ -37,17 +40,25 @@ def measure(bench: Bench) -> list[Answer]:
         theirs = micros(_rocks(rocks, form.key_bytes(picked)))
         for words, columns in COLUMNS.items():
             ours = micros(_ours(engine, picked, columns))
-            answers.append(
-                Answer(
-                    question=f"cold lookup of one row, {words}, {keys:,} keys, median",
-                    figure=ours,
-                    reference=theirs,
-                    reference_name="rocksdict get, cold",
-                    ratio=ratio_of(ours, theirs),
-                    notes={"cold": _how()},
+            for how, figure, reference in (
+                ("mean", _mean(ours), _mean(theirs)),
+                ("median", ours, theirs),
+            ):
+                answers.append(
+                    Answer(
+                        question=f"the first {ASKED} lookups of one row, {words}, {keys:,} cold keys, {how}",
+                        figure=figure,
+                        reference=reference,
+                        reference_name="rocksdict get, cold",
+                        ratio=ratio_of(figure, reference),
+                        notes={"cold": _how()},
+                    )
                 )
-            )
     return answers
+
+
+def _mean(latencies: Samples) -> Samples:
+    return one(statistics.mean(latencies.values), "µs")
 
 
 def _ours(engine: Engine, picked: np.ndarray, columns: tuple[int, ...] | None) -> list[float]:  # type: ignore[type-arg]

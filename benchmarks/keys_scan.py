@@ -25,7 +25,7 @@ def measure(bench: Bench) -> list[Answer]:
     keys, updates = bench.size(5_000_000, 1_000_000), bench.size(10, 3)
     form = INT_KEY
     with (
-        served(bench.folder / "data", {"kv.scan.lease": "2s"}) as (server, db),
+        served(bench.folder / "data", {"kv.scan.lease": "2 s"}) as (server, db),
         Rocks(bench.folder / "rocks") as rocks,
     ):
         table = db.create_table("t", form.schema, primary_key=list(form.key), buckets=1)
