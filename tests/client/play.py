@@ -23,6 +23,7 @@ from strom.errors import OutOfOrderSequence, PartitionNotFound, StromError, Tabl
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
+from strom.protocol.api_keys import APIS
 from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import whole
 from strom.protocol.messages import log, metadata, own, partitions, tables
@@ -93,10 +94,15 @@ class Play:
         self.calls: list[str] = []
         self.writer_ids = 100
         self.news = asyncio.Event()
+        self.begin()
+
+    def begin(self) -> None:
+        """What a cluster of another kind needs besides."""
 
     async def start(self, servers: int = 1) -> Play:
         for _ in range(servers):
-            self.listeners.append(await Listener(self.world, "CLIENT", HOST, 0, self.answer).start())
+            listener = Listener(self.world, "CLIENT", HOST, 0, self.answer, apis=APIS.values())
+            self.listeners.append(await listener.start())
         return self
 
     @property
@@ -291,13 +297,17 @@ def description_of(*fields: tuple[str, pa.DataType], buckets: int = 1, **options
 
 @asynccontextmanager
 async def playing(
-    description: TableDescription | None = None, *, servers: int = 1, options: ClientOptions | None = None
+    description: TableDescription | None = None,
+    *,
+    servers: int = 1,
+    options: ClientOptions | None = None,
+    kind: type[Play] = Play,
 ) -> AsyncIterator[tuple[Play, Cluster, TableInfo]]:
     """A cluster that plays, a client connected to it, and the table."""
     loop = asyncio.get_running_loop()
     network = MemoryNetwork(delay_s=1 / 1024)
     world = World(LoopClock(loop.time), SeededRandomness(1), LocalFiles(), network, InlineOffload())
-    play = await Play(world, description or description_of()).start(servers)
+    play = await kind(world, description or description_of()).start(servers)
     cluster = await Cluster.connect(world, play.address, options=options)
     try:
         yield play, cluster, await cluster.table(PATH)
