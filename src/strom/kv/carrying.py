@@ -1,7 +1,8 @@
 """Building a base file from blocks that are there: the needed rows of the tail, or of several files.
 
 Runs in any thread on an immutable directory, a block at a time; writers go on meanwhile. What they make live or dead is
-not in the file: live bits are taken over when the file is adopted (``Rows.adopt_*``), by the masks kept here.
+not in the file: live bits are taken over when it is written, by the masks kept here, and what changes from then until
+the file is adopted (``Rows.adopt_*``) stands in a journal.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from strom.kv.base_file import BaseFile
 from strom.kv.base_layout import BLOCK_DATA_BYTES, BLOCK_ROWS
 from strom.kv.base_writer import BaseFileWriter
 from strom.kv.block import Held, offsets_of, tombstones_of
-from strom.kv.columns import Bools, Int32s, Int64s
+from strom.kv.columns import Bools, Int32s, Int64s, Octets
 from strom.kv.copy_kernels import data_sizes
 from strom.kv.directory import Directory
+from strom.kv.file_part import FilePart
 from strom.kv.gather import gather
+from strom.kv.live import Journal, bits_of, live_of
 from strom.model.schema import Schema
 from strom.runtime.files import Files
 
@@ -33,17 +36,24 @@ class Kept(NamedTuple):
 
 
 class NewFile(NamedTuple):
-    """A base file that is written and synced but not yet read from."""
+    """A base file that is written and synced but not yet read from.
+
+    It keeps alive what it was made of: whoever drops it gives the memory back, not who adopts it under a lock.
+    """
 
     file: BaseFile
-    kept: tuple[Kept, ...]
+    part: FilePart
+    live: int
+    """Rows that are live, but for what the journal says."""
+    journal: Journal
+    origin: Directory
 
 
 class _Filling:
     """A block in the making: which rows will be in it."""
 
-    def __init__(self, writer: BaseFileWriter, directory: Directory) -> None:
-        self._writer, self._directory = writer, directory
+    def __init__(self, writer: BaseFileWriter, directory: Directory, data_max: int) -> None:
+        self._writer, self._directory, self._data_max = writer, directory, data_max
         self._parts: list[tuple[Int32s, Int32s, Int64s, Bools]] = []
         self._rows = 0
         self._data = np.zeros(len(directory.kinds), np.int64)
@@ -53,7 +63,7 @@ class _Filling:
             room = BLOCK_ROWS - self._rows
             sources = np.full(min(room, len(rows)), source, np.int32)
             sizes = self._sizes(sources, rows[:room])
-            if self._rows and (self._data + sizes).max(initial=0) > BLOCK_DATA_BYTES:
+            if self._rows and (self._data + sizes).max(initial=0) > self._data_max:
                 self.flush()
                 continue
             self._data += sizes
@@ -90,7 +100,8 @@ def build(
     *,
     start: int,
     end: int,
-) -> NewFile:
+    data_max: int = BLOCK_DATA_BYTES,
+) -> tuple[BaseFile, list[Kept]]:
     """Write the needed rows of these sources (numbers and what is known of them) with offsets in [start, end)."""
     writer = BaseFileWriter(
         files,
@@ -103,7 +114,7 @@ def build(
     )
     kept: list[Kept] = []
     try:
-        filling = _Filling(writer, directory)
+        filling = _Filling(writer, directory, data_max)
         for number, block in held:
             first, offsets = offsets_of(block, start, end)
             mask = needed(offsets) if len(offsets) else np.empty(0, np.bool_)
@@ -116,4 +127,15 @@ def build(
     except BaseException:
         writer.abandon()
         raise
-    return NewFile(BaseFile.open(files, path), tuple(kept))
+    return BaseFile.open(files, path), kept
+
+
+def taken_over(bits: Sequence[Octets], kept: Sequence[Kept], file: BaseFile) -> list[Octets]:
+    """The live bits of a new file's blocks, from those of the rows it was made of, as they are now."""
+    parts = [
+        live_of(one, some.first, some.first + len(some.mask))[some.mask]
+        for one, some in zip(bits, kept, strict=False)
+    ]
+    whole = np.concatenate([np.empty(0, np.bool_), *parts])
+    rows = file.block_rows.tolist()
+    return [bits_of(whole[rows[block] : rows[block + 1]]) for block in range(file.blocks)]

@@ -14,14 +14,16 @@ A source keeps its buffers alive. Bitmaps begin at the first bit of their first 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidTable
+from strom.kv.compile import int64, kernel, load_i64, ro, rw
 
 Form = Literal["fixed", "bits", "var", "nested"]
 Int64s = npt.NDArray[np.int64]
@@ -122,11 +124,108 @@ def source_of(
     ``kinds`` are the columns wanted; ``positions`` says which column of the batch is each, ``ABSENT`` for none. The
     batch's offsets into variable data must have been checked, as ``record.decode`` does.
     """
+    known = _known_kinds(kinds)
+    chosen = known.positions if positions is None else np.array(positions, np.int64)
+    found = np.empty((len(kinds), 3), np.int64)
+    capsules = batch.__arrow_c_array__()
+    if (
+        _read_exported(_pointer(capsules[1], b"arrow_array"), known.forms, known.widths, chosen, found)
+        != READ
+    ):
+        return _source_by_column(batch, kinds, chosen.tolist())
+    nested: dict[int, NestedColumn] = {}
+    for column in known.nested:
+        if found[column, VALUES] != ABSENT:
+            nested[column] = WholeColumn(batch.column(int(chosen[column])))
+    return Source(batch.num_rows, found, batch, nested)
+
+
+class _KnownKinds(NamedTuple):
+    """Some kinds as kernels take them."""
+
+    kinds: Sequence[ColumnKind]
+    forms: Int64s
+    widths: Int64s
+    positions: Int64s
+    nested: list[int]
+
+
+KNOWN_MAX = 256
+_known: dict[int, _KnownKinds] = {}
+
+
+def _known_kinds(kinds: Sequence[ColumnKind]) -> _KnownKinds:
+    """Remembered for tuples, by identity: the same few are asked for again and again."""
+    found = _known.get(id(kinds))
+    if found is not None and found.kinds is kinds:
+        return found
+    made = _KnownKinds(
+        kinds,
+        np.array([kind.code for kind in kinds], np.int64),
+        np.array([kind.width for kind in kinds], np.int64),
+        np.arange(len(kinds)),
+        [column for column, kind in enumerate(kinds) if kind.form == "nested"],
+    )
+    if isinstance(kinds, tuple):
+        if len(_known) >= KNOWN_MAX:
+            _known.clear()
+        _known[id(kinds)] = made
+    return made
+
+
+# --- Addresses by Arrow's C data interface: one call for a batch, however many columns it has
+
+_pointer: Any = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+READ, NOT_SO = 0, 1
+#: Of a struct ArrowArray.
+NULL_COUNT, OFFSET, CHILDREN_COUNT, BUFFERS, CHILDREN = 8, 16, 32, 40, 48
+_FIXED, _BITS, _VAR, _NESTED = (FORM_CODES[form] for form in ("fixed", "bits", "var", "nested"))
+
+
+@kernel(int64(int64, ro(int64), ro(int64), ro(int64), rw(int64, 2)))
+def _read_exported(batch: int, forms: Any, widths: Any, positions: Any, found: Any) -> int:
+    """The addresses of an exported batch's columns; NOT_SO when a bitmap begins within a byte."""
+    columns = load_i64(batch + CHILDREN_COUNT)
+    children = load_i64(batch + CHILDREN)
+    if load_i64(batch + OFFSET) != 0:
+        return NOT_SO
+    for j in range(len(forms)):
+        found[j, 0], found[j, 1], found[j, 2] = 0, 0, 0
+        if positions[j] < 0:
+            found[j, 1] = ABSENT
+            continue
+        if positions[j] >= columns:
+            return NOT_SO
+        array = load_i64(children + 8 * positions[j])
+        if forms[j] == _NESTED:
+            continue
+        offset, buffers = load_i64(array + OFFSET), load_i64(array + BUFFERS)
+        bitmap = load_i64(buffers) if load_i64(array + NULL_COUNT) != 0 else 0
+        values = load_i64(buffers + 8)
+        if offset & 7 != 0 and (bitmap != 0 or forms[j] == _BITS):
+            return NOT_SO
+        if bitmap != 0:
+            found[j, 0] = bitmap + (offset >> 3)
+        if values == 0:  # allowed for an array without rows
+            continue
+        if forms[j] == _FIXED:
+            found[j, 1] = values + offset * widths[j]
+        elif forms[j] == _BITS:
+            found[j, 1] = values + (offset >> 3)
+        else:
+            found[j, 1] = values + 4 * offset
+            found[j, 2] = load_i64(buffers + 16)
+    return READ
+
+
+def _source_by_column(batch: pa.RecordBatch, kinds: Sequence[ColumnKind], positions: Sequence[int]) -> Source:
+    """The same column by column, where bitmaps have to be shifted."""
     found = [(0, ABSENT, 0)] * len(kinds)
     keep: list[object] = [batch]
     nested: dict[int, NestedColumn] = {}
-    for column, kind in enumerate(kinds):
-        position = column if positions is None else positions[column]
+    for column, (kind, position) in enumerate(zip(kinds, positions, strict=True)):
         if position == ABSENT:
             continue
         array = batch.column(position)

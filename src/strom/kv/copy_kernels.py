@@ -109,9 +109,7 @@ def _bit(address: int, at: int) -> Any:
 
 
 @kernel()
-def _copy_bits(
-    addresses: Any, column: int, which: int, source: Any, row: Any, target: int, start: int
-) -> int:
+def copy_bits(addresses: Any, column: int, which: int, source: Any, row: Any, target: int, start: int) -> int:
     """Copy bitmap ``which`` (0 validity, 1 values of form bits) to ``target``; return how many bits are 0."""
     zeros = 0
     at = start
@@ -198,7 +196,7 @@ def _copy_wide(addresses: Any, column: int, width: int, source: Any, row: Any, t
 
 
 @kernel()
-def _copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, target: int) -> None:
+def copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, target: int) -> None:
     if width == 8:
         _copy_8(addresses, column, source, row, target)
     elif width == 4:
@@ -212,7 +210,7 @@ def _copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, 
 
 
 @kernel()
-def _length(addresses: Any, column: int, source: int, row: int) -> Any:
+def length_of(addresses: Any, column: int, source: int, row: int) -> Any:
     """Bytes of a value of variable length; none when it is NULL."""
     if source < 0:
         return 0
@@ -226,7 +224,7 @@ def _length(addresses: Any, column: int, source: int, row: int) -> Any:
 
 
 @kernel()
-def _copy_offsets(addresses: Any, column: int, source: Any, row: Any, target: int, start: int) -> Any:
+def copy_offsets(addresses: Any, column: int, source: Any, row: Any, target: int, start: int) -> Any:
     """Write the ends of values of variable length behind what is there; return the end of the last."""
     end = int64(0)
     if start == 0:
@@ -234,7 +232,7 @@ def _copy_offsets(addresses: Any, column: int, source: Any, row: Any, target: in
     else:
         end = int64(load_i32(target + 4 * start))
     for i in range(len(source)):
-        end += _length(addresses, column, int64(source[i]), int64(row[i]))
+        end += length_of(addresses, column, int64(source[i]), int64(row[i]))
         store_i32(target + 4 * (start + i + 1), int32(end))
     return end
 
@@ -270,14 +268,14 @@ def copy_columns(
         column, form = columns[j], forms[j]
         if form == NESTED:
             continue
-        counts[j, 0] = _copy_bits(addresses, column, 0, source, row, base + to[j, 0], start)
+        counts[j, 0] = copy_bits(addresses, column, 0, source, row, base + to[j, 0], start)
         target = base + to[j, 1]
         if form == FIXED:
-            _copy_fixed(addresses, column, widths[j], source, row, target + start * widths[j])
+            copy_fixed(addresses, column, widths[j], source, row, target + start * widths[j])
         elif form == BITS:
-            _copy_bits(addresses, column, 1, source, row, target, start)
+            copy_bits(addresses, column, 1, source, row, target, start)
         else:
-            counts[j, 1] = _copy_offsets(addresses, column, source, row, target, start)
+            counts[j, 1] = copy_offsets(addresses, column, source, row, target, start)
 
 
 @kernel(
@@ -320,7 +318,7 @@ def data_sizes(addresses: Any, columns: Any, forms: Any, source: Any, row: Any, 
         total = int64(0)
         if forms[j] == VAR:
             for i in range(len(source)):
-                total += _length(addresses, columns[j], int64(source[i]), int64(row[i]))
+                total += length_of(addresses, columns[j], int64(source[i]), int64(row[i]))
         sizes[j] = total
 
 
@@ -362,8 +360,8 @@ def _same_value(
         return _same_octets(here + lr * width, there + rr * width, width)
     if form == BITS:
         return _bit(here, lr) == _bit(there, rr)
-    size = _length(left, lc, ls, lr)
-    if size != _length(right, rc, rs, rr):
+    size = length_of(left, lc, ls, lr)
+    if size != length_of(right, rc, rs, rr):
         return False
     begin, other = int64(load_i32(here + 4 * lr)), int64(load_i32(there + 4 * rr))
     return _same_octets(left[ls, lc, 2] + begin, right[rs, rc, 2] + other, size)

@@ -82,6 +82,24 @@ class Directory:
             made._take(at, made.sources[at])
         return made
 
+    @staticmethod
+    def joined(layout: Layout, parts: Sequence[Directory]) -> Directory:
+        """The sources of several directories of one schema, one behind the other."""
+        made = Directory(layout)
+        if parts:
+            made.sources = tuple(source for part in parts for source in part.sources)
+            made.addresses = np.concatenate([part.addresses for part in parts])
+            made.rows = np.concatenate([part.rows for part in parts])
+            made.sound = np.concatenate([part.sound for part in parts])
+            made.whole = np.concatenate([part.whole for part in parts])
+        return made
+
+    def learn(self, other: Directory, first: int) -> None:
+        """Columns that were checked through another directory, where these sources stand from ``first`` on."""
+        last = first + len(self.sources)
+        np.bitwise_or(self.sound, other.sound[first:last], out=self.sound)
+        np.bitwise_or(self.whole, other.whole[first:last], out=self.whole)
+
     def check(self, source: Int32s, selection: Selection) -> None:
         """Have these columns of these sources checked, those that were not yet."""
         for at in np.unique(source[source >= 0]).tolist():

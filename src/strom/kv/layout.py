@@ -10,12 +10,26 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.columns import ColumnKind, kinds_of
+from strom.record.message import CODEC_NONE, message_template
 
 
 class Selection:
     """Some columns of a schema, in some order, as kernels take them."""
 
-    __slots__ = ("columns", "forms", "kinds", "nested", "positions", "schema", "types", "var", "widths")
+    __slots__ = (
+        "columns",
+        "forms",
+        "kinds",
+        "marks",
+        "nested",
+        "positions",
+        "schema",
+        "spec",
+        "template",
+        "types",
+        "var",
+        "widths",
+    )
 
     def __init__(self, schema: pa.Schema, kinds: Sequence[ColumnKind], positions: tuple[int, ...]) -> None:
         chosen = [kinds[position] for position in positions]
@@ -28,6 +42,15 @@ class Selection:
         self.widths = np.array([kind.width for kind in chosen], np.int64)
         self.nested = [at for at, kind in enumerate(chosen) if kind.form == "nested"]
         self.var = [at for at, kind in enumerate(chosen) if kind.form == "var"]
+        self.spec = np.stack([self.columns, self.forms, self.widths])
+        """int64[3, columns]: the three in one."""
+        made = message_template(len(chosen), 2 * len(chosen) + len(self.var), CODEC_NONE)
+        self.template = np.frombuffer(made.content, np.uint8)
+        """The metadata of an Arrow message of these columns (not for nested ones), and where its numbers go."""
+        self.marks = np.array(
+            [made.record_count_position, made.body_size_position, made.nodes_position, made.buffers_position],
+            np.int64,
+        )
 
 
 class Layout:

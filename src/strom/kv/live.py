@@ -1,7 +1,12 @@
 """Live bits: one for each stored row, set when it is its key's newest image.
 
 Derived, never stored. The bits of a source lie in one array for as long as the source is used, and change in place: a
-reader in another thread may see a change made after its snapshot, and accounts for it by the series.
+reader in another thread may see a change made after its snapshot, and accounts for it by the series. Behind the bits
+stands how many are set, so that nobody ever has to count them while somebody waits.
+
+A :class:`Journal` holds the changes made while the bits of a new base file are being put together. A change is made
+first and written down afterwards. So whoever begins a journal and then copies bits has, in one or the other, every
+change: no lock is needed. Applying a change twice does nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +16,35 @@ from typing import Any
 import numpy as np
 
 from strom.kv.base_layout import BLOCK_ROWS
-from strom.kv.columns import Bools, Octets
-from strom.kv.compile import int32, int64, kernel, load_u8, ro, store_u8, uint8
+from strom.kv.columns import Bools, Int64s, Octets
+from strom.kv.compile import (
+    int32,
+    int64,
+    kernel,
+    load_i64,
+    load_u8,
+    ro,
+    store_i64,
+    store_u8,
+    uint8,
+)
+
+BITS_BYTES = BLOCK_ROWS // 8
+COUNT_BYTES = 8
+
+
+class Journal:
+    """Changes of live bits since it was begun, in their order."""
+
+    __slots__ = ("__weakref__", "changes")
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[Int64s, int]] = []
 
 
 def new_bits() -> Octets:
-    """The bits of a block, all dead."""
-    return np.zeros(BLOCK_ROWS // 8, np.uint8)
+    """The bits of a block, all dead, and their number."""
+    return np.zeros(BITS_BYTES + COUNT_BYTES, np.uint8)
 
 
 def bits_of(live: Bools) -> Octets:
@@ -25,6 +52,7 @@ def bits_of(live: Bools) -> Octets:
     bits = new_bits()
     packed = np.packbits(live, bitorder="little")
     bits[: len(packed)] = packed
+    bits[BITS_BYTES:].view(np.int64)[0] = np.count_nonzero(live)
     return bits
 
 
@@ -38,7 +66,7 @@ def live_of(bits: Octets, first: int, last: int) -> Bools:
 
 def count(bits: Octets) -> int:
     """How many are live."""
-    return int(np.unpackbits(bits).sum())
+    return int(bits[BITS_BYTES:].view(np.int64)[0])
 
 
 @kernel(int64(ro(int64), ro(int32), ro(int32), int64))
@@ -48,10 +76,13 @@ def mark(addresses: Any, source: Any, row: Any, live: int) -> int:
     for i in range(len(source)):
         if source[i] < 0:
             continue
-        address = addresses[source[i]] + (int64(row[i]) >> 3)
+        bits = addresses[source[i]]
+        address = bits + (int64(row[i]) >> 3)
         bit = uint8(1 << (row[i] & 7))
         octet = load_u8(address)
         if (octet & bit != 0) != (live != 0):
             store_u8(address, uint8(octet ^ bit))
+            number = bits + BITS_BYTES
+            store_i64(number, load_i64(number) + (1 if live != 0 else -1))
             changed += 1
     return changed

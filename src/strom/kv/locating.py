@@ -1,7 +1,7 @@
 """Where the row of an offset lies: by rank in base files, by a table in the tail.
 
 A base file knows its offsets as a bitmap with the count of bits before every 512th, or, where rows are few and far
-between, as a sorted list. The tail has one int32 for every offset in [C, end): block number << 16 | row, or -1.
+between, as a sorted list. The tail has a cell for every offset (``positions``).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from strom.kv.base_layout import SPARSE
 from strom.kv.columns import Int32s, Int64s
 from strom.kv.compile import int32, int64, kernel, load_i64, load_u32, load_u64, ro, rw, uint8, uint64, void
+from strom.kv.positions import BLOCK_MASK, CHUNK_OFFSETS, CHUNK_SHIFT, PositionsView
 from strom.model.schema import Schema
 
 START, END, FORM, FIRST, SECOND, ROWS, SOURCE, BLOCK_ROWS, BLOCKS = range(9)
@@ -27,15 +28,15 @@ class Places(NamedTuple):
     tail_start: int
     tail_source: int
     """The number of the tail's first source."""
-    positions: Int32s
+    tail_block: int
+    """Its block's number."""
+    positions: PositionsView
     held: tuple[Any, ...]
-    """What else is known of each source: its offsets, tombstones and live bits."""
+    """What else is known of each source: its offsets, tombstones and live bits. Owns the memory behind addresses."""
     live: Int64s
     """The address of each source's live bits."""
     schema: Schema
     """Of the directory's columns, with their ids."""
-    keep: object
-    """What owns the memory behind the addresses."""
 
 
 @kernel()
@@ -86,9 +87,26 @@ def _file_of(files: Any, offset: int) -> int:
     return low - 1
 
 
-@kernel(void(ro(int64), ro(int64, 2), int64, int64, ro(int32), rw(int32), rw(int32)))
+@kernel()
+def _cell(first_chunk: Any, chunks: Any, offset: Any) -> Any:
+    """What the tail's table says of an offset; 0 when nothing."""
+    chunk = (offset >> CHUNK_SHIFT) - first_chunk
+    if chunk < 0 or chunk >= len(chunks) or chunks[chunk] == 0:
+        return 0
+    return int64(load_u32(chunks[chunk] + 4 * (offset & (CHUNK_OFFSETS - 1))))
+
+
+@kernel(void(ro(int64), ro(int64, 2), int64, int64, int64, int64, ro(int64), rw(int32), rw(int32)))
 def locate(
-    offsets: Any, files: Any, tail_start: int, tail_source: int, positions: Any, source: Any, row: Any
+    offsets: Any,
+    files: Any,
+    tail_start: int,
+    tail_source: int,
+    tail_block: int,
+    first_chunk: int,
+    chunks: Any,
+    source: Any,
+    row: Any,
 ) -> None:
     """Fill in source and row of each offset; source -1 where nothing is held."""
     for i in range(len(offsets)):
@@ -96,11 +114,10 @@ def locate(
         source[i] = -1
         row[i] = 0
         if offset >= tail_start:
-            if offset - tail_start < len(positions):
-                place = positions[offset - tail_start]
-                if place >= 0:
-                    source[i] = tail_source + (place >> 16)
-                    row[i] = place & 0xFFFF
+            place = _cell(first_chunk, chunks, offset) - 1
+            if place >= 0:
+                source[i] = tail_source + (((place >> 16) - tail_block) & BLOCK_MASK)
+                row[i] = place & 0xFFFF
             continue
         at = _file_of(files, offset)
         if at < 0 or offset >= files[at, END]:
@@ -151,5 +168,16 @@ def offsets_sound(offsets: Any, size: int) -> int:
 def found_at(offsets: Int64s, places: Places) -> tuple[Int32s, Int32s]:
     """(source, row) of each offset."""
     source, row = np.empty(len(offsets), np.int32), np.empty(len(offsets), np.int32)
-    locate(offsets, places.files, places.tail_start, places.tail_source, places.positions, source, row)
+    first_chunk, chunks, _ = places.positions
+    locate(
+        offsets,
+        places.files,
+        places.tail_start,
+        places.tail_source,
+        places.tail_block,
+        first_chunk,
+        chunks,
+        source,
+        row,
+    )
     return source, row

@@ -5,14 +5,16 @@ Invariants
        were written. Files do not overlap and ascend by offset.
     2. ``directory`` is immutable. Who took one may read, in any thread, the rows of the offsets that were known then,
        whatever is carried, merged, cut or added meanwhile.
-    3. Live bits are those of the newest state, changed in place.
+    3. Live bits are those of the newest state, changed in place, and counted as they change.
 
-One hand changes it, under the tablet's lock. ``write_*`` run in any thread; ``adopt_*`` are quick.
+One hand changes it, under the tablet's lock. ``write_*`` run in any thread, one at a time. ``adopt_*`` take no longer
+the more rows there are: they swap what was put together before, and repeat what became live or dead since (a journal).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +22,12 @@ import pyarrow as pa
 
 from strom.kv import live
 from strom.kv.base_file import BaseFile
+from strom.kv.base_layout import BLOCK_DATA_BYTES
 from strom.kv.block import Block, FileBlock, Held, batch_of, offsets_of, tombstones_of
-from strom.kv.carrying import Kept, Needed, NewFile, build
+from strom.kv.carrying import Needed, NewFile, build, taken_over
 from strom.kv.columns import ABSENT, Bools, Int32s, Int64s, Octets, Source, source_of
 from strom.kv.directory import Directory
+from strom.kv.file_part import FilePart, part_of, places_of
 from strom.kv.layout import Layout
 from strom.kv.locating import FILE_FIELDS, Places, found_at
 from strom.kv.tail import Tail
@@ -49,7 +53,13 @@ class Rows:
     """Base files, tail and live bits."""
 
     def __init__(
-        self, files: Files, schema: Schema, *, base_files: Sequence[BaseFile] = (), carried: int = 0
+        self,
+        files: Files,
+        schema: Schema,
+        *,
+        base_files: Sequence[BaseFile] = (),
+        carried: int = 0,
+        block_data_bytes: int = BLOCK_DATA_BYTES,
     ) -> None:
         ends = [0, *(file.end for file in base_files)]
         assert all(file.start >= end for file, end in zip(base_files, ends, strict=False))
@@ -57,9 +67,13 @@ class Rows:
         self._files = files
         self.schema = schema
         self._layout = Layout.of(schema.to_arrow())
-        self.base_files = tuple(base_files)
-        self._file_live = [[live.new_bits() for _ in range(file.blocks)] for file in base_files]
-        self._tail = Tail(self._layout, carried)
+        self._parts = tuple(
+            part_of(file, [live.new_bits() for _ in range(file.blocks)], schema, self._layout)
+            for file in base_files
+        )
+        self._block_data_bytes = block_data_bytes
+        self._tail = Tail(self._layout, carried, block_data_bytes)
+        self._journal: Callable[[], live.Journal | None] = _no_journal
         self.live_count = 0
         self._rebuild()
 
@@ -69,6 +83,11 @@ class Rows:
     def directory(self) -> Directory:
         """An immutable snapshot; take it under the lock, together with the offsets to be read."""
         return self._directory
+
+    @property
+    def base_files(self) -> tuple[BaseFile, ...]:
+        """Ascending by offset."""
+        return tuple(part.file for part in self._parts)
 
     @property
     def carried(self) -> int:
@@ -93,13 +112,14 @@ class Rows:
     @property
     def stored_rows(self) -> int:
         """Rows in files and in memory, dead ones too."""
-        return sum(file.rows for file in self.base_files) + self._tail.rows
+        return sum(part.file.rows for part in self._parts) + self._tail.rows
 
     def file_facts(self) -> list[FileFacts]:
         """About each base file."""
         return [
-            FileFacts(file.path, file.start, file.end, file.rows, sum(map(live.count, bits)), file.bytes)
-            for file, bits in zip(self.base_files, self._file_live, strict=True)
+            FileFacts(file.path, file.start, file.end, file.rows, part.live_count, file.bytes)
+            for part in self._parts
+            for file in (part.file,)
         ]
 
     def describe(self) -> dict[str, object]:
@@ -146,12 +166,13 @@ class Rows:
     def cut(self, end: int) -> None:
         """Forget the records at and above ``end`` (never below ``carried``)."""
         self.live_count -= self._tail.cut(end)
-        self._rebuild()
+        self._renew(0)
 
     def evolve(self, schema: Schema) -> None:
         """A newer schema: rows already held are NULL in the new columns."""
         self.schema = schema
         self._layout = Layout.of(schema.to_arrow())
+        self._parts = tuple(part.seen_by(schema, self._layout) for part in self._parts)
         self._tail.widen(self._layout)
         self._rebuild()
 
@@ -163,13 +184,19 @@ class Rows:
 
     def set_live(self, offsets: Int64s) -> None:
         """These rows are their keys' newest images now."""
-        places = _places(self._directory)
-        self.live_count += live.mark(places.live, *found_at(offsets, places), 1)
+        self._mark(offsets, 1)
 
     def set_dead(self, offsets: Int64s) -> None:
         """These rows no longer are. Offsets that are not held are passed over."""
-        places = _places(self._directory)
-        self.live_count -= live.mark(places.live, *found_at(offsets, places), 0)
+        self._mark(offsets, 0)
+
+    def _mark(self, offsets: Int64s, alive: int) -> None:
+        places = self._places
+        changed = live.mark(places.live, *found_at(offsets, places), alive)
+        self.live_count += changed if alive else -changed
+        journal = self._journal()  # after the change: see ``live``
+        if journal is not None:
+            journal.changes.append((offsets.copy(), alive))
 
     def blocks(
         self,
@@ -191,18 +218,40 @@ class Rows:
         directory = directory or self._directory
         places = _places(directory)
         tail = list(enumerate(places.held))[places.tail_source :]
-        return build(
-            self._files, path, places.schema, directory, tail, needed, start=places.tail_start, end=end
+        start = places.tail_start
+
+        def bits() -> list[Octets]:
+            newest = self._places  # a truncation may have replaced the bits of the last block
+            return [held.live for held in newest.held[newest.tail_source :]]
+
+        return self._write(path, directory, tail, needed, start, end, bits)
+
+    def _write(
+        self,
+        path: str,
+        directory: Directory,
+        held: Sequence[tuple[int, Held]],
+        needed: Needed,
+        start: int,
+        end: int,
+        bits: Callable[[], list[Octets]],
+    ) -> NewFile:
+        schema = _places(directory).schema
+        limit = self._block_data_bytes
+        file, kept = build(
+            self._files, path, schema, directory, held, needed, start=start, end=end, data_max=limit
         )
+        journal = live.Journal()
+        self._journal = weakref.ref(journal)
+        schema, layout = self.schema, self._layout
+        part = part_of(file, taken_over(bits(), kept, file), schema, layout)
+        return NewFile(file, part, part.live_count, journal, directory)
 
     def adopt_carry(self, new: NewFile) -> BaseFile:
         """In the lane, under the lock: the file takes the place of the tail below its end."""
         assert new.file.start == self.carried, "one carry at a time"
-        bits = [block.live for block in self._tail.blocks]
-        self.base_files = (*self.base_files, new.file)
-        self._file_live.append(_taken_over(bits, new))
-        self._tail.drop(new.file.end)
-        self._recount()
+        gone = self._tail.drop(new.file.end)
+        self._adopt((*self._parts, self._newest(new)), new, gone)
         return new.file
 
     def write_merge(
@@ -210,45 +259,49 @@ class Rows:
     ) -> NewFile:
         """Any thread: the needed rows of base files [first, last) in one, from a directory taken under the lock."""
         directory = directory or self._directory
-        places = _places(directory)
         merged = self.base_files[first:last]
         held = [
             (number, one)
-            for number, one in enumerate(places.held)
+            for number, one in enumerate(_places(directory).held)
             if isinstance(one, FileBlock) and one.file in merged
         ]
         start, end = merged[0].start, merged[-1].end
-        return build(self._files, path, places.schema, directory, held, needed, start=start, end=end)
+        return self._write(path, directory, held, needed, start, end, lambda: [one.live for _, one in held])
 
     def adopt_merge(self, first: int, last: int, new: NewFile) -> tuple[BaseFile, ...]:
         """In the lane, under the lock. The files that are no longer used: remove them when no manifest names them."""
-        gone = self.base_files[first:last]
-        assert (gone[0].start, gone[-1].end) == (new.file.start, new.file.end)
-        bits = [one for of_file in self._file_live[first:last] for one in of_file]
-        self.base_files = (*self.base_files[:first], new.file, *self.base_files[last:])
-        self._file_live[first:last] = [_taken_over(bits, new)]
-        self._recount()
-        return gone
+        gone = self._parts[first:last]
+        assert (gone[0].file.start, gone[-1].file.end) == (new.file.start, new.file.end)
+        lost = sum(part.live_count for part in gone)
+        self._adopt((*self._parts[:first], self._newest(new), *self._parts[last:]), new, lost)
+        return tuple(part.file for part in gone)
 
-    def _recount(self) -> None:
-        """After rows went: the live ones among them no longer count (a caller that needs them keeps them)."""
+    def _newest(self, new: NewFile) -> FilePart:
+        """A new file as the newest schema sees it, which may be newer than it."""
+        part = new.part
+        return part if part.schema is self.schema else part.seen_by(self.schema, self._layout)
+
+    def _adopt(self, parts: Sequence[FilePart], new: NewFile, gone: int) -> None:
+        """``gone``: live rows of what the file replaces. Those it does not hold no longer count."""
+        source = 0
+        for part in self._parts:
+            part.directory.learn(self._directory, source)
+            source += part.file.blocks
+        self._parts = tuple(parts)
+        self.live_count += new.live - gone
+        self._journal = _no_journal
         self._rebuild()
-        places = _places(self._directory)
-        self.live_count = sum(live.count(held.live) for held in places.held)
+        for offsets, alive in new.journal.changes:
+            self._mark(offsets, alive)
 
     # --- The directory
 
     def _rebuild(self) -> None:
         """A directory from scratch."""
-        ids, kinds = [column.id for column in self.schema.columns], self._layout.kinds
-        held: list[Held] = [
-            FileBlock(file, block, file.source(block, ids, kinds), bits[block])
-            for file, bits in zip(self.base_files, self._file_live, strict=True)
-            for block in range(file.blocks)
-        ]
-        self._directory = Directory(self._layout, [one.source for one in held])
-        self._file_held, self._file_places = held, _file_places(self.base_files)
-        self._file_bits = [one.live.ctypes.data for one in held]
+        self._directory = Directory.joined(self._layout, [part.directory for part in self._parts])
+        self._file_held: tuple[Held, ...] = tuple(one for part in self._parts for one in part.held)
+        self._file_places = places_of(self._parts, FILE_FIELDS)
+        self._file_bits = np.concatenate([np.empty(0, np.int64), *(part.live for part in self._parts)])
         self._renew(0)
 
     def _renew(self, first: int) -> None:
@@ -256,18 +309,20 @@ class Rows:
         before = len(self._file_held)
         views = [self._widened(block.view) for block in self._tail.blocks]
         held = (*self._file_held, *views)
+        bits = np.array([view.live_address for view in views], np.int64)
         places = Places(
             self._file_places,
             self._tail.start,
             before,
-            self._tail.positions,
+            self._tail.first_block,
+            self._tail.positions.view,
             held,
-            np.array([*self._file_bits, *(view.live.ctypes.data for view in views)], np.int64),
+            np.concatenate([self._file_bits, bits]),
             self.schema,
-            self.base_files,
         )
         more = [view.source for view in views[first:]]
         self._directory = self._directory.replaced(before + first, more, places)
+        self._places = places
 
     def _widened(self, view: TailView) -> TailView:
         """A view as the newest schema sees it: columns it does not have are absent."""
@@ -306,21 +361,5 @@ def _blocks(directory: Directory, start: int, until: int, columns: Sequence[int]
         )
 
 
-def _file_places(files: Sequence[BaseFile]) -> Int64s:
-    found = np.zeros((len(files), FILE_FIELDS), np.int64)
-    source = 0
-    for number, file in enumerate(files):
-        first, second = (part.ctypes.data for part in file.index)
-        rows = file.block_rows.ctypes.data
-        found[number] = (file.start, file.end, file.form, first, second, file.rows, source, rows, file.blocks)
-        source += file.blocks
-    return found
-
-
-def _taken_over(bits: Sequence[Octets], new: NewFile) -> list[Octets]:
-    """The live bits of a new file's blocks, from those of the rows it was made of, as they are now."""
-    pairs: Iterator[tuple[Octets, Kept]] = zip(bits, new.kept, strict=False)
-    parts = [live.live_of(one, kept.first, kept.first + len(kept.mask))[kept.mask] for one, kept in pairs]
-    whole = np.concatenate([np.empty(0, np.bool_), *parts])
-    rows = new.file.block_rows.tolist()
-    return [live.bits_of(whole[rows[block] : rows[block + 1]]) for block in range(new.file.blocks)]
+def _no_journal() -> None:
+    return None

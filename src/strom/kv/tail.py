@@ -1,33 +1,38 @@
 """The tail: the stored records of [C, end), copied from the changelog into blocks in memory.
 
-``positions[offset - start]`` is block number << 16 | row, or -1 when nothing is stored for this offset. It grows like a
-block's columns: by a larger array, so that a snapshot keeps the one it was made with. Truncation copies what it keeps,
-because later records would overwrite rows that a reader may still look at.
+Nothing here takes longer the more rows there are: it grows by blocks and by chunks of its table of positions, and what
+is dropped after a carry goes as it came. Truncation copies the block and the chunk it cuts, because later records would
+overwrite rows that a reader may still look at.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from strom.kv.base_layout import BLOCK_ROWS
-from strom.kv.columns import Bools, Int32s, Source
+from strom.kv.base_layout import BLOCK_DATA_BYTES, BLOCK_ROWS
+from strom.kv.columns import Bools, Source
 from strom.kv.layout import Layout
 from strom.kv.live import count
+from strom.kv.positions import BLOCK_MASK, Positions
 from strom.kv.tail_block import TailBlock
-
-FIRST_OFFSETS = 4096
+from strom.kv.tail_kernels import CLOSE
 
 
 class Tail:
     """Blocks in memory, and where each offset is in them."""
 
-    def __init__(self, layout: Layout, start: int) -> None:
+    def __init__(self, layout: Layout, start: int, block_data_bytes: int = BLOCK_DATA_BYTES) -> None:
         self.layout = layout
         self.start = start
         self.end = start
         self.blocks: list[TailBlock] = []
-        self.positions: Int32s = np.full(FIRST_OFFSETS, -1, np.int32)
+        self.first_block = 0
+        """The number of the first block: of those there ever were."""
+        self.positions = Positions(start)
+        self._block_data_bytes = block_data_bytes
         self._carried = 0  # rows of the first block that are below start
+        self._done = np.zeros(2, np.int64)
+        self._before: tuple[int, ...] | None = None  # what a full block needed
 
     @property
     def rows(self) -> int:
@@ -37,86 +42,92 @@ class Tail:
     @property
     def bytes(self) -> int:
         """Memory taken."""
-        return sum(block.bytes for block in self.blocks) + int(self.positions.nbytes)
+        return sum(block.bytes for block in self.blocks) + self.positions.bytes
 
     def add(
         self, source: Source, base_offset: int, stored: Bools, tombstone: Bools, next_offset: int
     ) -> int | None:
-        """Add the stored rows of a source. The number of the first block whose view is new, if any is."""
+        """Add the stored rows of a source. The number of the first block whose view is new, if any is.
+
+        (One behind the last: no block has a new view, but the table of positions has.)
+        """
         assert base_offset == self.end, f"records at {base_offset} do not follow {self.end}"
-        changed = self._grow(next_offset)
-        addresses = source.addresses[np.newaxis]
-        rows: Int32s = np.flatnonzero(stored).astype(np.int32)
-        done = 0
-        while done < len(rows):
-            if not self.blocks or self.blocks[-1].count == BLOCK_ROWS:
-                self._open()
-                changed = _earlier(changed, len(self.blocks) - 1)
-            block = self.blocks[-1]
-            some = rows[done : done + BLOCK_ROWS - block.count]
-            sizes = block.fits(addresses, some)
-            if sizes is None:
-                self._open()
-                changed = _earlier(changed, len(self.blocks) - 1)
+        size = len(stored)
+        changed: int | None = None
+        if self.positions.reach(base_offset, base_offset + size):
+            changed = len(self.blocks)
+        begin = 0
+        while begin < size:
+            blocks = self.blocks
+            if not blocks or blocks[-1].count == BLOCK_ROWS:
+                changed = self._open(changed)
+            block = blocks[-1]
+            answer = block.take_in(
+                source,
+                stored,
+                tombstone,
+                begin,
+                base_offset,
+                self._block_data_bytes,
+                self.first_block + len(blocks) - 1,
+                self.positions.view,
+                self._done,
+            )
+            if answer == CLOSE:
+                changed = self._open(changed)
                 continue
-            first = (len(self.blocks) - 1 << 16) + block.count
-            offsets = some.astype(np.int64) + base_offset
-            if block.append(source, some, offsets, tombstone[some], sizes):
-                changed = _earlier(changed, len(self.blocks) - 1)
-            self.positions[offsets - self.start] = np.arange(first, first + len(some), dtype=np.int32)
-            done += len(some)
+            if answer:
+                changed = _earlier(changed, len(blocks) - 1)
+            begin = int(self._done[1])
         self.end = next_offset
         return changed
 
-    def _open(self) -> None:
-        self.blocks.append(TailBlock(self.layout, self.blocks[-1] if self.blocks else None))
-
-    def _grow(self, end: int) -> int | None:
-        room = len(self.positions)
-        if end - self.start <= room:
-            return None
-        while room < end - self.start:
-            room *= 2
-        larger = np.full(room, -1, np.int32)
-        larger[: len(self.positions)] = self.positions
-        self.positions = larger
-        return len(self.blocks)
+    def _open(self, changed: int | None) -> int:
+        if self.blocks:
+            self._before = self.blocks[-1].data_sizes()
+        assert len(self.blocks) < BLOCK_MASK
+        self.blocks.append(TailBlock(self.layout, self._before))
+        return _earlier(changed, len(self.blocks) - 1)
 
     def cut(self, end: int) -> int:
         """Forget the records at and above ``end``. How many of them were live."""
         assert self.start <= end <= self.end
         before = sum(count(block.live) for block in self.blocks)
-        kept = self.positions[: end - self.start]
-        self.positions = np.full(len(self.positions), -1, np.int32)
-        self.positions[: len(kept)] = kept
-        last = int(kept.max(initial=-1))
-        if last >= 0:
-            del self.blocks[(last >> 16) + 1 :]
-            self.blocks[-1] = self.blocks[-1].first((last & 0xFFFF) + 1)
-        else:
-            self.blocks, self._carried = [], 0
+        while self.blocks:
+            kept = self.blocks[-1].rows_below(end)
+            if kept > (self._carried if len(self.blocks) == 1 else 0):
+                self.blocks[-1] = self.blocks[-1].first(kept)
+                break
+            self.blocks.pop()
+        if not self.blocks:
+            self._carried = 0
+        self.positions.cut(end)
         self.end = end
         return before - sum(count(block.live) for block in self.blocks)
 
     def drop(self, start: int) -> int:
-        """Forget the records below ``start``, which a base file holds now. How many blocks went with them."""
+        """Forget the records below ``start``, which a base file holds now. How many of them were live."""
         assert self.start <= start <= self.end
-        kept = self.positions[start - self.start : self.end - self.start]
-        held = kept[kept >= 0]
-        gone = int(held[0]) >> 16 if len(held) else len(self.blocks)
-        del self.blocks[:gone]
-        self._carried = int(held[0]) & 0xFFFF if len(held) else 0
+        gone = 0
+        while gone < len(self.blocks) and self.blocks[gone].rows_below(start) == self.blocks[gone].count:
+            gone += 1
+        live = sum(count(block.live) for block in self.blocks[:gone])
+        if gone and gone == len(self.blocks) and gone > 1:
+            self._before = self.blocks[-2].data_sizes()
+        self.blocks = self.blocks[gone:]
+        self.first_block += gone
+        self._carried = 0
         if self.blocks:
-            self.blocks[0].bury(self._carried)
-        room = max(FIRST_OFFSETS, 1 << max(0, len(kept) - 1).bit_length())
-        self.positions = np.full(room, -1, np.int32)
-        self.positions[: len(kept)] = np.where(kept >= 0, kept - (gone << 16), -1)
+            self._carried = self.blocks[0].rows_below(start)
+            live += self.blocks[0].bury(self._carried)
+        self.positions.drop(start)
         self.start = start
-        return gone
+        return live
 
     def widen(self, layout: Layout) -> None:
         """A newer schema, for the block that still grows and those to come."""
         self.layout = layout
+        self._before = None
         if self.blocks:
             self.blocks[-1].widened(layout)
 

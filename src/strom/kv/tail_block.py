@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.base_layout import BLOCK_DATA_BYTES, BLOCK_ROWS
+from strom.kv import tail_kernels as at
+from strom.kv.base_layout import BLOCK_ROWS
 from strom.kv.columns import ABSENT, Bools, Int32s, Int64s, Octets, Source
-from strom.kv.copy_kernels import copy_columns, copy_data, data_sizes
 from strom.kv.layout import Layout
-from strom.kv.live import bits_of, live_of, new_bits
+from strom.kv.live import bits_of, count, live_of, new_bits
+from strom.kv.positions import PositionsView
 
 FIRST_ROWS = 1024
 FIRST_DATA_BYTES = 16 * 1024
@@ -33,6 +34,7 @@ class TailView(NamedTuple):
     """Ascending, then ``NOT_YET``."""
     tombstones: Bools
     live: Octets
+    live_address: int
 
 
 class _Pieces:
@@ -60,31 +62,42 @@ class _Pieces:
 class TailBlock:
     """Rows of one schema, at most 64 Ki."""
 
-    def __init__(self, layout: Layout, before: TailBlock | None = None) -> None:
-        """``before``: the block that is full; this one will likely be as large, and need not grow on the way."""
+    def __init__(self, layout: Layout, before: Sequence[int] | None = None) -> None:
+        """``before``: ``data_sizes`` of a full block: this one will likely be as large, and need not grow slowly."""
+        columns = len(layout.kinds)
         self.layout = layout
         self.count = 0
-        self.live = new_bits()
         self._room = FIRST_ROWS if before is None else BLOCK_ROWS
-        columns = len(layout.kinds)
         self._arrays = [[np.zeros(0, np.uint8)] * 3 for _ in range(columns)]
-        self._addresses = np.zeros((columns, 3), np.int64)
-        self._data_used = np.zeros(columns, np.int64)
-        self._nulls = np.zeros(columns, np.bool_)
-        self._nested = {at: _Pieces() for at in layout.everything.nested}
-        self._offsets = np.full(self._room, NOT_YET, np.int64)
-        self._tombstones = np.zeros(self._room, np.bool_)
-        if before is not None:
-            for column in layout.everything.var:
-                self._replace(column, 2, len(before._arrays[column][2]))
+        self._table = np.zeros((columns, at.COLUMN_FIELDS), np.int64)
+        self._nested = {column: _Pieces() for column in layout.everything.nested}
+        self._set_rows(np.full(self._room, NOT_YET, np.int64), np.zeros(self._room, np.bool_))
+        self._set_live(new_bits())
+        for column in layout.everything.var:
+            self._replace(column, at.DATA, FIRST_DATA_BYTES if before is None else before[column])
         for column in range(columns):
             self._allocate(column, self._room)
         self.view = self._viewed()
+
+    def _set_rows(self, offsets: Int64s, tombstones: Bools) -> None:
+        self._offsets, self._tombstones = offsets, tombstones
+        self._places = offsets.ctypes.data, tombstones.ctypes.data
+
+    def _set_live(self, bits: Octets) -> None:
+        self.live, self._live_address = bits, bits.ctypes.data
 
     @property
     def bytes(self) -> int:
         """Memory taken, nested columns not counted."""
         return sum(len(array) for arrays in self._arrays for array in arrays) + 9 * self._room
+
+    def data_sizes(self) -> tuple[int, ...]:
+        """Bytes allocated for variable data, per column."""
+        return tuple(len(arrays[at.DATA]) for arrays in self._arrays)
+
+    def rows_below(self, offset: int) -> int:
+        """How many rows have offsets below this one: they are the first."""
+        return int(np.searchsorted(self._offsets[: self.count], offset))
 
     def _sizes(self, column: int, rows: int) -> tuple[int, int]:
         """Bytes of validity and values (or offsets) for this many rows."""
@@ -97,8 +110,6 @@ class TailBlock:
     def _allocate(self, column: int, rows: int) -> None:
         for which, size in enumerate(self._sizes(column, rows)):
             self._replace(column, which, size)
-        if self.layout.kinds[column].form == "var" and not len(self._arrays[column][2]):
-            self._replace(column, 2, FIRST_DATA_BYTES)
 
     def _replace(self, column: int, which: int, size: int) -> None:
         """A larger array with what the old one held; the old one belongs to those who read it."""
@@ -106,75 +117,76 @@ class TailBlock:
         new = np.zeros(size, np.uint8)
         new[: len(old)] = old
         self._arrays[column] = [
-            new if at == which else array for at, array in enumerate(self._arrays[column])
+            new if number == which else array for number, array in enumerate(self._arrays[column])
         ]
-        self._addresses[column, which] = new.ctypes.data if size else 0
+        self._table[column, which] = new.ctypes.data if size else 0
+        if which == at.DATA:
+            self._table[column, at.ALLOCATED] = size
 
     def _viewed(self) -> TailView:
         keep = (tuple(self._arrays), self._nested)
-        addresses = self._addresses.copy()
+        addresses = self._table[:, :3].copy()
         # A column without NULLs has no bitmap for readers: one memory access less for every value.
-        addresses[~self._nulls, 0] = 0
+        addresses[self._table[:, at.NULLS] == 0, at.VALIDITY] = 0
         source = Source(self._room, addresses, keep, self._nested)
-        return TailView(source, self._offsets, self._tombstones, self.live)
+        return TailView(source, self._offsets, self._tombstones, self.live, self._live_address)
 
-    def fits(self, addresses: Int64s, rows: Int32s) -> Int64s | None:
-        """Bytes of variable data per column of these rows, or None when they belong in a new block."""
-        everything = self.layout.everything
-        sizes = np.zeros(len(everything.forms), np.int64)
-        if everything.var:
-            zeros = np.zeros(len(rows), np.int32)
-            data_sizes(addresses, everything.columns, everything.forms, zeros, rows, sizes)
-            if self.count and (self._data_used + sizes).max() > BLOCK_DATA_BYTES:
-                return None
-        return sizes
+    def take_in(
+        self,
+        source: Source,
+        stored: Bools,
+        tombstone: Bools,
+        begin: int,
+        base_offset: int,
+        data_max: int,
+        number: int,
+        positions: PositionsView,
+        done: Int64s,
+    ) -> int:
+        """Add stored rows of a source from ``begin`` on (``done``: how many, and where the next ones begin).
 
-    def append(self, source: Source, rows: Int32s, offsets: Int64s, tombstone: Bools, sizes: Int64s) -> bool:
-        """Add rows of a source (``sizes`` from ``fits``). True when a new view was made."""
-        count, everything = len(rows), self.layout.everything
-        grown = self._grow(self.count + count, self._data_used + sizes)
-        zeros = np.zeros(count, np.int32)
-        counts = np.zeros((len(everything.forms), 2), np.int64)
-        places = (everything.columns, everything.forms)
+        CLOSE when they belong in a new block; otherwise whether a new view was made.
+        """
+        everything, grown = self.layout.everything, False
         addresses = source.addresses[np.newaxis]
-        to = np.ascontiguousarray(self._addresses[:, :2])
-        copy_columns(addresses, *places, everything.widths, zeros, rows, to, 0, self.count, counts)
-        nulls = self._nulls | (counts[:, 0] > 0)
-        if (nulls != self._nulls).any():
-            self._nulls, grown = nulls, True
-        data = np.ascontiguousarray(self._addresses[:, 2])
-        copy_data(addresses, *places, zeros, rows, to, 0, self.count, data, 0)
-        for column, pieces in self._nested.items():
-            pieces.append(self.count, _taken(source, column, rows, self.layout.kinds[column].type))
-        self._data_used += sizes
-        self._tombstones[self.count : self.count + count] = tombstone
-        # Offsets last: a reader takes rows up to the first offset that is not there.
-        self._offsets[self.count : self.count + count] = offsets
-        self.count += count
-        if grown:
+        while True:
+            answer = at.take_in(
+                addresses, everything.forms, everything.widths, stored, tombstone, begin, base_offset,
+                self.count, self._room, data_max, number, *self._places, positions.first, positions.addresses,
+                self._table, done,
+            )  # fmt: skip
+            if answer != at.GROW:
+                break
+            self._grow(self.count + int(done[0]))
+            grown = True
+        if answer == at.CLOSE:
+            return at.CLOSE
+        taken, until = done.tolist()
+        if self._nested and taken:
+            rows: Int32s = (np.flatnonzero(stored[begin:until]) + begin).astype(np.int32)
+            for column, pieces in self._nested.items():
+                pieces.append(self.count, _taken(source, column, rows, self.layout.kinds[column].type))
+        self.count += taken
+        if grown or answer == at.TAKEN_WITH_NULLS:
             self.view = self._viewed()
-        return grown
+            return 1
+        return 0
 
-    def _grow(self, rows: int, data: Int64s) -> bool:
-        grown = False
+    def _grow(self, rows: int) -> None:
         if rows > self._room:
             while self._room < rows:
                 self._room *= 2
-            grown = True
             for column in range(len(self.layout.kinds)):
                 self._allocate(column, self._room)
-            self._offsets = np.append(
-                self._offsets, np.full(self._room - len(self._offsets), NOT_YET, np.int64)
-            )
-            self._tombstones = np.append(
-                self._tombstones, np.zeros(self._room - len(self._tombstones), np.bool_)
+            more = self._room - len(self._offsets)
+            self._set_rows(
+                np.append(self._offsets, np.full(more, NOT_YET, np.int64)),
+                np.append(self._tombstones, np.zeros(more, np.bool_)),
             )
         for column in self.layout.everything.var:
-            size = len(self._arrays[column][2])
-            if data[column] > size:
-                self._replace(column, 2, max(2 * size, int(data[column])))
-                grown = True
-        return grown
+            size, wanted = self._table[column, [at.ALLOCATED, at.WANTED]].tolist()
+            if wanted > size:
+                self._replace(column, at.DATA, max(2 * size, wanted))
 
     def first(self, rows: int) -> TailBlock:
         """A block of its own with the first rows of this one."""
@@ -182,26 +194,29 @@ class TailBlock:
         made = TailBlock.__new__(TailBlock)
         made.layout, made.count, made._room = self.layout, rows, self._room
         made._arrays = [[array.copy() for array in arrays] for arrays in self._arrays]
-        made._addresses = np.array(
-            [[array.ctypes.data if len(array) else 0 for array in arrays] for arrays in made._arrays],
-            np.int64,
-        ).reshape(len(made._arrays), 3)
-        made._data_used, made._nulls = np.zeros_like(self._data_used), self._nulls
+        made._table = self._table.copy()
+        for column, arrays in enumerate(made._arrays):
+            made._table[column, :3] = [array.ctypes.data if len(array) else 0 for array in arrays]
         for column in self.layout.everything.var:
-            made._data_used[column] = made._arrays[column][1].view(np.int32)[rows]
+            made._table[column, at.USED] = made._arrays[column][1].view(np.int32)[rows]
         made._nested = {column: pieces.first(rows) for column, pieces in self._nested.items()}
-        made._offsets, made._tombstones = self._offsets.copy(), self._tombstones.copy()
-        made._offsets[rows:] = NOT_YET
-        made.live = bits_of(live_of(self.live, 0, rows))
+        offsets = self._offsets.copy()
+        offsets[rows:] = NOT_YET
+        made._set_rows(offsets, self._tombstones.copy())
+        made._set_live(bits_of(live_of(self.live, 0, rows)))
         made.view = made._viewed()
         return made
 
-    def bury(self, rows: int) -> None:
-        """The first rows are in a base file now, and live there. Who holds an older view keeps its bits."""
+    def bury(self, rows: int) -> int:
+        """The first rows are in a base file now, and live there: how many. Who holds an older view keeps its bits."""
+        if not rows:
+            return 0
         alive = live_of(self.live, 0, BLOCK_ROWS)
         alive[:rows] = False
-        self.live = bits_of(alive)
-        self.view = self.view._replace(live=self.live)
+        before = count(self.live)
+        self._set_live(bits_of(alive))
+        self.view = self.view._replace(live=self.live, live_address=self._live_address)
+        return before - count(self.live)
 
     def widened(self, layout: Layout) -> None:
         """A newer schema: columns more at the end, NULL in the rows already here."""
@@ -210,13 +225,15 @@ class TailBlock:
         assert layout.kinds[:old] == self.layout.kinds, "columns only come at the end"
         self.layout = layout
         self._arrays = [*self._arrays, *([np.zeros(0, np.uint8)] * 3 for _ in range(more))]
-        self._addresses = np.concatenate([self._addresses, np.zeros((more, 3), np.int64)])
-        self._data_used = np.append(self._data_used, np.zeros(more, np.int64))
-        self._nulls = np.append(self._nulls, np.ones(more, np.bool_))
+        self._table = np.concatenate([self._table, np.zeros((more, at.COLUMN_FIELDS), np.int64)])
+        self._table[old:, at.NULLS] = 1
         nested = dict(self._nested)
         for column in range(old, old + more):
             self._allocate(column, self._room)
-            if layout.kinds[column].form == "nested":
+            form = layout.kinds[column].form
+            if form == "var":
+                self._replace(column, at.DATA, FIRST_DATA_BYTES)
+            if form == "nested":
                 filled = [(0, pa.nulls(self.count, layout.kinds[column].type))] if self.count else []
                 nested[column] = _Pieces(filled)
         self._nested = nested

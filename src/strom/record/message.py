@@ -254,11 +254,13 @@ class MessageTemplate:
         content[prefix + 80 : prefix + 80 + len(compression)] = compression
         _U32.pack_into(content, prefix + nodes, node_count)
         _U32.pack_into(content, prefix + buffers, buffer_count)
-        self._content = bytes(content)
+        self.content = bytes(content)
         self._nodes = struct.Struct(f"<{2 * node_count}q")
         self._buffers = struct.Struct(f"<{2 * buffer_count}q")
-        self._nodes_position = prefix + nodes + 4
-        self._buffers_position = prefix + buffers + 4
+        self.body_size_position = prefix + 24
+        self.record_count_position = prefix + 64
+        self.nodes_position = prefix + nodes + 4
+        self.buffers_position = prefix + buffers + 4
         self.size = len(content)
 
     def fill(
@@ -272,11 +274,11 @@ class MessageTemplate:
         body_size: int,
     ) -> None:
         """Write the message (all but its body) into ``target``. ``buffers`` is flat, counted from the body."""
-        target[position : position + self.size] = self._content
-        _I64.pack_into(target, position + at.MESSAGE_PREFIX_SIZE + 24, body_size)
-        _I64.pack_into(target, position + at.MESSAGE_PREFIX_SIZE + 64, record_count)
-        self._nodes.pack_into(target, position + self._nodes_position, *nodes)
-        self._buffers.pack_into(target, position + self._buffers_position, *buffers)
+        target[position : position + self.size] = self.content
+        _I64.pack_into(target, position + self.body_size_position, body_size)
+        _I64.pack_into(target, position + self.record_count_position, record_count)
+        self._nodes.pack_into(target, position + self.nodes_position, *nodes)
+        self._buffers.pack_into(target, position + self.buffers_position, *buffers)
 
 
 @lru_cache(maxsize=512)
