@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,28 @@ def test_a_damaged_column_does_not_hide_the_others() -> None:
             gather(rows.directory, source, row, [0])
     with pytest.raises(ChecksumMismatch):
         list(rows.blocks(0, end, [0]))
+
+
+def test_a_disk_that_cannot_read_a_column_is_an_error_not_the_end() -> None:
+    files = disk()
+    end = write(files, PATH, SMALL, [ROWS])
+    file = BaseFile.open(files, PATH)
+    rows = Rows(files, SMALL, base_files=[file], carried=end)
+    places = rows.locate(ints([0, 3, 6]))
+    working = file._file
+
+    class Failing:
+        def read_at(self, position: int, length: int) -> bytes:
+            raise OSError(errno.EIO, "the disk does not answer")
+
+    file._file = Failing()  # type: ignore[assignment]
+    for _ in range(2):
+        with pytest.raises(OSError, match="does not answer"):
+            gather(rows.directory, *places)
+    file._file = working
+    assert same(gather(rows.directory, *places), ROWS)
+    file._file = Failing()  # type: ignore[assignment]
+    assert same(gather(rows.directory, *places), ROWS), "what was checked is not read again"
 
 
 @pytest.mark.parametrize("keep", [0, 10, 64, 95, 96, 300])

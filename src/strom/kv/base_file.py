@@ -4,6 +4,8 @@ Invariants
     1. It holds rows of offsets in [start, end), ascending, each at most once; blocks of at most 64 Ki rows.
     2. Header, footer, offsets and tombstone flags are checked when it is opened; each buffer of a column at its first
        read since then. A byte that changed on the disk is ChecksumMismatch, never a wrong row.
+       What is checked is read by a system call, not through the map: a disk that cannot give it is an OSError here,
+       where touching the map would end the process. It is in the page cache then, where the map finds it.
     3. Columns are known by id: what a newer schema added is absent here and reads as NULL.
 
 Format: docs/formats/base_file.md.
@@ -22,7 +24,9 @@ from strom.kv.base_writer import BufferPlace
 from strom.kv.columns import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Octets, Source, kinds_of
 from strom.kv.locating import offsets_of_bits, offsets_sound
 from strom.record.checksum import crc32c
-from strom.runtime.files import Files
+from strom.runtime.files import File, Files
+
+CHECK_BYTES = 1 << 20
 
 
 class BaseFile:
@@ -35,10 +39,11 @@ class BaseFile:
     blocks: int
     form: int
 
-    def __init__(self, path: str, view: memoryview) -> None:
+    def __init__(self, path: str, view: memoryview, file: File) -> None:
         self.path = path
         self.bytes = len(view)
         self._view = view
+        self._file = file
         self._buffer = pa.py_buffer(view)
         footer = self._open_frame()
         try:
@@ -49,7 +54,7 @@ class BaseFile:
     @classmethod
     def open(cls, files: Files, path: str) -> BaseFile:
         """Map it, and check all but the columns. ChecksumMismatch when it is not what was written."""
-        return cls(path, files.map(path))
+        return cls(path, files.map(path), files.open(path))
 
     def _damaged(self, reason: str) -> ChecksumMismatch:
         return ChecksumMismatch(f"base file {self.path} is damaged: {reason}", path=self.path)
@@ -58,19 +63,19 @@ class BaseFile:
 
     def _open_frame(self) -> memoryview:
         """Header and trailer; the footer's bytes."""
-        view = self._view
-        if len(view) < at.HEADER.size + at.TRAILER.size:
+        if self.bytes < at.HEADER.size + at.TRAILER.size:
             raise self._damaged("it is too short")
-        name, crc, self.schema_id, self.start, self.end, _ = at.HEADER.unpack_from(view)
-        if name != at.FORMAT or crc != crc32c(view[at.HEADER_CHECKED_FROM : at.HEADER.size]):
+        header = self._read(0, at.HEADER.size)
+        name, crc, self.schema_id, self.start, self.end, _ = at.HEADER.unpack(header)
+        if name != at.FORMAT or crc != crc32c(header[at.HEADER_CHECKED_FROM :]):
             raise self._damaged("its header does not fit its checksum")
-        trailer = view[len(view) - at.TRAILER.size :]
+        trailer = self._read(self.bytes - at.TRAILER.size, at.TRAILER.size)
         crc, footer_crc, position, size, name = at.TRAILER.unpack(trailer)
         if name != at.FORMAT or crc != crc32c(trailer[at.TRAILER_CHECKED_FROM :]):
             raise self._damaged("its trailer does not fit its checksum")
-        if position < at.HEADER.size or size < 0 or position + size != len(view) - at.TRAILER.size:
+        if position < at.HEADER.size or size < 0 or position + size != self.bytes - at.TRAILER.size:
             raise self._damaged("its footer is not where it must be")
-        footer = view[position : position + size]
+        footer = self._read(position, size)
         if crc32c(footer) != footer_crc:
             raise self._damaged("its footer does not fit its checksum")
         self._body_end = position
@@ -121,12 +126,20 @@ class BaseFile:
         if any((int(size) + 7) // 8 != len(bits) for size, bits in zip(sizes, self._tombstones, strict=True)):
             raise ValueError("tombstones")
 
+    def _read(self, position: int, length: int) -> memoryview:
+        found = self._file.read_at(position, length)
+        if len(found) != length:
+            raise self._damaged("it was cut short")
+        return memoryview(found)
+
     def _checked(self, number: int) -> Octets:
         place = self._places[number]
-        octets = np.frombuffer(self._view, np.uint8, place.length, place.position)
-        if crc32c(octets.data) != place.crc:
+        crc, end = 0, place.position + place.length
+        for position in range(place.position, end, CHECK_BYTES):
+            crc = crc32c(self._read(position, min(CHECK_BYTES, end - position)), crc)
+        if crc != place.crc:
             raise self._damaged(f"the buffer at {place.position} does not fit its checksum")
-        return octets
+        return np.frombuffer(self._view, np.uint8, place.length, place.position)
 
     def _buffer_of(self, block: int) -> int:
         """The number of a block's first buffer, its tombstone flags."""
