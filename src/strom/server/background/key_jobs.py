@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strom.errors import StorageFull, StorageOffline, StromError
@@ -167,7 +168,7 @@ def follow_keys(metrics: Metrics, tablets: Tablets) -> None:
         ("snapshot_lag", "strom_key_snapshot_lag", "Records written since the last snapshots"),
     )
     for fact, name, help_text in gauges:
-        metrics.gauge(name, help_text).follow(lambda fact=fact: _sum(tablets, fact))
+        metrics.gauge(name, help_text).follow(partial(_sum, tablets, fact))
 
 
 def _sum(tablets: Tablets, fact: str) -> int:
