@@ -97,6 +97,12 @@ class Index:
         """The rows of one batch by key: see :func:`strom.kv.grouping.group`."""
         return group(hashes, same_within)
 
+    def newest_between(self, start: int, end: int) -> Ints:
+        """The newest versions of the row ids from ``start`` to ``end`` or ``size``, NONE where there is no key."""
+        out = np.empty(max(0, min(end, self._size) - start), np.int64)
+        cells.load_range(start, self._newest.table, out)
+        return out
+
     # -- changing -------------------------------------------------------------------------------------------------
     def insert(self, hashes: Hashes) -> Ints:
         """Make keys known that are absent and distinct; their row ids. They have no version yet. All or none."""
@@ -193,6 +199,8 @@ class Index:
         """The index that was exported shard by shard. Whatever cannot be is refused as :class:`StoreCorrupt`."""
         shards = list(shards)
         made = cls([(entries.prefix, entries.depth) for entries in shards])
+        for shard, entries in enumerate(shards):
+            made._table.make_room(shard, len(entries.hashes))
         for entries in shards:
             made._load(entries)
         made._find_free()
@@ -222,6 +230,6 @@ class Index:
         self._table.insert(hashes, row_ids)
 
     def _find_free(self) -> None:
-        everything = np.arange(self._size)
-        self._free = everything[self.newest(everything) < 0]
-        self._free_count = len(self._free)
+        table = self._newest.table
+        self._free = np.empty(cells.take_empty(self._size, table, np.empty(0, np.int64)), np.int64)
+        self._free_count = cells.take_empty(self._size, table, self._free)

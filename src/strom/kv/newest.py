@@ -46,8 +46,30 @@ def store_all(row_ids: Ints, versions: Ints, size: int, table: Ints) -> bool:
 def fill_empty(row_ids: Ints, versions: Ints, table: Ints) -> bool:
     """Store where nothing is yet; False at the first row that has a version, or version that is none."""
     for i in range(len(row_ids)):
+        ahead = i + _AHEAD
+        if ahead < len(row_ids):
+            prefetch(_cell(table, row_ids[ahead]))
         cell = _cell(table, row_ids[i])
         if load_i64(cell) != 0 or versions[i] < 0:
             return False
         store_i64(cell, versions[i] + 1)
     return True
+
+
+@kernel(void(int64, ro(int64), rw(int64)))
+def load_range(start: int, table: Ints, out: Ints) -> None:
+    """The versions of the rows from ``start`` on."""
+    for i in range(len(out)):
+        out[i] = load_i64(_cell(table, start + i)) - 1
+
+
+@kernel(int64(int64, ro(int64), rw(int64)))
+def take_empty(size: int, table: Ints, out: Ints) -> int:
+    """How many of the first ``size`` rows have no version; they are put into ``out`` as far as there is room."""
+    count = 0
+    for row_id in range(size):
+        if load_i64(_cell(table, row_id)) == 0:
+            if count < len(out):
+                out[count] = row_id
+            count += 1
+    return count

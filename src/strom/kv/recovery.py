@@ -85,8 +85,7 @@ def settle(store: KeyStore) -> None:
     """Derive live bits and lists of a restored store, once its rows are all there."""
     index = store.index
     for start in range(0, index.size, _LIVE_AT_ONCE):
-        versions = index.newest(np.arange(start, min(start + _LIVE_AT_ONCE, index.size), dtype=np.int64))
-        store.rows.set_live(_image_offsets(versions))
+        store.rows.set_live(_image_offsets(index.newest_between(start, start + _LIVE_AT_ONCE)))
     for one in store.lists.values():
         build_list(store, one)
         one.ready_at = store.published

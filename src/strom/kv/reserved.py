@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -20,14 +21,23 @@ import numpy.typing as npt
 CHUNK_BITS: Final = 20
 CHUNK_MASK: Final = (1 << CHUNK_BITS) - 1
 
+_HUGE_PAGES: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)
 # mmap.MAP_NORESERVE has a name in Python only since 3.13.
 _NO_RESERVE = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 
 
-def reserve(size: int) -> npt.NDArray[np.uint8]:
-    """``size`` zero bytes that take memory only where they are written. The memory goes when the array goes."""
+def reserve(size: int, *, large: bool = False) -> npt.NDArray[np.uint8]:
+    """``size`` zero bytes that take memory only where they are written. The memory goes when the array goes.
+
+    ``large``: all of it will be used, at random places. It may come in large pages then, which are found and filled
+    several times faster; a bucket with few keys must not take megabytes for each of its tables.
+    """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-    return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
+    memory = mmap.mmap(-1, size, flags=flags)
+    if large and _HUGE_PAGES is not None:
+        with suppress(OSError):  # a wish: not every system has them
+            memory.madvise(_HUGE_PAGES)
+    return np.frombuffer(memory, np.uint8)
 
 
 def address_of(array: npt.NDArray[np.generic]) -> int:
@@ -52,5 +62,5 @@ class Cells:
     def ensure(self, count: int) -> None:
         """Give every number below ``count`` an item."""
         while self.capacity < count:
-            self._chunks.append(reserve(self.item_size << CHUNK_BITS))
+            self._chunks.append(reserve(self.item_size << CHUNK_BITS, large=bool(self._chunks)))
             self.table = np.array([address_of(chunk) for chunk in self._chunks], np.int64)

@@ -107,6 +107,17 @@ class Shards:
         else:
             self._refill([shard, self._divide(shard)], AREA_SLOTS)
 
+    def make_room(self, shard: int, entries: int) -> None:
+        """Give an empty shard the size that so many entries need.
+
+        Entries that come in the order of their slots, as a shard's own do, would run into each other in a smaller one.
+        """
+        size = FIRST_SLOTS
+        while size < AREA_SLOTS and _limit(shard, size) < entries:
+            size *= 2
+        if not self.shards[shard, USED]:
+            self.shards[shard, MASK], self.shards[shard, LIMIT] = size - 1, _limit(shard, size)
+
     def _divide(self, shard: int) -> int:
         depth, prefix = int(self.shards[shard, DEPTH]) + 1, int(self.shards[shard, PREFIX]) * 2
         if depth > MAX_DEPTH:
@@ -137,7 +148,7 @@ class Shards:
     def _add(self, prefix: int, depth: int, size: int) -> int:
         shard = self.count
         if shard == len(self._slabs) * _SLAB_AREAS:
-            self._slabs.append(reserve(_SLAB_AREAS * AREA_BYTES))
+            self._slabs.append(reserve(_SLAB_AREAS * AREA_BYTES, large=bool(self._slabs)))
         if shard == len(self.shards):
             self.shards = np.concatenate([self.shards, np.zeros_like(self.shards)])
         area = address_of(self._slabs[-1]) + shard % _SLAB_AREAS * AREA_BYTES
