@@ -1,4 +1,4 @@
-"""The real tablet agrees with the oracle in random histories with crashes; and the oracle notices broken rules in it."""
+"""The real tablet agrees with the oracle in random histories with crashes; the oracle notices broken rules in it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,32 @@ import os
 from time import monotonic
 
 import pytest
+
 from kv import key_faults
 from kv.key_histories import failure
 
 STEPS = 80
-HISTORIES = 40
+HISTORIES = 30
 
-NOTICED = {name: 0 for name in key_faults.FAULTS}
+NOTICED = {
+    "carry-past-H": 5,
+    "merge-drops-newer-than-R": 0,
+    "live-bits-now": 0,
+    "unsynced-files": 9,
+    "truncate-forgets-secondary": 10,
+    "series-images-only": 0,
+    "secondary-newest-only": 0,
+    "manifest-at-end": 12,
+    "manifest-without-R": 280,
+    "trim-before-manifest": 36,
+    "retention-before-manifest": 1,
+    "retention-ignores-leases": 189,
+    "files-swept-before-manifest": 2,
+    "recycle-below-H": 13,
+    "at-least-without-epoch": 110,
+    "log-unsynced-at-manifest": 32,
+    "hash-is-key": 1,
+}
 """For each broken rule a seed that shows it, found by `python -m kv.key_faults`."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.errors import StoreCorrupt
+from strom.errors import ChecksumMismatch, StoreCorrupt
 from strom.kv.definition import KeyDefinition
 from strom.kv.recovery import settle
 from strom.kv.store import KeyStore
@@ -55,14 +55,23 @@ def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) 
         offset = found.next_offset
 
 
-def replay(store: KeyStore, log: Log) -> None:
-    """Rows in [C, L) that only the log has, then everything above L."""
+def replay(store: KeyStore, log: Log, *, may_cut: bool) -> None:
+    """Rows in [C, L) that only the log has, then everything above L.
+
+    ``may_cut``: nothing above L was promised to be durable, and power loss damaged some of it. A log table lives with a
+    damaged batch in its middle; a table cannot, because what came after it is built on it. The log is cut there.
+    """
     restored = store.published
     for one in logged_batches(log, store.definition, store.rows.carried, restored):
         store.restore_rows(one.rows, one.kinds, base_offset=one.header.base_offset, column_ids=one.column_ids)
     settle(store)
-    for one in logged_batches(log, store.definition, restored, log.end_offset):
-        publish_logged(store, one)
+    try:
+        for one in logged_batches(log, store.definition, restored, log.end_offset):
+            publish_logged(store, one)
+    except ChecksumMismatch:
+        if not may_cut:
+            raise
+        log.truncate(store.published)
 
 
 def publish_logged(store: KeyStore, one: LoggedBatch) -> None:

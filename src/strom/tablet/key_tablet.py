@@ -152,7 +152,7 @@ class KeyTablet(LogTablet):
         try:
             manifest = _believable(files, kv_folder, log)
             store = restore(files, kv_folder, definition, new_lock(), manifest)
-            replay(store, log)
+            replay(store, log, may_cut=durability == "os" and not log.report.clean)
         except OSError as error:
             log.abandon()
             raise StorageOffline(
