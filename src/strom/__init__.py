@@ -1,4 +1,5 @@
-"""Strom: streaming storage for real-time analytics. A table is a columnar log that is read while it grows.
+"""Strom: streaming storage for real-time analytics. A table is a columnar log that is read
+while it grows, with a primary key or without.
 
     import strom
 
@@ -7,6 +8,10 @@
     events.append([{"id": 1, "name": "ann"}])
     events.scan(where="id > 0").to_arrow()
     for batch in events.tail(start="earliest"): ...
+
+    users = db.create_table("users", {"id": "BIGINT", "name": "STRING"}, primary_key="id")
+    users.upsert([{"id": 1, "name": "ann"}])
+    users.lookup(1)
 
 Names here are loaded when they are first used: ``import strom`` itself costs next to nothing. Their types are in
 ``__init__.pyi``.

@@ -120,3 +120,38 @@ def test_nobody_there_and_closed_are_told(server: ServerProcess) -> None:
             await table.count()
 
     run(main())
+
+
+def test_primary_key_tables_with_await(either: ServerProcess) -> None:
+    async def main() -> None:
+        async with await aio.connect(either.address) as db:
+            users = await db.create_table(
+                new_name(), EVENTS, primary_key="id", buckets=2, indexes={"by_name": "name"}
+            )
+            await users.upsert(events(*range(20)))
+            await users.upsert({"id": [3], "price": [99.0]}, columns=["id", "price"])
+            await users.delete([4, 5])
+            assert await users.lookup(3) == {"id": 3, "name": "n3", "price": 99.0}
+            assert await users.lookup({"id": 4}, columns=["name"]) is None
+            assert ids_of(await users.lookup_many([7, 4, 6])) == [7, None, 6]
+            assert ids_of(await users.lookup_index("by_name", "n9")) == [9]
+            assert await users.count() == 18
+            assert sorted(ids_of(await users.scan(where="price < 3").to_arrow())) == [0, 1, 2]
+            assert (await users.scan(where="id = 3").to_arrow()).num_rows == 1
+            kinds = (await users.changelog(columns=["id"]).to_arrow()).column("_change_type").to_pylist()
+            assert sorted(kinds) == ["+I"] * 20 + ["+U", "-D", "-D", "-U"]
+            await users.create_index("by_price", ["price"])
+            assert (await users.indexes())["by_price"].state == "ready"
+            await users.drop_index("by_price")
+            assert (await users.lookup(3, at_least=users.last_written)) is not None
+            async with users.writer() as writer:
+                await writer.upsert(events(50))
+                await writer.delete(50)
+                await writer.flush()
+                assert await users.lookup(50, at_least=writer.written) is None
+            status = await users.describe()
+            assert status.keys is not None
+            assert (status.rows, status.keys.live_rows) == (18, 18)
+            await db.drop_table(users.name)
+
+    run(main())
