@@ -28,7 +28,13 @@ $(VENV)/.running: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server]'
 	@touch $(VENV)/.running
 
-setup: $(STAMP) ## Make the environment in .venv with everything for developing
+# Kernels are cached beside the source: compiled here, no server compiles while somebody waits.
+$(VENV)/.kernels: $(STAMP) $(wildcard src/strom/kv/*.py src/strom/kv/*/*.py)
+	@echo "==> compiling the kernels of primary-key tables (what changed; from nothing about two minutes)"
+	@$(BIN)/python -m strom.kv.compile
+	@touch $(VENV)/.kernels
+
+setup: $(STAMP) $(VENV)/.kernels ## Make the environment in .venv with everything for developing
 	@echo "ready: $(BIN)/strom --help"
 
 demo: $(VENV)/.running ## Start a server, write, read back, prune, filter, tail: what exists so far
@@ -40,10 +46,10 @@ check: $(STAMP) ## Format, lint, types, layers (seconds)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-test: $(STAMP) ## Run all tests (the long campaigns apart)
+test: $(STAMP) $(VENV)/.kernels ## Run all tests (the long campaigns apart)
 	@$(BIN)/python -m pytest -m "not torture" $(ARGS)
 
-torture: $(STAMP) ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=… per campaign)
+torture: $(STAMP) $(VENV)/.kernels ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=… per campaign)
 	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)
 
 $(VENV)/.measuring: $(STAMP)
@@ -57,7 +63,7 @@ bench: $(VENV)/.measuring ## Measure: ONLY=log, STRICT=1 (falling short fails), 
 sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7
 	@cd tests && ../$(BIN)/python -m simulation.history $(or $(SEED),0)
 
-peer: $(STAMP) ## Run the pyfluss client's own published test-suite against a server (TABLETS=3, ARGS=…)
+peer: $(STAMP) $(VENV)/.kernels ## Run the pyfluss client's own published test-suite against a server (TABLETS=3, ARGS=…)
 	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(ARGS)
 
 docs: $(STAMP) ## Write the generated references (settings, table properties, command line)

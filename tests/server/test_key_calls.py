@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from strom.errors import (
     DeletionDisabled,
     IndexNotFound,
     InvalidAcks,
+    InvalidPredicate,
     InvalidProjection,
     InvalidTargets,
     LimitExceeded,
@@ -30,6 +34,8 @@ from strom.model.predicate import col
 from strom.model.schema import Schema
 from strom.protocol.message import whole
 from strom.protocol.predicate_wire import to_wire
+from strom.record.batch import split
+from strom.record.decode import changes, offsets
 from strom.server.local import LocalServer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
@@ -185,6 +191,28 @@ def test_a_lookup_waits_for_what_it_must_see_and_no_longer_than_told(tmp_path: P
     serve(tmp_path, test)
 
 
+def test_a_changelog_is_filtered_where_it_tells_what_was_before(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        table = await people(wire)
+        predicate = to_wire((col("score") > 5.0).check(table.schema), table.schema)
+        await table.upsert([row(1, "a", 1.0), row(2, "b", 9.0)])
+        await table.upsert([row(1, "a", 9.0), row(2, "b", 1.0)])
+        answer = await wire.fetch_rows(table.table_id, 0, predicate=predicate)
+        seen = [
+            (offset, kind)
+            for header, view in split(whole(answer.records or b""))
+            for offset, kind in zip(offsets(view, header).tolist(), changes(view, header), strict=True)  # type: ignore[arg-type]
+        ]
+        assert seen == [(1, INSERT), (3, INSERT), (4, DELETED)]
+        other = await KeyTable.create(
+            wire, "wal", SCHEMA, ["id"], properties={"table.changelog.image": "WAL"}
+        )
+        with pytest.raises(InvalidPredicate, match="cannot be filtered"):
+            await wire.fetch_rows(other.table_id, 0, predicate=predicate)
+
+    serve(tmp_path, test)
+
+
 def test_rows_are_found_by_other_columns_once_there_is_an_index(tmp_path: Path) -> None:
     async def test(wire: Wire) -> None:
         table = await people(wire, properties={"table.index.by_name": "name"})
@@ -303,3 +331,29 @@ def test_what_was_written_is_there_after_a_restart_also_when_it_was_carried(tmp_
 
     serve(tmp_path, write, settings)
     serve(tmp_path, read, settings)
+
+
+def test_a_server_of_log_tables_never_loads_the_kernels(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "import pyarrow as pa\n"
+        "from strom.server.local import LocalServer\n"
+        "from integration.wire import Wire, encoded\n"
+        "async def main(address):\n"
+        "    async with Wire(address) as wire:\n"
+        "        table = await wire.create('t', pa.schema([('id', pa.int64())]))\n"
+        "        await wire.produce(table, encoded(pa.record_batch([[1]], names=['id'])))\n"
+        "        assert (await wire.fetch(table, 0)).high_watermark == 1\n"
+        f"with LocalServer({str(tmp_path)!r}) as server:\n"
+        "    asyncio.run(main(server.address))\n"
+        "assert not [name for name in sys.modules if name.startswith('numba')]\n"
+    )
+    tests = str(Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tests,
+        env={**os.environ, "PYTHONPATH": tests},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()

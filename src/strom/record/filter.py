@@ -7,6 +7,9 @@ stranger are about to be touched. What comes out is
     the same columns   when all rows pass: the batch (or its projection), bytes untouched
     a sparse batch     otherwise: the rows that passed, each with its offset delta, so that offsets stay true
 
+Of a changelog, an update of which one half passes leaves as an insert or a delete: this needs batches that hold both
+halves, side by side.
+
 A sparse batch spans the same offsets as the batch it came from, so a reader continues after it as after any other. It
 is never stored and never sent to a Fluss client.
 """
@@ -21,6 +24,7 @@ import pyarrow as pa
 
 from strom.errors import TornBatch
 from strom.model.predicate import Compare, In, Like, Predicate, walk
+from strom.record import layout as at
 from strom.record.batch import DEFAULT_LIMITS, BatchHeader, check_crc, read_columns, read_header
 from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, read_message
@@ -74,7 +78,7 @@ class RowFilter:
         if kept == header.record_count:
             return [view[: header.size]] if self._whole else project_batch(view, self._wanted)
         rows = batch.select(self._picks).filter(mask)
-        return _sparse(view, header, rows, np.flatnonzero(mask.to_numpy(zero_copy_only=False)))
+        return _sparse(view, header, rows, mask.to_numpy(zero_copy_only=False))
 
     def _decode(self, view: memoryview, header: BatchHeader) -> pa.RecordBatch:
         columns = read_columns(view, header)
@@ -112,13 +116,14 @@ def _types(predicate: Predicate) -> dict[str, pa.DataType]:
 
 
 def _sparse(
-    view: memoryview, header: BatchHeader, rows: pa.RecordBatch, indices: npt.NDArray[np.intp]
+    view: memoryview, header: BatchHeader, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]
 ) -> list[Bytes]:
+    indices = np.flatnonzero(mask)
     deltas = indices.astype("<u4")
     if header.sparse:
         deltas = np.frombuffer(view[header.records_position : header.changes_position], "<u4")[indices]
     kinds = changes(view, header)
-    pieces: list[Bytes] = [deltas.tobytes(), b"" if kinds is None else kinds[indices].tobytes()]
+    pieces: list[Bytes] = [deltas.tobytes(), b"" if kinds is None else _seen(kinds, mask)[indices].tobytes()]
     pieces += message_pieces(rows)
     return framed(
         pieces,
@@ -131,3 +136,16 @@ def _sparse(
         writer_id=header.writer_id,
         batch_sequence=header.batch_sequence,
     )
+
+
+def _seen(kinds: npt.NDArray[np.uint8], mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    """The changes as someone sees them who sees only the rows that pass.
+
+    A row that begins to pass by an update is inserted for him, one that ceases to is deleted.
+    """
+    seen = kinds.copy()
+    before = np.flatnonzero((kinds[:-1] == at.CHANGE_UPDATE_BEFORE) & (kinds[1:] == at.CHANGE_UPDATE_AFTER))
+    after = before + 1
+    seen[before[mask[before] & ~mask[after]]] = at.CHANGE_DELETE
+    seen[after[mask[after] & ~mask[before]]] = at.CHANGE_INSERT
+    return seen

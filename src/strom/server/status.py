@@ -10,7 +10,7 @@ from strom.model.bucket import BucketId
 from strom.runtime.metrics import Metrics, Sample
 from strom.server.background.disk_space import DiskSpace
 from strom.server.catalog_view import CatalogView
-from strom.server.key_forms import key_tablet
+from strom.server.key_store_facts import KeyStoreFacts, key_facts_of
 from strom.server.slot import Slot
 from strom.server.supervisor import TabletProcess
 from strom.server.table_facts import Tables
@@ -18,18 +18,6 @@ from strom.server.tablets import Tablets, led_by, wait_for
 from strom.tablet.log_tablet import LogTablet
 
 RATE_EVERY_S = 5.0
-
-
-class KeyStoreFacts(TypedDict):
-    """What the store of a primary-key bucket holds."""
-
-    live_rows: int
-    stored_rows: int
-    base_files: int
-    base_bytes: int
-    index_bytes: int
-    snapshot_lag: int
-    """Records written since the last snapshot: what a restart reads again."""
 
 
 class BucketFacts(TypedDict):
@@ -222,21 +210,6 @@ def _facts(tablet: LogTablet, leader_id: int) -> BucketFacts:
         waiting=len(tablet.pending),
         error=None if tablet.error is None else str(tablet.error),
         keys=key_facts_of(tablet),
-    )
-
-
-def key_facts_of(tablet: LogTablet) -> KeyStoreFacts | None:
-    """What the store of an open primary-key bucket holds; None for a bucket of a log table."""
-    if not tablet.has_keys or not tablet.online:
-        return None
-    found: dict[str, Any] = key_tablet(tablet).describe()
-    return KeyStoreFacts(
-        live_rows=found["live_rows"],
-        stored_rows=found["stored_rows"],
-        base_files=found["base_files"],
-        base_bytes=found["base_bytes"],
-        index_bytes=found["index_bytes"],
-        snapshot_lag=found["high_watermark"] - found["snapshot_offset"],
     )
 
 

@@ -15,7 +15,7 @@ from strom.runtime.world import World
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
-from strom.server.background.key_jobs import KeyJobs, follow_keys
+from strom.server.background.key_jobs import KeyJobs
 from strom.server.background.retention import Retention
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.fetch import Fetches
@@ -32,6 +32,7 @@ from strom.server.calls.produce import ProduceCalls
 from strom.server.calls.writes import Writes
 from strom.server.catalog_view import CatalogView
 from strom.server.kernels import Kernels
+from strom.server.key_store_facts import follow_keys
 from strom.server.status import LocalStatus
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets, TabletSettings

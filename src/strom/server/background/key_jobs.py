@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strom.errors import StorageFull, StorageOffline, StromError
@@ -19,7 +18,6 @@ from strom.runtime.tasks import Offload, Tasks
 from strom.server.background.disk_space import DiskSpace
 from strom.server.key_forms import key_tablet
 from strom.server.slot import Slot
-from strom.server.status import key_facts_of
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
@@ -155,22 +153,3 @@ def _finish(tablet: LogTablet, job: Job) -> None:
 async def _in_lane(slot: Slot, job: Callable[[LogTablet], Any]) -> Any:
     result = slot.do(job, small=False)
     return await result if isinstance(result, asyncio.Future) else result
-
-
-def follow_keys(metrics: Metrics, tablets: Tablets) -> None:
-    """Gauges of what the open primary-key buckets of this server hold together."""
-    gauges = (
-        ("live_rows", "strom_key_live_rows", "Live rows of primary-key buckets"),
-        ("stored_rows", "strom_key_stored_rows", "Rows that primary-key buckets store, live or not"),
-        ("base_files", "strom_key_base_files", "Base files of primary-key buckets"),
-        ("base_bytes", "strom_key_base_bytes", "Bytes of base files"),
-        ("index_bytes", "strom_key_index_bytes", "Memory of the indexes of primary-key buckets"),
-        ("snapshot_lag", "strom_key_snapshot_lag", "Records written since the last snapshots"),
-    )
-    for fact, name, help_text in gauges:
-        metrics.gauge(name, help_text).follow(partial(_sum, tablets, fact))
-
-
-def _sum(tablets: Tablets, fact: str) -> int:
-    found = (key_facts_of(slot.tablet) for slot in tablets if slot.tablet is not None)
-    return sum(int(facts[fact]) for facts in found if facts is not None)  # type: ignore[literal-required]

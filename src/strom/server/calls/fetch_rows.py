@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.errors import LimitExceeded, StromError
+from strom.errors import InvalidPredicate, LimitExceeded, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_ROWS, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -82,6 +82,7 @@ class FetchRowsCalls:
             )
         batches = None
         if request.predicate is not None:
+            _check_filtered(facts)
             batches = BatchFilter.of(request.predicate, facts, facts.table.schema, self._limits)
         return RowsRead(facts, ids, batches, self._limits)
 
@@ -170,6 +171,17 @@ class RowsRead:
         columns = self._facts.schema(schema_id).columns
         read = self._columns_read(schema_id)
         return [index for index, position in enumerate(read) if columns[position].id in self._ids]
+
+
+def _check_filtered(facts: TableFacts) -> None:
+    """Without the rows before updates, one that leaves the filter would seem to stay for ever."""
+    table = facts.table
+    if table.schema.primary_key and facts.keys.definition.image != "FULL":
+        raise InvalidPredicate(
+            f"The changelog of {table.path} has no rows from before updates (table.changelog.image = WAL), so it "
+            "cannot be filtered here: read all of it, or scan the table",
+            table=str(table.path),
+        )
 
 
 def _up_to(read: Read, end_offset: int | None) -> Read:

@@ -36,7 +36,6 @@ from strom.server.calls.key_reads import KeyReads
 from strom.server.key_forms import KeyForms, key_tablet
 from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets, wait_for
-from strom.tablet.key_scan import ScanRequest
 from strom.tablet.log_tablet import LogTablet
 
 BUCKETS_MAX = 10_000
@@ -88,7 +87,7 @@ class KeyScanCalls:
         facts.traffic.bytes_out.inc(size)
         return response
 
-    def _wanted(self, request: ScanRowsRequest, facts: TableFacts) -> ScanRequest:
+    def _wanted(self, request: ScanRowsRequest, facts: TableFacts) -> dict[str, Any]:
         forms = facts.keys
         if len(request.columns) > self._limits.columns_max:
             raise LimitExceeded(
@@ -104,17 +103,17 @@ class KeyScanCalls:
                 depth_max=self._limits.depth_max,
                 nodes_max=self._limits.nodes_max,
             )
-        return ScanRequest(
-            at=request.at,
-            at_epoch=request.at_epoch,
-            start=request.start,
-            cursor=request.cursor,
-            columns=forms.columns(request.schema_id, request.columns),
-            predicate=predicate,
-            limit=request.limit,
-            max_bytes=min(max(request.max_bytes, 1), self._max_bytes),
-            dead=request.dead,
-        )
+        return {
+            "at": request.at,
+            "at_epoch": request.at_epoch,
+            "start": request.start,
+            "cursor": request.cursor,
+            "columns": forms.columns(request.schema_id, request.columns),
+            "predicate": predicate,
+            "limit": request.limit,
+            "max_bytes": min(max(request.max_bytes, 1), self._max_bytes),
+            "dead": request.dead,
+        }
 
     # --- LimitScan -------------------------------------------------------------------------------------
 
@@ -158,9 +157,11 @@ class KeyScanCalls:
 
 
 def _slice(
-    tablet: LogTablet, wanted: ScanRequest, schema_id: int, now_ms: int
+    tablet: LogTablet, wanted: dict[str, Any], schema_id: int, now_ms: int
 ) -> tuple[int, int, ScanRowsResponse]:
-    found = key_tablet(tablet).scan(wanted, now_ms=now_ms)
+    from strom.tablet.key_scan import ScanRequest
+
+    found = key_tablet(tablet).scan(ScanRequest(**wanted), now_ms=now_ms)
     records: list[Bytes] = []
     for batch in found.batches:
         records += sparse_batches(batch.rows, batch.offsets, schema_id=schema_id)
@@ -178,6 +179,8 @@ def _slice(
 
 def _first_rows(forms: KeyForms, tablet: LogTablet, limit: int, now_ms: int) -> tuple[int, bytes]:
     """``i32 length, i8 magic 0, i32 count``, then every row: ``i32 length``, schema id and row."""
+    from strom.tablet.key_scan import ScanRequest
+
     parts: list[bytes] = []
     count, size = 0, 0
     request = ScanRequest(limit=limit)
