@@ -22,7 +22,7 @@ NOTICED = {
     "series-images-only": 0,
     "secondary-newest-only": 0,
     "manifest-at-end": 12,
-    "manifest-without-R": 280,
+    "manifest-without-R": 366,
     "trim-before-manifest": 36,
     "retention-before-manifest": 1,
     "retention-ignores-leases": 189,

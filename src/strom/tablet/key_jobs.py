@@ -7,19 +7,19 @@ time: a snapshot may rely on nothing being reclaimed, a merge on nothing being c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from strom.errors import StorageOffline
 from strom.kv.columns import source_of
 from strom.kv.instant import Tombstones, needed_from, tombstones_below
 from strom.kv.list_builder import build_steps
+from strom.kv.manifest import Manifest
 from strom.kv.merging import MergeRange
 from strom.kv.rows import NewFile
 from strom.kv.secondary import SecondaryIndex
 from strom.kv.snapshot import Snapshot
+from strom.kv.store import KeyStore
 from strom.log.log import SyncPoint
-
-if TYPE_CHECKING:
-    from strom.tablet.key_tablet import KeyTablet
 
 RECLAIM_MAX = 1 << 16
 """Keys forgotten at once: the lane is held for a few milliseconds."""
@@ -40,12 +40,46 @@ class Job(Protocol):
         """``work`` failed: forget what it left; in the lane."""
 
 
+class Results(Protocol):
+    """Where jobs hand in what they did."""
+
+    def job_done(self) -> None:
+        """The job is finished or abandoned."""
+
+    def file_written(self, path: str) -> None:
+        """A base file is in use."""
+
+    def snapshot_taken(self, manifest: Manifest) -> None:
+        """A manifest is durable."""
+
+    def sweep(self) -> None:
+        """Remove files that nobody uses."""
+
+
+class Workplace(Protocol):
+    """What jobs need of a tablet."""
+
+    store: KeyStore
+    horizon: int
+    cuts: int
+
+    @property
+    def results(self) -> Results:
+        """Where jobs hand in what they did."""
+
+    def broken(self, what: str) -> StorageOffline:
+        """Nothing is served from here on."""
+
+    def restart_list(self, name: str) -> None:
+        """Build a secondary index from nothing again."""
+
+
 class Reclaim:
     """Forget keys whose tombstone no instant looks at any more; their row ids are given again."""
 
     name = "reclaim"
 
-    def __init__(self, tablet: KeyTablet, start: int, end: int) -> None:
+    def __init__(self, tablet: Workplace, start: int, end: int) -> None:
         self._tablet = tablet
         self._range = start, end, tablet.horizon
         self._found: Tombstones | None = None
@@ -59,11 +93,11 @@ class Reclaim:
         store, found = self._tablet.store, self._found
         if found is not None and len(found.versions):
             store.reclaim(source_of(found.keys, store.key_layout.kinds), found.versions)
-        self._tablet.upkeep.job_done()
+        self._tablet.results.job_done()
 
     def abandon(self) -> None:
         """Nothing was changed."""
-        self._tablet.upkeep.job_done()
+        self._tablet.results.job_done()
 
 
 class Carry:
@@ -71,7 +105,7 @@ class Carry:
 
     name = "carry"
 
-    def __init__(self, tablet: KeyTablet, path: str, end: int) -> None:
+    def __init__(self, tablet: Workplace, path: str, end: int) -> None:
         self._tablet = tablet
         self._path = path
         self._end = end
@@ -90,13 +124,13 @@ class Carry:
         assert self._new is not None
         with self._tablet.store.lock:
             file = self._tablet.store.rows.adopt_carry(self._new)
-        self._tablet.upkeep.file_written(file.path)
-        self._tablet.upkeep.job_done()
+        self._tablet.results.file_written(file.path)
+        self._tablet.results.job_done()
 
     def abandon(self) -> None:
         """Remove what was written of it."""
-        self._tablet.upkeep.sweep()
-        self._tablet.upkeep.job_done()
+        self._tablet.results.sweep()
+        self._tablet.results.job_done()
 
 
 class Merge:
@@ -104,7 +138,7 @@ class Merge:
 
     name = "merge"
 
-    def __init__(self, tablet: KeyTablet, path: str, chosen: MergeRange) -> None:
+    def __init__(self, tablet: Workplace, path: str, chosen: MergeRange) -> None:
         self._tablet = tablet
         self._path = path
         self._chosen = chosen
@@ -125,14 +159,14 @@ class Merge:
         assert self._new is not None
         with self._tablet.store.lock:
             self._tablet.store.rows.adopt_merge(*self._chosen, self._new)
-        self._tablet.upkeep.file_written(self._path)
-        self._tablet.upkeep.sweep()
-        self._tablet.upkeep.job_done()
+        self._tablet.results.file_written(self._path)
+        self._tablet.results.sweep()
+        self._tablet.results.job_done()
 
     def abandon(self) -> None:
         """Remove what was written of it."""
-        self._tablet.upkeep.sweep()
-        self._tablet.upkeep.job_done()
+        self._tablet.results.sweep()
+        self._tablet.results.job_done()
 
 
 class BuildIndex:
@@ -140,7 +174,7 @@ class BuildIndex:
 
     name = "build index"
 
-    def __init__(self, tablet: KeyTablet, index: SecondaryIndex) -> None:
+    def __init__(self, tablet: Workplace, index: SecondaryIndex) -> None:
         self._tablet = tablet
         self._index = index
         self._cuts = tablet.cuts
@@ -159,12 +193,12 @@ class BuildIndex:
         """Serve it once everything published so far is visible."""
         if not self._stale():
             self._index.ready_at = self._tablet.store.published
-        self._tablet.upkeep.job_done()
+        self._tablet.results.job_done()
 
     def abandon(self) -> None:
         """Begin again."""
         self._tablet.restart_list(self._index.name)
-        self._tablet.upkeep.job_done()
+        self._tablet.results.job_done()
 
 
 class TakeSnapshot:
@@ -172,7 +206,7 @@ class TakeSnapshot:
 
     name = "snapshot"
 
-    def __init__(self, tablet: KeyTablet, snapshot: Snapshot, point: SyncPoint | None) -> None:
+    def __init__(self, tablet: Workplace, snapshot: Snapshot, point: SyncPoint | None) -> None:
         self._tablet = tablet
         self._snapshot = snapshot
         self._point = point
@@ -188,12 +222,12 @@ class TakeSnapshot:
     def finish(self) -> None:
         """From now on what the manifest does not need may go."""
         assert self._snapshot.manifest is not None
-        self._tablet.upkeep.snapshot_taken(self._snapshot.manifest)
-        self._tablet.upkeep.job_done()
+        self._tablet.results.snapshot_taken(self._snapshot.manifest)
+        self._tablet.results.job_done()
 
     def abandon(self) -> None:
         """After a failed sync nobody knows what the disk has; after anything else the last manifest stands."""
         self._snapshot.abandon()
-        self._tablet.upkeep.job_done()
+        self._tablet.results.job_done()
         if not self._synced or self._snapshot.doubtful:
             raise self._tablet.broken("the disk failed during a snapshot")

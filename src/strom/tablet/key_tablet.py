@@ -189,6 +189,11 @@ class KeyTablet(LogTablet):
         return high if held is None else min(high, held)
 
     @property
+    def results(self) -> Upkeep:
+        """Where jobs hand in what they did."""
+        return self.upkeep
+
+    @property
     def definition(self) -> KeyDefinition:
         """The table, as this bucket knows it."""
         return self.store.definition

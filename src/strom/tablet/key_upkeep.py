@@ -12,31 +12,47 @@ All of it is called in the lane.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from strom.errors import StromError
-from strom.kv.manifest import BASE_PREFIX, MANIFEST_NAME, Manifest
+from strom.kv.manifest import BASE_PREFIX, MANIFEST_NAME, EpochRef, Manifest
 from strom.kv.merging import MergeRange, choose_merge
 from strom.kv.snapshot import Snapshot
 from strom.kv.stored_shards import read_series
+from strom.log.log import Log
 from strom.runtime.files import Files
 from strom.tablet.key_epochs import epochs_between
-from strom.tablet.key_jobs import BuildIndex, Carry, Job, Merge, Reclaim, TakeSnapshot
-from strom.tablet.key_leases import PastInstants
+from strom.tablet.key_jobs import BuildIndex, Carry, Job, Merge, Reclaim, TakeSnapshot, Workplace
+from strom.tablet.key_leases import Leases, PastInstants
 from strom.tablet.key_settings import KeySettings
-
-if TYPE_CHECKING:
-    from strom.tablet.key_tablet import KeyTablet
 
 SNAPSHOT_KEY_BYTES: Final = 20
 CLOSING_SHARE: Final = 8
 """A tablet that is closed writes a snapshot when this part of the bytes for a regular one came since the last."""
 
 
+class Kept(Workplace, Protocol):
+    """What upkeep needs of a tablet."""
+
+    log: Log
+    leases: Leases
+    manifest: Manifest | None
+
+    @property
+    def high_watermark(self) -> int:
+        """Readers see offsets below this one."""
+
+    def epochs(self) -> tuple[EpochRef, ...]:
+        """The epochs that are known."""
+
+    def series_needed(self, high_watermark: int) -> int:
+        """Up to where the series may be trimmed once a manifest says so."""
+
+
 class Upkeep:
     """The background work of one tablet."""
 
-    def __init__(self, tablet: KeyTablet, files: Files, folder: str, settings: KeySettings) -> None:
+    def __init__(self, tablet: Kept, files: Files, folder: str, settings: KeySettings) -> None:
         self._tablet = tablet
         self._files = files
         self._folder = folder
