@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -337,3 +338,21 @@ def test_a_table_can_be_made_with_an_engine_and_generated_numbers(server: Server
         assert None not in numbers
         for table in (first, numbered):
             db.drop_table(table.name)
+
+
+def test_threads_look_up_at_once_while_another_writes(either: ServerProcess) -> None:
+    with table_on(either, USERS, primary_key="id", buckets=3) as users:
+        users.upsert([user(number) for number in range(300)])
+        users.flush()
+
+        def look(first: int) -> list[bool]:
+            singles = [users.lookup(number) == user(number) for number in range(first, 300, 4)]
+            many = users.lookup_many(list(range(first, 300, 4))).column("id").to_pylist()
+            return [*singles, many == list(range(first, 300, 4))]
+
+        with users.writer() as writer, ThreadPoolExecutor(4) as pool:
+            found = [pool.submit(look, first) for first in range(4)]
+            for number in range(1000, 1200):
+                writer.upsert(user(number))
+            assert all(all(one.result()) for one in found)
+        assert users.count() == 500

@@ -44,6 +44,9 @@ def test_rows_are_written_looked_up_and_deleted(server: ServerProcess, tmp_path:
     log = strom("changelog", "cli_users", "-c", "id", "-o", "json", server=at)
     kinds = [json.loads(line)["_change_type"] for line in log.out.splitlines()]
     assert kinds == ["+I"] * 6 + ["-U", "+U"] + ["-D"] * 6
+    newest = strom("tail", "cli_users", "-n", "2", "-c", "id", server=at)
+    assert [json.loads(line)["_change_type"] for line in newest.out.splitlines()] == ["-D", "-D"]
+    assert strom("scan", "cli_users", "--at", "6", "-c", "id", "-o", "csv", server=at).out.count("\n") == 7
 
 
 def test_indexes_are_created_listed_and_dropped(server: ServerProcess) -> None:

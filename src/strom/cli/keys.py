@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strom.cli.changes import data_of
 from strom.cli.connection import connected
 from strom.cli.input_form import InputForm
 from strom.cli.output import Form, note, write_batches
@@ -179,20 +180,7 @@ def changelog(
             write_batches(found.to_batches(), found.schema, output)
             return
         tail = target.tail(start="earliest" if first is None else first, columns=wanted)
-        write_batches((_with_facts(batch, found.schema) for batch in tail), found.schema, _streamed(output))
-
-
-def _with_facts(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    stamp = pa.scalar(batch.timestamp_ms, pa.int64()).cast(schema.field(2).type)
-    facts = [
-        batch.kinds,
-        pa.array(batch.offsets),
-        pa.array([stamp.as_py()] * batch.num_rows, schema.field(2).type),
-        pa.array([batch.bucket.bucket] * batch.num_rows, schema.field(3).type),
-    ]
-    return pa.RecordBatch.from_arrays([*facts, *batch.data.columns], schema=schema)
+        write_batches((data_of(batch, found.schema) for batch in tail), found.schema, _streamed(output))
 
 
 def _streamed(output: Form) -> Form:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strom.cli.changes import data_of
 from strom.cli.connection import connected
 from strom.cli.output import Form, write_batches
 from strom.cli.words import names, pairs, place
@@ -15,7 +16,7 @@ from strom.cli.words import names, pairs, place
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from strom.api import Table
+    from strom.api import Scan, Table
     from strom.client.places import Key, PlaceLike
 
 SCAN_HELP = """Print the rows of a table.
@@ -27,9 +28,12 @@ Examples:
   strom scan events --limit 10
   strom scan events --columns id,price --where "price > 100 and user = 'ann'" -o csv
   strom scan events --start 2026-11-15T08:00:00Z --partition day=2026-11-15 -o arrow > rows.arrows
+  strom scan users --at 2026-11-15T08:00:00Z --where "city = 'Berlin'"
 """
 
 TAIL_HELP = """Print the newest rows, and with -f every row that arrives from now on.
+
+Of a primary-key table these are its changes, as `strom changelog` prints them.
 
 \b
 Examples:
@@ -50,16 +54,19 @@ def scan(
     where: Where = None,
     start: Annotated[str | None, typer.Option(help="From here: earliest, an offset, a time.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to here: latest, an offset, a time.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="A primary-key table as it was then: an offset, a time.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     partition: Annotated[list[str] | None, typer.Option(help="key=value; only these partitions.")] = None,
     output: Output = Form.table,
 ) -> None:
     """Print a table."""
-    wanted, first, last = names(columns), place(start), place(end)
+    wanted, first, last, instant = names(columns), place(start), place(end), place(at)
     chosen = pairs(partition) if partition else None
     with connected(context) as database:
         found = database.table(table).scan(
-            columns=wanted, where=where, start=first, end=last, limit=limit, partitions=chosen
+            columns=wanted, where=where, start=first, end=last, limit=limit, partitions=chosen, at=instant
         )
         write_batches(found.to_batches(), found.schema, output)
 
@@ -81,17 +88,22 @@ def tail(
     begin: PlaceLike = place(start)
     with connected(context) as database:
         target = database.table(table)
+        schema = _log(target)(columns=wanted).schema
         first: Iterator[pa.RecordBatch] = iter(())
         if start is None:
             begin, first = _newest(target, rows, wanted, where)
         batches = first
         if follow:
-            live = (batch.data for batch in target.tail(start=begin, columns=wanted, where=where))
+            live = (data_of(batch, schema) for batch in target.tail(start=begin, columns=wanted, where=where))
             batches = itertools.chain(first, live)
         elif start is not None:
-            batches = iter(target.scan(columns=wanted, where=where, start=begin).to_batches())
-        schema = target.scan(columns=wanted).schema
+            batches = iter(_log(target)(columns=wanted, where=where, start=begin).to_batches())
         write_batches(batches, schema, output)
+
+
+def _log(table: Table) -> Callable[..., Scan]:
+    """How the log of a table is read: a primary-key table's is its changelog."""
+    return table.changelog if table.primary_key else table.scan
 
 
 def _newest(
@@ -106,5 +118,5 @@ def _newest(
     }
     if not rows or not ends:
         return ends, iter(())
-    found = table.scan(columns=columns, where=where, start=starts, end=ends).to_arrow()
+    found = _log(table)(columns=columns, where=where, start=starts, end=ends).to_arrow()
     return ends, iter(found.slice(max(0, found.num_rows - rows)).to_batches())
