@@ -29,7 +29,7 @@ from strom.server.calls.key_reads import WAIT_MS_DEFAULT, WAIT_MS_MAX, Asked, Ke
 from strom.server.calls.writes import Write, Writes, as_told
 from strom.server.key_forms import KeyForms, key_tablet
 from strom.server.table_facts import TableFacts, Tables
-from strom.server.tablets import Tablets, wait_for
+from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 NO_WRITER = -1
@@ -87,8 +87,7 @@ class LookupCalls:
         facts = self._tables.of(request.table_id)
         forms = facts.keys
         _check_insertable(forms)
-        tablet = await wait_for(slot.opened())
-        tablet.check_online()
+        tablet = await self._reads.opened(slot)
 
         def look(keys: Sequence[Any]) -> Any:
             return values(forms, tablet, keys, self._limits)

@@ -124,6 +124,8 @@ class KeyReads:
             if one.keys > INLINE_KEYS_MAX or not isinstance(tablet, LogTablet):
                 return None
             facts = self._table(one.bucket, tablet)
+            if key_tablet(tablet).definition is not facts.keys.definition:
+                return None
             if one.at_least is not None and not key_tablet(tablet).visible(one.at_least):
                 return None
             facts.traffic.keys_in.inc(one.keys)
@@ -135,7 +137,7 @@ class KeyReads:
         try:
             slot = self._tablets.slot(one.bucket)
             self._tables.of(one.bucket.table_id).keys  # noqa: B018  # refuses a log table before it is opened
-            tablet = await wait_for(slot.opened())
+            tablet = await self.opened(slot)
             facts = self._table(one.bucket, tablet)
             if one.at_least is not None:
                 await visible(tablet, one.at_least, wait_ms)
@@ -143,6 +145,18 @@ class KeyReads:
             return await self.aside(slot, lambda: one.find(facts, tablet))
         except Exception as error:
             return self._refused(one, error)
+
+    async def opened(self, slot: Slot) -> LogTablet:
+        """The tablet, opened if need be, which knows its table as it is now."""
+        tablet = await wait_for(slot.opened())
+        tablet.check_online()
+        definition = self._tables.of(slot.bucket.table_id).keys.definition
+        if key_tablet(tablet).definition is not definition:
+            # The table was altered, and the lane has not told the bucket yet: after a turn it has.
+            turn = slot.do(lambda told: None, small=False)
+            if isinstance(turn, asyncio.Future):
+                await turn
+        return tablet
 
     async def aside(self, slot: Slot, work: Callable[[], T]) -> T:
         """Work on a tablet in a reader thread; it stays open meanwhile."""

@@ -35,7 +35,7 @@ from strom.server.calls.filtering import FilterLimits
 from strom.server.calls.key_reads import KeyReads
 from strom.server.key_forms import KeyForms, key_tablet
 from strom.server.table_facts import TableFacts, Tables
-from strom.server.tablets import Tablets, wait_for
+from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
 BUCKETS_MAX = 10_000
@@ -76,8 +76,7 @@ class KeyScanCalls:
             slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
             facts = self._tables.with_schema(request.table_id, request.schema_id)
             wanted = self._wanted(request, facts)
-            tablet = await wait_for(slot.opened())
-            tablet.check_online()
+            tablet = await self._reads.opened(slot)
             now_ms = self._clock.now_ms()
             answer = await self._reads.aside(slot, lambda: _slice(tablet, wanted, request.schema_id, now_ms))
         except StromError as error:
@@ -120,8 +119,7 @@ class KeyScanCalls:
     async def limit_scan(self, request: LimitScanRequest, facts: TableFacts) -> LimitScanResponse:
         """Some rows of one bucket, as the peer encodes them."""
         slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
-        tablet = await wait_for(slot.opened())
-        tablet.check_online()
+        tablet = await self._reads.opened(slot)
         now_ms = self._clock.now_ms()
         rows, content = await self._reads.aside(
             slot, lambda: _first_rows(facts.keys, tablet, request.limit, now_ms)
@@ -148,8 +146,7 @@ class KeyScanCalls:
         try:
             slot = self._tablets.slot(BucketId(table_id, bucket.partition_id, bucket.bucket_id))
             self._tables.of(table_id).keys  # noqa: B018  # refuses a log table
-            tablet = await wait_for(slot.opened())
-            tablet.check_online()
+            tablet = await self._reads.opened(slot)
             facts = await self._reads.aside(slot, lambda: _facts(tablet))
         except StromError as error:
             facts = {"error_code": code_of(error), "error_message": message_of(error)}
