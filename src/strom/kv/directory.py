@@ -22,7 +22,7 @@ from strom.kv.layout import Layout, Selection
 class Directory:
     """Sources of one schema. Immutable."""
 
-    __slots__ = ("addresses", "layout", "places", "rows", "sound", "sources", "whole")
+    __slots__ = ("addresses", "layout", "origin", "places", "rows", "sound", "sources", "whole")
 
     def __init__(
         self,
@@ -40,6 +40,8 @@ class Directory:
         self.whole: Octets = np.ones(len(sources), np.uint8)
         self.places = places
         """How offsets are found here; None where nobody asks by offset."""
+        self.origin: Directory | None = None
+        """The directory whose sources are this one's first: it learns what is checked here."""
         for at, source in enumerate(self.sources):
             self._take(at, source)
 
@@ -62,12 +64,14 @@ class Directory:
 
     def with_sources(self, *more: Source) -> Directory:
         """The same and these behind: their numbers follow the last one's."""
-        return self.replaced(len(self.sources), more, self.places)
+        made = self.replaced(len(self.sources), more, self.places)
+        made.origin = self
+        return made
 
     def replaced(self, first: int, more: Sequence[Source], places: object) -> Directory:
         """The first ``first`` sources, and ``more`` in place of the others."""
         made = Directory.__new__(Directory)
-        made.layout, made.places = self.layout, places
+        made.layout, made.places, made.origin = self.layout, places, None
         made.sources = (*self.sources[:first], *more)
         count, columns = len(made.sources), len(self.layout.kinds)
         made.addresses = np.empty((count, columns, 3), np.int64)
@@ -112,3 +116,5 @@ class Directory:
                     asked(column)
                     self.sound[at, column] = 1
             self.whole[at] = self.sound[at].all()
+        if self.origin is not None:
+            self.origin.learn(self, 0)  # this one is gone with its batch
