@@ -109,11 +109,11 @@ class Tail:
         """Forget the records below ``start``, which a base file holds now. How many of them were live."""
         assert self.start <= start <= self.end
         gone = 0
-        while gone < len(self.blocks) and self.blocks[gone].rows_below(start) == self.blocks[gone].count:
+        while gone < len(self.blocks) and self.blocks[gone].is_below(start):
             gone += 1
         live = sum(count(block.live) for block in self.blocks[:gone])
-        if gone and gone == len(self.blocks) and gone > 1:
-            self._before = self.blocks[-2].data_sizes()
+        if gone == len(self.blocks) and gone > 1:
+            self._before = self.blocks[-2].data_sizes()  # of a full one
         self.blocks = self.blocks[gone:]
         self.first_block += gone
         self._carried = 0

@@ -67,6 +67,7 @@ class TailBlock:
         columns = len(layout.kinds)
         self.layout = layout
         self.count = 0
+        self._bound = 0  # offsets are below
         self._room = FIRST_ROWS if before is None else BLOCK_ROWS
         self._arrays = [[np.zeros(0, np.uint8)] * 3 for _ in range(columns)]
         self._table = np.zeros((columns, at.COLUMN_FIELDS), np.int64)
@@ -94,6 +95,10 @@ class TailBlock:
     def data_sizes(self) -> tuple[int, ...]:
         """Bytes allocated for variable data, per column."""
         return tuple(len(arrays[at.DATA]) for arrays in self._arrays)
+
+    def is_below(self, offset: int) -> bool:
+        """Whether all rows have offsets below this one. Mostly without a look at them, which may be cold."""
+        return self._bound <= offset or self.rows_below(offset) == self.count
 
     def rows_below(self, offset: int) -> int:
         """How many rows have offsets below this one: they are the first."""
@@ -167,6 +172,7 @@ class TailBlock:
             for column, pieces in self._nested.items():
                 pieces.append(self.count, _taken(source, column, rows, self.layout.kinds[column].type))
         self.count += taken
+        self._bound = base_offset + until
         if grown or answer == at.TAKEN_WITH_NULLS:
             self.view = self._viewed()
             return 1
@@ -192,7 +198,7 @@ class TailBlock:
         """A block of its own with the first rows of this one."""
         assert rows <= self.count <= BLOCK_ROWS
         made = TailBlock.__new__(TailBlock)
-        made.layout, made.count, made._room = self.layout, rows, self._room
+        made.layout, made.count, made._room, made._bound = self.layout, rows, self._room, self._bound
         made._arrays = [[array.copy() for array in arrays] for arrays in self._arrays]
         made._table = self._table.copy()
         for column, arrays in enumerate(made._arrays):
