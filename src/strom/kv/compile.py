@@ -195,7 +195,17 @@ def _fold_multiply(typing_context: Any, left: Any, right: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
+def _trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """The place of the lowest bit that is set, 64 when none is."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
+
+
 prefetch: Any = intrinsic(_prefetch)
+trailing_zeros: Any = intrinsic(_trailing_zeros)
 fold_multiply: Any = intrinsic(_fold_multiply)
 
 

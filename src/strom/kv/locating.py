@@ -12,7 +12,20 @@ import numpy as np
 
 from strom.kv.base_layout import SPARSE
 from strom.kv.columns import Int32s, Int64s
-from strom.kv.compile import int32, int64, kernel, load_i64, load_u32, load_u64, ro, rw, uint8, uint64, void
+from strom.kv.compile import (
+    int32,
+    int64,
+    kernel,
+    load_i64,
+    load_u32,
+    load_u64,
+    ro,
+    rw,
+    trailing_zeros,
+    uint8,
+    uint64,
+    void,
+)
 from strom.kv.positions import BLOCK_MASK, CHUNK_OFFSETS, CHUNK_SHIFT, PositionsView
 from strom.model.schema import Schema
 
@@ -141,14 +154,15 @@ def offsets_of_bits(bits: Any, first: int, base: int, found: Any) -> None:
     """The next ``len(found)`` set bits from bit ``first`` on, as offsets from ``base``."""
     count, at = 0, first
     while count < len(found) and at < 8 * len(bits):
-        octet = int64(bits[at >> 3]) >> (at & 7)
-        if octet == 0:
-            at = (at | 7) + 1
-        else:
-            if octet & 1:
-                found[count] = base + at
-                count += 1
-            at += 1
+        word, place = uint64(0), at >> 3
+        for octet in range(min(8, len(bits) - place)):
+            word |= uint64(bits[place + octet]) << uint64(8 * octet)
+        word &= ~uint64(0) << uint64(at & 7)
+        while word != uint64(0) and count < len(found):
+            found[count] = base + 8 * place + trailing_zeros(word)
+            count += 1
+            word &= word - uint64(1)
+        at = 8 * (place + 8)
     while count < len(found):
         found[count] = -1
         count += 1
