@@ -3,8 +3,8 @@
 Expected: the p99 at most 5 times that of an idle server, while another process scans the whole table again and again,
 a third one upserts in bulk (a tenth of them new keys, so that the index grows), and the server carries, merges and
 takes snapshots. The lock of a bucket is held for a batch at most, batches are applied and rows are gathered by
-compiled code without the interpreter's lock, scans and jobs run in threads; what is left to wait for is a core: there
-are as many busy processes as cores, and more.
+compiled code without the interpreter's lock, scans and jobs run in threads; what is left to wait for is a core. The
+other clients run at low priority, so that the cores are the server's.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Speeds = dict[tuple[str, str, int], Samples]
 
 def measure(bench: Bench) -> list[Answer]:
     sizes = bench.size(1_000_000, 200_000), bench.size(10_000_000, 1_000_000)
-    updates = (10, bench.size(10, 3))
+    updates = (10, bench.size(10, 2))
     answers: list[Answer] = []
     speeds: list[Speeds] = []
     for keys, times in zip(sizes, updates, strict=True):
