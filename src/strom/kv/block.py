@@ -22,6 +22,8 @@ class Block(NamedTuple):
     tombstone: Bools
     batch: pa.RecordBatch
     """The columns asked for, without a copy."""
+    end: int
+    """Where to go on: no row lies between the last one and here."""
 
 
 class FileBlock(NamedTuple):
@@ -47,6 +49,13 @@ def offsets_of(held: Held, start: int, until: int) -> tuple[int, Int64s]:
         offsets = held.offsets
     first, last = np.searchsorted(offsets, (start, until)).tolist()
     return first, offsets[first:last]
+
+
+def end_of(held: Held, offsets: Int64s, until: int) -> int:
+    """Where the next rows may be, after all of a block's below ``until``."""
+    if isinstance(held, FileBlock):
+        return min(until, held.file.first_offset(held.block + 1))
+    return int(offsets[-1]) + 1
 
 
 def tombstones_of(held: Held, first: int, last: int) -> Bools:

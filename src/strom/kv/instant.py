@@ -42,7 +42,7 @@ def live_blocks(
             blocks.append(block)
             count += len(block.offsets)
             if count >= rows_max:
-                reached = int(block.offsets[-1]) + 1
+                reached = block.end
                 break
         view = store.series.snapshot()
         # Records above the high watermark may be cut, and others written in their place, as soon as the lock is free.

@@ -23,7 +23,7 @@ import pyarrow as pa
 from strom.kv import live
 from strom.kv.base_file import BaseFile
 from strom.kv.base_layout import BLOCK_DATA_BYTES
-from strom.kv.block import Block, FileBlock, Held, batch_of, offsets_of, tombstones_of
+from strom.kv.block import Block, FileBlock, Held, batch_of, end_of, offsets_of, tombstones_of
 from strom.kv.carrying import Needed, NewFile, build, taken_over
 from strom.kv.columns import ABSENT, Bools, Int32s, Int64s, Octets, Source, source_of
 from strom.kv.directory import Directory
@@ -358,6 +358,7 @@ def _blocks(directory: Directory, start: int, until: int, columns: Sequence[int]
             live.live_of(held.live, first, last),
             tombstones_of(held, first, last),
             batch.slice(first) if first else batch,
+            end_of(held, offsets, until),
         )
 
 
