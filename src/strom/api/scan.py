@@ -11,6 +11,7 @@ import pyarrow as pa
 from strom import aio
 from strom.aio.scan import duckdb_of, polars_of
 from strom.client.blocking import Background
+from strom.client.direct_key_scan import BlockingKeyChunks, blocking_chunks
 from strom.client.direct_scan import BlockingChunks
 from strom.client.fetching import ReadStatistics
 from strom.client.key_plan import KeyScanPlan
@@ -80,9 +81,9 @@ class Scan:
         return collected.table()
 
     @contextmanager
-    def _chunks(self, *, ordered: bool) -> Iterator[BlockingChunks]:
+    def _chunks(self, *, ordered: bool) -> Iterator[BlockingChunks | BlockingKeyChunks]:
         background = self._background
-        chunks = BlockingChunks(background.run(self._core.stream(ordered=ordered)), background.run)
+        chunks = blocking_chunks(background.run(self._core.stream(ordered=ordered)), background.run)
         try:
             yield chunks
         finally:
