@@ -11,7 +11,6 @@ import pyarrow as pa
 from strom import aio
 from strom.aio.scan import duckdb_of, polars_of
 from strom.client.blocking import Background
-from strom.client.direct_key_scan import BlockingKeyChunks, blocking_chunks
 from strom.client.direct_scan import BlockingChunks
 from strom.client.fetching import ReadStatistics
 from strom.client.key_plan import KeyScanPlan
@@ -81,9 +80,9 @@ class Scan:
         return collected.table()
 
     @contextmanager
-    def _chunks(self, *, ordered: bool) -> Iterator[BlockingChunks | BlockingKeyChunks]:
+    def _chunks(self, *, ordered: bool) -> Iterator[BlockingChunks]:
         background = self._background
-        chunks = blocking_chunks(background.run(self._core.stream(ordered=ordered)), background.run)
+        chunks = BlockingChunks(background.run(self._core.stream(ordered=ordered)), background.run)
         try:
             yield chunks
         finally:

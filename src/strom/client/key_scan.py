@@ -23,7 +23,6 @@ from strom.client.places import LATEST, Place
 from strom.client.planning import PartitionChoice
 from strom.client.retry import MISPLACED
 from strom.client.rows import RowReader
-from strom.client.rows import count as count_rows
 from strom.client.scan import AnyChunk, LookedUpChunk, RowScan
 from strom.errors import Expired, InvalidRequest, StromError
 from strom.protocol.api_keys import SCAN_ROWS
@@ -55,7 +54,7 @@ class KeyScan(RowScan):
     ) -> None:
         if limit is not None and limit < 0:
             raise InvalidRequest(f"limit is 0 or more, not {limit}", limit=limit)
-        self.cluster = cluster
+        self._cluster = cluster
         self._table = table
         self._where = where
         self._at = at
@@ -69,16 +68,6 @@ class KeyScan(RowScan):
         self._named = keys_named(table, where) if at == LATEST and partitions is None else None
         self._looked_up: pa.RecordBatch | None = None
         self.statistics = ReadStatistics()
-
-    @property
-    def fetch_bytes_max(self) -> int:
-        """How much one slice may bring."""
-        return self._options.fetch_bytes_max
-
-    @property
-    def parallel(self) -> int:
-        """How many buckets are fetched at once; with a limit the first may be enough."""
-        return 1 if self.limit is not None else self._options.parallel_buckets
 
     @property
     def schema(self) -> pa.Schema:
@@ -116,14 +105,14 @@ class KeyScan(RowScan):
     def fetches(self, plan: KeyScanPlan, reader: RowReader, *, ordered: bool) -> ChunkStream:
         """The answers for one plan."""
         found = [InstantFetch(self, index, one, reader) for index, one in enumerate(plan.instants)]
-        return ChunkStream(found, parallel=self.parallel, ordered=ordered)
+        parallel = 1 if self.limit is not None else self._options.parallel_buckets
+        return ChunkStream(found, parallel=parallel, ordered=ordered)
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
         if isinstance(chunk, LookedUpChunk):
             return [chunk.rows]
-        found = (self._reader.read(batch, start=0, end=None) for batch in chunk.batches)
-        return [one.data for one in found if one is not None]
+        return [self._reader.rows(batch) for batch in chunk.batches]
 
     async def count(self) -> int:
         """How many rows there are. Without a filter no row is read; with one, only the cheapest column."""
@@ -142,7 +131,7 @@ class KeyScan(RowScan):
         rows = 0
         try:
             while (chunk := await stream.next()) is not None:
-                rows += sum(count_rows(batch, start=0, end=None) for batch in chunk.batches)
+                rows += sum(header.record_count for header, _ in chunk.batches)
         finally:
             await stream.close()
         return rows
@@ -159,14 +148,12 @@ class KeyScan(RowScan):
 
     # --- one slice --------------------------------------------------------------------------------------------
 
-    def request(
-        self, instant: Instant, cursor: int | None, reader: RowReader, *, max_bytes: int
-    ) -> ScanRowsRequest:
-        """What asks for one slice of one bucket."""
+    async def slice(self, instant: Instant, cursor: int | None, reader: RowReader) -> ScanRowsResponse:
+        """One slice of one bucket, asked for once."""
         self.statistics.requests += 1
         schema = self._table.schema
         ids = set(reader.projected_ids)
-        return ScanRowsRequest(
+        request = ScanRowsRequest(
             table_id=self._table.table_id,
             partition_id=instant.bucket.partition_id,
             bucket_id=instant.bucket.bucket,
@@ -177,16 +164,12 @@ class KeyScan(RowScan):
             columns=[at for at, column in enumerate(schema.columns) if column.id in ids],
             predicate=None if self._where is None else self._where.wire,
             limit=self.limit,
-            max_bytes=max_bytes,
+            max_bytes=self._options.fetch_bytes_max,
             dead=False,
             schema_id=schema.schema_id,
         )
-
-    async def slice(self, instant: Instant, cursor: int | None, reader: RowReader) -> ScanRowsResponse:
-        """One slice of one bucket, asked for once."""
-        request = self.request(instant, cursor, reader, max_bytes=self.fetch_bytes_max)
-        address = self.cluster.leader(instant.bucket)
-        answer = await self.cluster.call(address, SCAN_ROWS, request, lane="scan")
+        address = self._cluster.leader(instant.bucket)
+        answer = await self._cluster.call(address, SCAN_ROWS, request, lane="scan")
         if answer.error_code:
             raise error_of(answer.error_code, answer.error_message)
         return answer
@@ -198,28 +181,26 @@ class KeyScan(RowScan):
 
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):
-                await self.cluster.refresh(self._table, [instant.bucket])
+                await self._cluster.refresh(self._table, [instant.bucket])
 
-        return await self.cluster.retrying.run(lambda: self.slice(instant, cursor, reader), between=between)
+        return await self._cluster.retrying.run(lambda: self.slice(instant, cursor, reader), between=between)
 
     async def learn(self, schema_id: int, reader: RowReader) -> None:
         """Make sure that batches of a schema can be read."""
         if not reader.knows(schema_id):
-            reader.learn(await self.cluster.schema(self._table, schema_id))
+            reader.learn(await self._cluster.schema(self._table, schema_id))
 
 
 class InstantFetch(Fetch[ScanRowsResponse]):
     """Fetches one bucket at one instant."""
 
-    def __init__(
-        self, scan: KeyScan, index: int, instant: Instant, reader: RowReader, cursor: int | None = None
-    ) -> None:
+    def __init__(self, scan: KeyScan, index: int, instant: Instant, reader: RowReader) -> None:
         super().__init__()
         self._scan = scan
         self._index = index
         self._instant = instant
         self._reader = reader
-        self._cursor = cursor
+        self._cursor: int | None = None
         self._done = False
 
     @property
@@ -249,9 +230,8 @@ class KeyStream:
     ranges: None = None
 
     def __init__(self, scan: KeyScan, plan: KeyScanPlan, reader: RowReader, *, ordered: bool) -> None:
-        self.scan = scan
-        self.reader = reader
-        self.plan = plan
+        self._scan = scan
+        self._reader = reader
         self._ordered = ordered
         self._stream = scan.fetches(plan, reader, ordered=ordered)
         self._plans = 1
@@ -267,8 +247,8 @@ class KeyStream:
                     raise
                 self._plans += 1
                 await self._stream.close()
-                plan = await self.scan.plan_again(error)
-                self._stream = self.scan.fetches(plan, self.reader, ordered=self._ordered)
+                plan = await self._scan.plan_again(error)
+                self._stream = self._scan.fetches(plan, self._reader, ordered=self._ordered)
                 continue
             self._delivered = True
             return chunk
