@@ -19,7 +19,7 @@ from strom.errors import IndexBuilding, IndexNotFound, StoreCorrupt
 from strom.kv.changes import Ints
 from strom.kv.columns import Int32s, source_of
 from strom.kv.directory import Directory
-from strom.kv.gather import gather, rows_equal
+from strom.kv.gather import gather, gather_message, rows_equal
 from strom.kv.publication import Hashes
 from strom.kv.secondary import SecondaryIndex
 from strom.kv.store import KeyStore
@@ -36,10 +36,34 @@ class FoundRows(NamedTuple):
     high_watermark: int
 
 
+class FoundMessage(NamedTuple):
+    """As ``FoundRows``, the rows as one Arrow message."""
+
+    positions: Ints
+    message: pa.Buffer
+    high_watermark: int
+
+
 def lookup_keys(
     store: KeyStore, keys: pa.RecordBatch, *, high: High, columns: Sequence[int] | None
 ) -> FoundRows:
     """The rows of these keys; ``keys`` has the key columns in their order."""
+    found, directory, places, at = _look(store, keys, high)
+    return FoundRows(found, gather(directory, *places, columns), at)
+
+
+def lookup_message(
+    store: KeyStore, keys: pa.RecordBatch, *, high: High, columns: Sequence[int] | None
+) -> FoundMessage:
+    """As ``lookup_keys``, ready to be sent. Not for nested columns."""
+    found, directory, places, at = _look(store, keys, high)
+    return FoundMessage(found, gather_message(directory, *places, columns), at)
+
+
+def _look(
+    store: KeyStore, keys: pa.RecordBatch, high: High
+) -> tuple[Ints, Directory, tuple[Int32s, Int32s], int]:
+    """Which keys have a row, where these rows lie, and the instant."""
     source = source_of(keys, store.key_layout.kinds)
     hashes = store.hasher.hash(source)
     with store.lock:
@@ -48,8 +72,7 @@ def lookup_keys(
         row_ids = store.find_hashed(source, hashes)
         versions = store.series.step_back(store.index.newest(row_ids), at)
     found = np.flatnonzero(are_images(versions))
-    places = _places(store, versions[found], directory)
-    return FoundRows(found, gather(directory, *places, columns), at)
+    return found, directory, _places(store, versions[found], directory), at
 
 
 def lookup_tuples(

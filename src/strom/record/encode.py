@@ -18,6 +18,7 @@ import pyarrow as pa
 from strom.errors import InvalidConfig
 from strom.record import layout as at
 from strom.record.batch import write_crc
+from strom.record.checksum import crc32c_many
 from strom.record.message import CODEC_LZ4_FRAME, CODEC_NONE, CODEC_ZSTD, message_template, read_metadata
 from strom.record.statistics import compute
 from strom.runtime.files import Bytes
@@ -74,6 +75,25 @@ def encode(
     if checksum:
         write_crc(encoded, at.MAGIC_STATISTICS if block else at.MAGIC_PLAIN)
     return encoded
+
+
+def encode_message(message: Bytes, record_count: int, *, schema_id: int) -> list[Bytes]:
+    """An Arrow message that exists already, as an append-only batch in two pieces."""
+    head = bytearray(
+        _head(
+            record_count,
+            b"",
+            None,
+            schema_id=schema_id,
+            writer_id=at.NO_WRITER_ID,
+            batch_sequence=at.NO_BATCH_SEQUENCE,
+        )
+    )
+    struct.pack_into("<i", head, at.LENGTH_POSITION, len(head) + len(message) - at.LENGTH_OVERHEAD)
+    covered = at.SCHEMA_ID_POSITION[at.MAGIC_PLAIN]
+    crc = crc32c_many([memoryview(head)[covered:], message])
+    head[at.CRC_POSITION[at.MAGIC_PLAIN] : covered] = crc.to_bytes(at.CRC_LENGTH, "little")
+    return [head, message]
 
 
 def _statistics_block(batch: pa.RecordBatch, columns: Sequence[int] | None) -> bytes:

@@ -18,8 +18,14 @@ from strom.errors import IndexNotFound, InvalidProjection, InvalidTargets
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.model.schema import Schema
 from strom.model.table import Table
+from strom.record.batch import BatchHeader, check_crc, read_columns
+from strom.record.decode import decode
+from strom.record.layout import ATTRIBUTE_APPEND_ONLY, MAGIC_PLAIN
+from strom.record.message import CODEC_NONE
 from strom.runtime.files import Bytes
 from strom.tablet.log_tablet import LogTablet
+
+SHAPES_MAX = 1024
 
 if TYPE_CHECKING:
     from strom.kv.row_decoder import RowDecoder
@@ -51,6 +57,11 @@ class KeyForms:
         self.prefix_index = PREFIX_INDEX if self.definition.prefix else None
         """None: the bucket key is the whole key, so a lookup by it is a lookup by key."""
         self.prefix_schema = self._fields(prefix)
+        self.all_columns = tuple(range(len(self.arrow)))
+        self.key_batches = KeyBatches(self.key_schema)
+        self._nested = frozenset(
+            position for position, column in enumerate(table.schema.columns) if column.type.nested
+        )
         auto = table.schema.auto_increment
         self.auto_increment = table.schema.position(auto[0]) if auto else None
 
@@ -80,12 +91,16 @@ class KeyForms:
         """Positions to answer with: those wanted, or all of the schema the caller knows."""
         schema = self.table.schema_by_id(schema_id)
         if not wanted:
-            return tuple(range(len(schema.columns)))
+            return self.all_columns[: len(schema.columns)]
         if len(set(wanted)) < len(wanted) or min(wanted) < 0 or max(wanted) >= len(schema.columns):
             raise InvalidProjection(
                 f"columns are different positions below {len(schema.columns)}", columns=list(wanted[:100])
             )
         return tuple(wanted)
+
+    def flat(self, columns: Sequence[int]) -> bool:
+        """Whether none of the columns is nested."""
+        return not self._nested or self._nested.isdisjoint(columns)
 
     # --- what is written -------------------------------------------------------------------------------
 
@@ -144,6 +159,57 @@ class KeyForms:
 
     def _fields(self, positions: Sequence[int]) -> pa.Schema:
         return _fields(self.arrow, positions)
+
+
+class KeyBatches:
+    """Reads batches of keys. Of fixed-width keys it remembers the shapes it has checked in full.
+
+    The metadata of an Arrow message says where every buffer lies; a message that begins with the same bytes and is as
+    long has the same buffers, and numbers have nothing else that could be wrong.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._numbers = all(_is_number(field.type) for field in schema)
+        self._known: set[tuple[int, int, bytes]] = set()
+
+    def read(self, records: memoryview, header: BatchHeader, decompressed_bytes_max: int) -> pa.RecordBatch:
+        """The keys of one batch."""
+        start = header.message_position
+        shape = None
+        if self._numbers and header.size == len(records) and header.size >= start + 8:
+            check_crc(records, header)
+            end = start + 8 + int.from_bytes(records[start + 4 : start + 8], "little")
+            shape = (header.record_count, header.size, bytes(records[start:end]))
+            if shape in self._known:
+                return pa.ipc.read_record_batch(pa.py_buffer(records[start:]), self._schema)
+        batch = decode(
+            records,
+            self._schema,
+            header=header,
+            check_crc=shape is None,
+            decompressed_bytes_max=decompressed_bytes_max,
+            full_validation=True,
+        )
+        if shape is not None and _is_plain(records, header):
+            if len(self._known) >= SHAPES_MAX:
+                self._known.clear()
+            self._known.add(shape)
+        return batch
+
+
+def _is_plain(records: memoryview, header: BatchHeader) -> bool:
+    """Whether the message is all there is, without compression and without NULLs."""
+    columns = read_columns(records, header)
+    plain = columns.codec == CODEC_NONE and not any(columns.nodes[1::2])
+    return plain and header.attributes == ATTRIBUTE_APPEND_ONLY and header.magic == MAGIC_PLAIN
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_integer(kind) or types.is_floating(kind) or types.is_date32(kind) or types.is_timestamp(kind)
+    )
 
 
 def _fields(schema: pa.Schema, positions: Sequence[int]) -> pa.Schema:

@@ -25,3 +25,12 @@ class Found(NamedTuple):
     high_watermark: int
     epoch: int
     """The epoch of the record before the high watermark."""
+
+
+class FoundMessage(NamedTuple):
+    """As ``Found``, the rows as one Arrow message without compression: ready to be sent."""
+
+    positions: npt.NDArray[np.int64]
+    message: pa.Buffer
+    high_watermark: int
+    epoch: int

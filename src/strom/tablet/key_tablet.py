@@ -38,7 +38,7 @@ from strom.kv.engines.auto_increment import AutoIncrement
 from strom.kv.engines.engine import Engine
 from strom.kv.instant import count_live
 from strom.kv.manifest import EpochRef, Manifest, read_manifest
-from strom.kv.reading import lookup_keys, lookup_tuples
+from strom.kv.reading import lookup_keys, lookup_message, lookup_tuples
 from strom.kv.recovery import restore
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import Written, whole_rows, write_pass
@@ -52,7 +52,7 @@ from strom.tablet.key_epochs import epoch_of
 from strom.tablet.key_input import check_keys, decode_kv
 from strom.tablet.key_jobs import Job
 from strom.tablet.key_leases import Leases
-from strom.tablet.key_lookup import AtLeast, Found
+from strom.tablet.key_lookup import AtLeast, Found, FoundMessage
 from strom.tablet.key_replay import replay
 from strom.tablet.key_scan import NOW, ScanRequest, ScanSlice, check_instant, scan_slice
 from strom.tablet.key_settings import KeySettings
@@ -451,6 +451,12 @@ class KeyTablet(LogTablet):
         self._await(at_least)
         found = lookup_keys(self.store, keys, high=self._high, columns=columns)
         return Found(*found, self.epoch_before(found.high_watermark))
+
+    def lookup_message(self, keys: pa.RecordBatch, *, columns: Sequence[int] | None = None) -> FoundMessage:
+        """As ``lookup``, for columns that are not nested: the rows as they are sent."""
+        self.check_online()
+        found = lookup_message(self.store, keys, high=self._high, columns=columns)
+        return FoundMessage(*found, self.epoch_before(found.high_watermark))
 
     def lookup_index(
         self,

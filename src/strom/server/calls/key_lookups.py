@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidRequest, LimitExceeded
@@ -29,10 +30,11 @@ from strom.protocol.messages.own_keys import (
     LookupRowsRequest,
     LookupRowsResponse,
 )
-from strom.record.batch import BatchLimits, read_header
+from strom.record.batch import BatchHeader, BatchLimits, read_header
 from strom.record.decode import decode
-from strom.record.encode import encode
+from strom.record.encode import encode, encode_message
 from strom.rpc.call import Call
+from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_reads import SLICE_KEYS, Asked, KeyReads, LookupLimits
 from strom.server.calls.writes import as_told
@@ -42,6 +44,15 @@ from strom.tablet.key_lookup import AtLeast, Found
 from strom.tablet.log_tablet import LogTablet
 
 _EMPTY = Value()
+
+
+class _Answer(NamedTuple):
+    """What one bucket of LookupRows found."""
+
+    records: list[Bytes]
+    positions: npt.NDArray[np.int64]
+    high_watermark: int
+    epoch: int
 
 
 class KeyLookupCalls:
@@ -88,30 +99,32 @@ class KeyLookupCalls:
     def lookup_rows(self, call: Call) -> Message | Awaitable[Message]:
         """Columns of rows by key, by prefix or by a secondary index."""
         request: LookupRowsRequest = call.request
-        counts = [_count(bucket) for bucket in request.buckets_req]
-        self._limits.check_keys(sum(counts))
+        batches = [memoryview(whole(bucket.keys)) for bucket in request.buckets_req]
+        headers = [read_header(batch) for batch in batches]
+        self._limits.check_keys(sum([header.record_count for header in headers]))
         asked = [
-            self._rows(request, bucket, count)
-            for bucket, count in zip(request.buckets_req, counts, strict=True)
+            self._rows(request, bucket, batch, header)
+            for bucket, batch, header in zip(request.buckets_req, batches, headers, strict=True)
         ]
         return self._reads.answer(
             asked, lambda found: LookupRowsResponse(buckets_resp=found), wait_ms=request.timeout_ms
         )
 
     def _rows(
-        self, request: LookupRowsRequest, bucket: LookupRowsBucketRequest, count: int
+        self,
+        request: LookupRowsRequest,
+        bucket: LookupRowsBucketRequest,
+        batch: memoryview,
+        header: BatchHeader,
     ) -> Asked[LookupRowsBucketResponse]:
         def find(facts: TableFacts, tablet: LogTablet) -> LookupRowsBucketResponse:
             forms = facts.knowing(request.schema_id).keys
             columns = forms.columns(request.schema_id, request.columns)
-            keys = self._decoded(forms.tuples(request.index), bucket)
-            found = self._found(forms, tablet, request.index, keys, columns)
-            records = encode(found.rows, schema_id=request.schema_id)
-            self._limits.check_bytes(len(records))
+            found = self._answer(forms, tablet, request, batch, header, columns)
             return LookupRowsBucketResponse(
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
-                records=records,
+                records=found.records,
                 positions=found.positions.astype("<u4").tobytes(),
                 high_watermark=found.high_watermark,
                 epoch=found.epoch,
@@ -123,15 +136,32 @@ class KeyLookupCalls:
             )
 
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, count, find, refused, _at_least(bucket))
+        return Asked(place, header.record_count, find, refused, _at_least(bucket))
 
-    def _decoded(self, schema: pa.Schema, bucket: LookupRowsBucketRequest) -> pa.RecordBatch:
-        return decode(
-            memoryview(whole(bucket.keys)),
-            schema,
-            decompressed_bytes_max=self._batches.decompressed_bytes_max,
-            full_validation=True,
-        )
+    def _answer(
+        self,
+        forms: KeyForms,
+        tablet: LogTablet,
+        request: LookupRowsRequest,
+        batch: memoryview,
+        header: BatchHeader,
+        columns: tuple[int, ...],
+    ) -> _Answer:
+        limit = self._batches.decompressed_bytes_max
+        all_columns = None if len(columns) == len(forms.arrow) and columns == forms.all_columns else columns
+        if request.index is None and header.record_count <= SLICE_KEYS and forms.flat(columns):
+            keys = forms.key_batches.read(batch, header, limit)
+            quick = key_tablet(tablet).lookup_message(keys, columns=all_columns)
+            message = memoryview(quick.message)
+            self._limits.check_bytes(len(message))
+            records = encode_message(message, len(quick.positions), schema_id=request.schema_id)
+            return _Answer(records, quick.positions, quick.high_watermark, quick.epoch)
+        schema = forms.tuples(request.index)
+        keys = decode(batch, schema, header=header, decompressed_bytes_max=limit, full_validation=True)
+        found = self._found(forms, tablet, request.index, keys, all_columns)
+        whole_batch = encode(found.rows, schema_id=request.schema_id)
+        self._limits.check_bytes(len(whole_batch))
+        return _Answer([whole_batch], found.positions, found.high_watermark, found.epoch)
 
     def _found(
         self,
@@ -139,16 +169,15 @@ class KeyLookupCalls:
         tablet: LogTablet,
         index: str | None,
         keys: pa.RecordBatch,
-        columns: tuple[int, ...],
+        columns: tuple[int, ...] | None,
     ) -> Found:
         """All keys, a slice at a time so that an answer that is too large is seen before it is made."""
-        everything = None if columns == tuple(range(len(forms.arrow))) else columns
         if keys.num_rows <= SLICE_KEYS:
-            return self._slice(forms, tablet, index, keys, everything)
+            return self._slice(forms, tablet, index, keys, columns)
         parts: list[Found] = []
         size = 0
         for start in range(0, keys.num_rows, SLICE_KEYS):
-            part = self._slice(forms, tablet, index, keys.slice(start, SLICE_KEYS), everything)
+            part = self._slice(forms, tablet, index, keys.slice(start, SLICE_KEYS), columns)
             size += part.rows.nbytes
             self._limits.check_bytes(size)
             parts.append(part._replace(positions=part.positions + start))
@@ -210,10 +239,6 @@ def value_lists(
         for row, position in enumerate(found.positions.tolist()):
             lists[start + position].append(content[places[row] : places[row + 1]])
     return [ValueList(values=one) for one in lists]
-
-
-def _count(bucket: LookupRowsBucketRequest) -> int:
-    return read_header(memoryview(whole(bucket.keys))).record_count
 
 
 def _at_least(bucket: LookupRowsBucketRequest) -> AtLeast | None:
