@@ -382,7 +382,11 @@ class World:
         """A round lands, and older lake snapshots go; or all of them."""
         low = max(self.tablet.store.series.start, self.lake or 0)
         self.lake = self.rng.choice([None, *(o for o in self.truth if low <= o <= self.high)])
-        self.tablet.keep_series_from(self.lake)
+        kept = self.tablet.keep_series_from(self.lake)
+        if self.lake is not None and kept > self.lake:
+            assert self.job is not None, "only a snapshot under way may let go of what is still there"
+            self.lake = None
+            self.tablet.keep_series_from(None)
 
     def step_index(self) -> None:
         """The secondary index is dropped, or created and built beside the writers."""
@@ -433,7 +437,8 @@ class World:
         self.truth_cut(end)
         self.leases = [b for b in self.leases if b <= end]
         self.lake = None if self.lake is None or self.lake > end else self.lake
-        self.tablet.keep_series_from(self.lake)
+        kept = self.tablet.keep_series_from(self.lake)
+        assert self.lake is None or kept == self.lake, "what died since the lake's offset is not known"
         # Opening made everything durable that is there; readers may have it again from where they were.
         named = self.tablet.manifest
         low = max(self.committed, 0 if named is None else named.offset)

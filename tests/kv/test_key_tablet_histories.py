@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from kv import key_faults
-from kv.key_histories import failure
+from kv.key_histories import World, failure
 
 STEPS = 80
 HISTORIES = 30
@@ -40,6 +40,30 @@ NOTICED = {
 def test_the_tablet_agrees_with_a_dict_per_boundary(first: int) -> None:
     for seed in range(first, first + 10):
         assert failure(seed, STEPS) is None, f"seed {seed}"
+
+
+def test_a_snapshot_under_way_says_what_died_it_lets_go_of() -> None:
+    """A lake that asks for an offset below what the snapshot was begun with is told at once, not after a restart."""
+    world = World(1)
+    for _ in range(4):
+        world.step_write()
+    world.step_sync()
+    world.tablet.hold(None)
+    end = world.tablet.high_watermark
+    world.tablet.upkeep.raise_horizon(end, world.now)
+    assert world.tablet.keep_series_from(1) == 1, "nothing has gone yet"
+    assert world.tablet.keep_series_from(None) == 0
+    job = world.tablet.upkeep.snapshot_job()
+    assert world.tablet.keep_series_from(1) == end > 1
+    job.work()
+    job.finish()
+    assert world.tablet.store.series.start == end == world.tablet.keep_series_from(end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [146])
+def test_histories_that_once_went_wrong_agree(seed: int) -> None:
+    assert failure(seed, 2 * STEPS) is None
 
 
 @pytest.mark.slow

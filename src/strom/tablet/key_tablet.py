@@ -391,9 +391,15 @@ class KeyTablet(LogTablet):
         """Keep the high watermark at or below an offset (what followers have); None lets go."""
         self._held = high_watermark
 
-    def keep_series_from(self, offset: int | None) -> None:
-        """Keep what died since an offset (the lowest A that a reader of the lake may come with); None lets go."""
+    def keep_series_from(self, offset: int | None) -> int:
+        """Keep what died since an offset (the lowest A that a reader of the lake may come with); None lets go.
+
+        Returns the offset from which on it is kept, for as long as this is not called again. It is a higher one when
+        that is gone already, or a snapshot under way will let go of it: readers from below have to plan again.
+        """
         self._series_kept = offset
+        going = max(self.store.series.start, self.upkeep.series_going)
+        return going if offset is None else max(going, offset)
 
     def series_needed(self, high_watermark: int) -> int:
         """Up to where the series may be trimmed once a manifest says so."""

@@ -65,6 +65,8 @@ class Upkeep:
         self._job: Job | None = None
         self._files_named = 0
         self._snapshot_at_ms: int | None = None
+        self.series_going = 0
+        """The last snapshot that was begun lets go of the series below this, now or once it is finished."""
 
     def written(self, size: int) -> None:
         """The changelog has so many bytes more."""
@@ -185,7 +187,7 @@ class Upkeep:
         """Write a snapshot as of the high watermark."""
         tablet = self._tablet
         store, log, offset = tablet.store, tablet.log, tablet.high_watermark
-        series_start = tablet.series_needed(offset)
+        series_start = self.series_going = tablet.series_needed(offset)
         point = log.pending_sync() if log.synced_end < offset else None
         snapshot = Snapshot(
             self._files,
