@@ -29,10 +29,15 @@ from strom.errors import (
     RequestTimeout,
     StaleEpoch,
     StromError,
+    TornBatch,
+    UnknownBucket,
 )
 from strom.model.predicate import col
 from strom.model.schema import Schema
+from strom.protocol import api_keys as api
+from strom.protocol.error_codes import CODES
 from strom.protocol.message import whole
+from strom.protocol.messages import own_keys
 from strom.protocol.predicate_wire import to_wire
 from strom.record.batch import split
 from strom.record.decode import changes, offsets
@@ -281,6 +286,14 @@ def test_whoever_asks_wrongly_is_told_so_and_nothing_is_written(tmp_path: Path) 
             (NotPrimaryKeyTable, "", other.scan),
             (NotPrimaryKeyTable, "", other.facts),
         ]
+        torn = own_keys.LookupRowsBucketRequest(bucket_id=0, keys=b"torn")
+        nowhere = own_keys.LookupRowsBucketRequest(bucket_id=9, keys=encoded(good.select([0])))
+        fine = own_keys.LookupRowsBucketRequest(bucket_id=0, keys=encoded(good.select([0])))
+        request = own_keys.LookupRowsRequest(
+            table_id=table.table_id, schema_id=1, buckets_req=[torn, nowhere, fine]
+        )
+        answers = (await wire.call(api.LOOKUP_ROWS, request)).buckets_resp
+        assert [one.error_code for one in answers] == [CODES[TornBatch], CODES[UnknownBucket], None]
         for kind, words, attempt in refusals:
             with pytest.raises(kind, match=words or None):
                 await attempt()

@@ -65,7 +65,7 @@ class Writers:
     def find(
         self, writer_id: int, sequence: int, *, offsets: int | None = None, now_ms: int
     ) -> WriterBatch | None:
-        """As ``find_duplicate``. ``offsets`` is how many the batch takes, None when nobody knows before it is applied."""
+        """As ``find_duplicate``. ``offsets``: how many the batch takes, None when nobody knows before it is applied."""
         if writer_id < 0:
             return None
         if sequence < 0:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.errors import InvalidRequest, LimitExceeded
+from strom.errors import InvalidRequest, LimitExceeded, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROWS, PREFIX_LOOKUP, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -99,16 +99,26 @@ class KeyLookupCalls:
     def lookup_rows(self, call: Call) -> Message | Awaitable[Message]:
         """Columns of rows by key, by prefix or by a secondary index."""
         request: LookupRowsRequest = call.request
-        batches = [memoryview(whole(bucket.keys)) for bucket in request.buckets_req]
-        headers = [read_header(batch) for batch in batches]
-        self._limits.check_keys(sum([header.record_count for header in headers]))
-        asked = [
-            self._rows(request, bucket, batch, header)
-            for bucket, batch, header in zip(request.buckets_req, batches, headers, strict=True)
-        ]
+        asked = [self._asked(request, bucket) for bucket in request.buckets_req]
+        self._limits.check_keys(sum([one.keys for one in asked]))
         return self._reads.answer(
             asked, lambda found: LookupRowsResponse(buckets_resp=found), wait_ms=request.timeout_ms
         )
+
+    def _asked(
+        self, request: LookupRowsRequest, bucket: LookupRowsBucketRequest
+    ) -> Asked[LookupRowsBucketResponse]:
+        batch = memoryview(whole(bucket.keys))
+        try:
+            return self._rows(request, bucket, batch, read_header(batch), _at_least(bucket))
+        except StromError as problem:
+            error = problem
+
+        def raised(facts: TableFacts, tablet: LogTablet) -> LookupRowsBucketResponse:
+            raise error
+
+        place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
+        return Asked(place, 0, raised, lambda error: _rows_refused(bucket, error))
 
     def _rows(
         self,
@@ -116,6 +126,7 @@ class KeyLookupCalls:
         bucket: LookupRowsBucketRequest,
         batch: memoryview,
         header: BatchHeader,
+        at_least: AtLeast | None,
     ) -> Asked[LookupRowsBucketResponse]:
         def find(facts: TableFacts, tablet: LogTablet) -> LookupRowsBucketResponse:
             forms = facts.knowing(request.schema_id).keys
@@ -130,13 +141,8 @@ class KeyLookupCalls:
                 epoch=found.epoch,
             )
 
-        def refused(error: BaseException) -> LookupRowsBucketResponse:
-            return LookupRowsBucketResponse(
-                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **_told(error)
-            )
-
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, header.record_count, find, refused, _at_least(bucket))
+        return Asked(place, header.record_count, find, lambda error: _rows_refused(bucket, error), at_least)
 
     def _answer(
         self,
@@ -239,6 +245,12 @@ def value_lists(
         for row, position in enumerate(found.positions.tolist()):
             lists[start + position].append(content[places[row] : places[row + 1]])
     return [ValueList(values=one) for one in lists]
+
+
+def _rows_refused(bucket: LookupRowsBucketRequest, error: BaseException) -> LookupRowsBucketResponse:
+    return LookupRowsBucketResponse(
+        partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **_told(error)
+    )
 
 
 def _at_least(bucket: LookupRowsBucketRequest) -> AtLeast | None:
