@@ -29,6 +29,10 @@ ROW = pa.schema(
         ("flag", pa.bool_()),
         ("text", pa.string()),
         ("bytes", pa.binary()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us")),
+        ("at_ms", pa.timestamp("ms")),
+        ("at_s", pa.timestamp("s")),
     ]
 )
 VALUES = {
@@ -41,6 +45,10 @@ VALUES = {
     "flag": st.booleans(),
     "text": st.text(max_size=40),
     "bytes": st.binary(max_size=40),
+    "day": st.dates(),
+    "at": st.datetimes(),
+    "at_ms": st.datetimes().map(lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000)),
+    "at_s": st.datetimes().map(lambda at: at.replace(microsecond=0)),
 }
 
 
@@ -95,7 +103,8 @@ def test_more_rows_than_one_are_refused() -> None:
 
 
 def test_other_types_have_no_quick_way() -> None:
-    for kind in (pa.date32(), pa.list_(pa.int32()), pa.decimal128(10, 2), pa.timestamp("ms")):
+    zoned = pa.timestamp("us", "UTC")
+    for kind in (pa.time32("s"), pa.list_(pa.int32()), pa.decimal128(10, 2), pa.timestamp("ns"), zoned):
         assert RowValues.of(pa.schema([("x", kind)])) is None
 
 

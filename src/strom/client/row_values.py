@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,32 @@ _FIXED = {
     pa.float64(): struct.Struct("<d"),
 }
 _OFFSETS = struct.Struct("<ii")
+_DAYS, _COUNT = _FIXED[pa.int32()], _FIXED[pa.int64()]
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
 
+
+def _day(view: Bytes, position: int) -> tuple[date]:
+    return (date.fromordinal(_EPOCH_DAY + _DAYS.unpack_from(view, position)[0]),)
+
+
+def _instants(microseconds: int) -> Read:
+    """Timestamps without a zone, counted in units of so many microseconds."""
+
+    def read(view: Bytes, position: int) -> tuple[datetime]:
+        return (_EPOCH + timedelta(microseconds=microseconds * _COUNT.unpack_from(view, position)[0]),)
+
+    return read
+
+
+# Nanoseconds and zones are left to pyarrow, which knows types for them.
+_READ: dict[pa.DataType, Read] = {
+    **{kind: fixed.unpack_from for kind, fixed in _FIXED.items()},
+    pa.date32(): _day,
+    pa.timestamp("us"): _instants(1),
+    pa.timestamp("ms"): _instants(1_000),
+    pa.timestamp("s"): _instants(1_000_000),
+}
 
 _FIXED_WIDTH, _BIT, _TEXT, _BYTES = range(4)
 
@@ -42,13 +68,12 @@ class RowValues:
         at = 0
         for field in schema:
             form = _form(field.type)
-            fixed = _FIXED.get(field.type)
-            self._columns.append((field.name, form, at + 1, None if fixed is None else fixed.unpack_from))
+            self._columns.append((field.name, form, at + 1, _READ.get(field.type)))
             at += 3 if form in (_TEXT, _BYTES) else 2
 
     @classmethod
     def of(cls, schema: pa.Schema) -> RowValues | None:
-        """For columns of numbers, booleans, text and bytes."""
+        """For columns of numbers, booleans, days, timestamps without a zone, text and bytes."""
         return cls(schema) if all(_form(field.type) is not None for field in schema) else None
 
     def read(self, records: Bytes, schema_id: int) -> dict[str, Any]:
@@ -67,6 +92,10 @@ class RowValues:
             return self._values(view, columns)
         except UnicodeDecodeError as error:
             raise MalformedBatch(f"text that is not UTF-8: {error}") from error
+        except (OverflowError, ValueError):
+            # A day or an instant that Python has no value for: pyarrow says so in its own words.
+            values: dict[str, Any] = decode(view, self._schema, aligned=True).to_pylist()[0]
+            return values
 
     def _values(self, view: memoryview, columns: BatchColumns) -> dict[str, Any]:
         nodes, buffers = columns.nodes, columns.buffers
@@ -91,7 +120,7 @@ class RowValues:
 
 
 def _form(kind: pa.DataType) -> int | None:
-    if kind in _FIXED:
+    if kind in _READ:
         return _FIXED_WIDTH
     if pa.types.is_boolean(kind):
         return _BIT
