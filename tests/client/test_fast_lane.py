@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,13 @@ import pytest
 
 import strom
 from strom.client.accumulator import Accumulator, Outgoing
+from strom.client.delivery import Delivery
+from strom.client.direct import DirectCaller
 from strom.client.fast_lane import FastLane
 from strom.client.options import WriterOptions
 from strom.errors import StromError, TableNotFound, UnknownBucket
 from strom.model.bucket import BucketId
+from strom.runtime.streams import TcpStream
 from strom.testing.process import ServerProcess
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -204,3 +208,50 @@ def test_a_carried_batch_that_is_delayed_goes_first_the_long_way() -> None:
     accumulator.bucket(BUCKET).delayed(first, retry_at=0.0)
     assert accumulator.take(0.0) == [first]
     assert first.attempts == 2
+
+
+def test_a_batch_that_came_back_is_not_lost_to_one_that_is_sent_beside_the_loop() -> None:
+    """The first was told "not durable in time", the second was acknowledged; then a third leaves its thread."""
+    accumulator = Accumulator(WriterOptions(), writer_id=1)
+    first = sealed(accumulator)
+    assert accumulator.take_aside(first, 0.0)
+    accumulator.add(BUCKET, SCHEMA.empty_table(), size_bytes=10, form=1, now=0.0)
+    (second,) = accumulator.seal_all()
+    second.encoded = bytearray(b"y")
+    assert accumulator.take_aside(second, 0.0)
+    accumulator.bucket(BUCKET).delayed(first, retry_at=5.0)
+    accumulator.acknowledged(second)
+    accumulator.add(BUCKET, SCHEMA.empty_table(), size_bytes=10, form=1, now=0.0)
+    (third,) = accumulator.seal_all()
+    third.encoded = bytearray(b"z")
+    assert not accumulator.take_aside(third, 9.0)
+    assert [accumulator.take(9.0), accumulator.take(9.0)] == [[first], [third]]
+
+
+@pytest.mark.parametrize("place", ["DirectCaller.start", "Delivery._take_aside", "TcpStream.send"])
+def test_a_signal_amid_sending_loses_nothing(
+    table: strom.Table, carried: list[bool], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    kind = {"DirectCaller": DirectCaller, "Delivery": Delivery, "TcpStream": TcpStream}[place.partition(".")[0]]
+    name = place.partition(".")[2]
+    real = getattr(kind, name)
+
+    def interrupted(self: object, *arguments: object) -> object:
+        monkeypatch.setattr(kind, name, real)
+        if kind is Delivery:
+            real(self, *arguments)
+        raise KeyboardInterrupt
+
+    with table.writer() as writer:
+        while not any(carried):
+            writer.append([{"id": 1}])
+            writer.flush()
+        first = len(ids(table))
+        monkeypatch.setattr(kind, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writer.append([{"id": 2}])
+        writer.append([{"id": 3}])
+        started = time.monotonic()
+        writer.flush()
+        assert time.monotonic() - started < 15
+    assert ids(table)[first:] == [2, 3]

@@ -144,6 +144,8 @@ class BucketQueue:
         """Take this batch to be sent beside the loop, if nothing waits before it; the bucket is held then."""
         if (self.in_flight and not self.held) or len(self.queued) != 1 or self.queued[0] is not batch:
             return False
+        if self.returned:  # what came back goes first, and only the loop sends it again
+            return False
         self.held = False
         taken = self.take(now) is batch
         self.held = bool(self.in_flight)
@@ -163,7 +165,9 @@ class BucketQueue:
         self.retry_at = 0.0
 
     def delayed(self, batch: Outgoing, *, retry_at: float) -> None:
-        """It must be sent again, not before ``retry_at``."""
+        """It must be sent again, not before ``retry_at``. One that was not sent at all waits where it is."""
+        if batch in self.queued:
+            return
         self.in_flight.remove(batch)
         self.held = self.held and bool(self.in_flight)
         if not self.returned:

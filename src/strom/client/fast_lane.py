@@ -27,7 +27,7 @@ from strom.client.accumulator import Outgoing
 from strom.client.address import Address
 from strom.client.cluster import Cluster
 from strom.client.direct import DirectCaller
-from strom.errors import RequestTimeout, StromError
+from strom.errors import Disconnected, RequestTimeout, StromError
 from strom.protocol.api_keys import Api
 from strom.protocol.message import Message
 from strom.runtime.tasks import Tasks
@@ -117,15 +117,20 @@ class FastLane:
             if caller is None or caller.broken is not None or caller.address != address:
                 self._want(address)
                 return False
-            request = take()
-            if request is None:
-                return False
             carried = Carried(batch, -1, self._clock.monotonic() + self._timeout_s)
             self._carried.append(carried)
             try:
+                request = take()
+                if request is None:
+                    self._carried.pop()
+                    return False
                 carried.request_id = caller.start(self._api, request)
             except StromError as error:
                 self._fail(error)
+            except BaseException:
+                # A signal, say. Nobody knows whether it left: the loop sends it again, and nothing after it before.
+                self._fail(Disconnected("the sending of a batch was interrupted"))
+                raise
             self._look_after_it()
             return True
 
