@@ -17,7 +17,7 @@ from strom.log.chain import Chain, Place
 from strom.log.index import Anchor
 from strom.log.sidecar import Entry, check_batch, check_head, damaged_batch
 from strom.record.batch import BatchHeader, read_header
-from strom.record.checksum import crc32c
+from strom.record.checksum import crc32c, crc32c_parts
 from strom.record.project import RANGE_BYTES, Cut, Projection, padding, project_batch
 from strom.runtime.files import Bytes, File
 
@@ -251,14 +251,14 @@ def _read_cut(log: File, entry: Entry, cut: Cut, crcs: Sequence[int]) -> list[By
     crc = cut.crc
     buffers = zip(cut.buffers, crcs, strict=True)
     for ranges in _groups(cut.ranges):
-        parts = log.read_ranges([(entry.position + start, size) for start, size in ranges])
+        at = entry.position
+        parts = log.read_ranges([(at + start, size) for start, size in ranges])
         for (start, size), part in zip(ranges, parts, strict=True):
-            view = memoryview(part)
-            if len(view) != size:
+            if len(part) != size:
                 raise damaged_batch(entry, "the log ends within it")
-            _check_buffers(entry, view, start, buffers)
-            pieces.append(view)
-            crc = crc32c(view, crc)
+            _check_buffers(entry, part, start, buffers)
+            pieces.append(part)
+            crc = crc32c(part, crc)
             if fill := padding(size):
                 pieces.append(fill)
                 crc = crc32c(fill, crc)
@@ -281,14 +281,17 @@ def _groups(ranges: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
 
 
 def _check_buffers(
-    entry: Entry, view: memoryview, start: int, buffers: Iterator[tuple[tuple[int, int], int]]
+    entry: Entry, part: Bytes, start: int, buffers: Iterator[tuple[tuple[int, int], int]]
 ) -> None:
     """Hold the buffers of a range, which starts at ``start``, against their checksums."""
-    end = start + len(view)
+    end = start + len(part)
+    places: list[tuple[int, int]] = []
+    expected: list[int] = []
     for (position, length), crc in buffers:
-        if not length:
-            continue
-        if crc32c(view[position - start : position - start + length]) != crc:
-            raise damaged_batch(entry, "a column does not fit its checksum")
-        if position + length == end:
-            return
+        if length:
+            places.append((position - start, length))
+            expected.append(crc)
+            if position + length == end:
+                break
+    if crc32c_parts(part, places) != expected:
+        raise damaged_batch(entry, "a column does not fit its checksum")

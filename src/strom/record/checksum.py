@@ -55,6 +55,21 @@ def crc32c(buffer: Bytes, initial: int = 0) -> int:
     return cast(int, _binding(initial, _view(buffer, _byte)))
 
 
+def crc32c_parts(buffer: Bytes, parts: Iterable[tuple[int, int]]) -> list[int]:
+    """The checksum of each (start, length) of ``buffer``, which must lie within it."""
+    held = pa.py_buffer(buffer)
+    octets, address = _view(buffer, _byte), held.address
+    found: list[int] = []
+    for start, length in parts:
+        if length >= LARGE_BYTES and _extend_at is not None:
+            if not 0 <= start <= held.size - length:
+                raise ValueError(f"{length} bytes at {start} lie outside a buffer of {held.size}")
+            found.append(_extend_at(0, address + start, length))
+        else:
+            found.append(_binding(0, octets[start : start + length]))
+    return found
+
+
 def crc32c_many(buffers: Iterable[Bytes], initial: int = 0) -> int:
     """The checksum of the buffers as if they were one."""
     for buffer in buffers:

@@ -75,6 +75,15 @@ class NodeLayout(NamedTuple):
     name: str
 
 
+class _Sound(NamedTuple):
+    """What was found to fit the schema last, but for the offsets: those are the batch's own."""
+
+    columns: BatchColumns
+    record_count: int
+    offsets: list[tuple[int, int, int, str]]
+    """Position, length, end of what they point to, and column of every vector of offsets that is in the clear."""
+
+
 class ColumnRange(NamedTuple):
     """The nodes and buffers of one top-level column: [start, end) of each."""
 
@@ -96,6 +105,7 @@ class ColumnLayout:
         #: Top-level columns that hold offsets, and whether there may be others inside.
         self.with_offsets: list[tuple[int, bool]] = []
         self._buffer_count = 0
+        self._sound: _Sound | None = None
         for position, field in enumerate(schema):
             start = (len(self.nodes), self._buffer_count)
             if not field.nullable:
@@ -142,6 +152,24 @@ class ColumnLayout:
         self, view: memoryview, columns: BatchColumns, *, record_count: int, decompressed_bytes_max: int
     ) -> None:
         """Raise MalformedBatch unless the batch's nodes and buffers are those of this schema, and large enough."""
+        sound = self._sound
+        if sound is None or sound.columns is not columns or sound.record_count != record_count:
+            offsets = self._check_columns(view, columns, record_count, decompressed_bytes_max)
+            if columns.codec == at.NOT_COMPRESSED:  # else the sizes are in the body, another one's next time
+                self._sound = _Sound(columns, record_count, offsets)
+        else:
+            offsets = sound.offsets
+        for position, length, end, name in offsets:
+            first = _OFFSET.unpack_from(view, position)[0]
+            last = _OFFSET.unpack_from(view, position + 4 * length)[0]
+            if not 0 <= first <= last <= end:
+                raise MalformedBatch(f"column {name}: the offsets point outside", column=name)
+
+    def _check_columns(
+        self, view: memoryview, columns: BatchColumns, record_count: int, decompressed_bytes_max: int
+    ) -> list[tuple[int, int, int, str]]:
+        """Hold nodes and buffers against the schema; gives the offsets that are still to be looked at."""
+        offsets: list[tuple[int, int, int, str]] = []
         nodes = columns.nodes
         if len(nodes) != 2 * len(self.nodes) or len(columns.buffers) != self._buffer_count:
             raise MalformedBatch(
@@ -171,29 +199,27 @@ class ColumnLayout:
                     problem = "the values are too short"
             elif kind != _STRUCT and length:
                 end = sizes[buffer + 2] if kind == _VARIABLE else nodes[2 * node + 2]
-                problem = _offsets_problem(view, columns, buffer + 1, sizes[buffer + 1], length, end)
+                if sizes[buffer + 1] < (length + 1) * 4:
+                    problem = "the offsets are too short"
+                elif (position := _offsets_position(view, columns, buffer + 1)) is not None:
+                    offsets.append((position, length, end, name))
             if problem is not None:
                 raise MalformedBatch(f"column {name}: {problem}", column=name)
+        return offsets
 
 
-def _offsets_problem(
-    view: memoryview, columns: BatchColumns, buffer: int, size: int, length: int, end: int
-) -> str | None:
-    """Offsets must be there, and, where they lie in the clear, must end within what they point to.
+def _offsets_position(view: memoryview, columns: BatchColumns, buffer: int) -> int | None:
+    """Where offsets lie in the clear: there they must end within what they point to. None where they do not.
 
     That each is at least the one before is not checked here, where a batch is only stored: that would be work per
     row. ``decode`` does it.
     """
-    if size < (length + 1) * 4:
-        return "the offsets are too short"
     position = columns.buffers[buffer][0]
     if columns.codec != at.NOT_COMPRESSED:
         if _SIZE.unpack_from(view, position)[0] != at.NOT_COMPRESSED:
             return None
         position += at.UNCOMPRESSED_SIZE_LENGTH
-    first = _OFFSET.unpack_from(view, position)[0]
-    last = _OFFSET.unpack_from(view, position + 4 * length)[0]
-    return None if 0 <= first <= last <= end else "the offsets point outside"
+    return position
 
 
 def buffer_sizes(view: memoryview, columns: BatchColumns, *, decompressed_bytes_max: int) -> list[int]:

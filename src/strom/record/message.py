@@ -35,6 +35,9 @@ _VTABLE_FIELDS_MAX = 32
 #: The metadata of batches up to this size is remembered: a stream of single rows repeats itself.
 _SMALL_BYTES_MAX = 4096
 _SMALL_KEPT = 256
+#: Of larger batches only the latest, and only metadata up to this size: those of one writer are often cut alike.
+_LATELY_KEPT = 8
+_LATELY_BYTES_MAX = 16 * 1024
 
 _U16 = struct.Struct("<H")
 _I16 = struct.Struct("<h")
@@ -66,31 +69,32 @@ class Vectors(NamedTuple):
 
 def read_metadata(view: memoryview, *, position: int, batch_size: int, record_count: int) -> BatchColumns:
     """Read the metadata of the message at ``position``; the body need not be in ``view``."""
-    metadata, body = _metadata(view, position, batch_size)
-    read = _read_again if batch_size <= _SMALL_BYTES_MAX else _read_message
+    metadata, body = split_message(view, position, batch_size)
+    read = _read_message
+    if batch_size <= _SMALL_BYTES_MAX:
+        read = _read_again
+    elif len(metadata) <= _LATELY_BYTES_MAX:
+        read = _read_lately
     try:
         return read(metadata, body, batch_size, record_count)
     except (struct.error, IndexError):
         raise _malformed("a field reaches past the end") from None
 
 
-def read_vectors(
-    view: memoryview, *, position: int, batch_size: int, record_count: int
-) -> tuple[int, Vectors]:
-    """Where the body starts, and what the metadata says as it says it.
+def read_vectors(metadata: bytes, *, body: int, batch_size: int, record_count: int) -> Vectors:
+    """What the metadata (of ``split_message``) says as it says it.
 
     For a head that was checked before it was stored and is unchanged since: whoever uses a node or a buffer holds
     that one against the body, the others are not looked at.
     """
-    metadata, body = _metadata(view, position, batch_size)
     try:
-        return body, _read_vectors(metadata, body, batch_size, record_count)
+        return _read_vectors(metadata, body, batch_size, record_count)
     except (struct.error, IndexError):
         raise _malformed("a field reaches past the end") from None
 
 
-def _metadata(view: memoryview, position: int, batch_size: int) -> tuple[bytes, int]:
-    """The flatbuffer, and where the body starts."""
+def split_message(view: memoryview, position: int, batch_size: int) -> tuple[bytes, int]:
+    """The flatbuffer of the message at ``position``, and where the body starts."""
     if position + at.MESSAGE_PREFIX_SIZE > min(batch_size, len(view)):
         raise _malformed("the batch ends before its message")
     continuation, metadata_size = _PREFIX.unpack_from(view, position)
@@ -137,6 +141,8 @@ def _read_vectors(metadata: bytes, body: int, batch_size: int, record_count: int
 
 _read_again = lru_cache(maxsize=_SMALL_KEPT)(_read_message)
 """Small batches of one writer mostly have the very same metadata."""
+_read_lately = lru_cache(maxsize=_LATELY_KEPT)(_read_message)
+"""So have large ones, where no column has values of varying length."""
 
 
 def _table(metadata: bytes, position: int) -> tuple[int, tuple[int, ...]]:

@@ -20,7 +20,7 @@ from strom.record import layout as at
 from strom.record.batch import BatchHeader, read_header
 from strom.record.checksum import crc32c, crc32c_many
 from strom.record.columns import BatchColumns, ColumnLayout
-from strom.record.message import message_template, read_vectors
+from strom.record.message import message_template, read_vectors, split_message
 from strom.runtime.files import Bytes
 
 _UNALIGNED = at.BUFFER_ALIGNMENT - 1
@@ -45,6 +45,17 @@ class _Plan(NamedTuple):
     body_size: int
 
 
+class _Shape(NamedTuple):
+    """What becomes of batches that say the same of their columns."""
+
+    told: tuple[bytes, int, int, int]
+    """The old metadata, where the body starts, the size of the batch, its rows: all that the rest depends on."""
+    metadata: bytearray
+    ranges: list[tuple[int, int]]
+    buffers: list[tuple[int, int]]
+    body_size: int
+
+
 class Cut(NamedTuple):
     """A batch to be: its head is written but for the checksum, its body is still to be read."""
 
@@ -64,6 +75,10 @@ class Cut(NamedTuple):
     def seal(self, crc: int) -> None:
         """Write the checksum of it all into the head."""
         self.head[_CRC_FIELD] = crc.to_bytes(at.CRC_LENGTH, "little")
+
+
+_NO_HEADER = bytes(_HEADER_SIZE)
+_NO_BODY = _Shape((b"", 0, 0, 0), bytearray(), [], [], 0)
 
 
 class Projection:
@@ -86,6 +101,7 @@ class Projection:
         self._pick_buffers = _picker(buffers)
         self._pick_positions = _picker([2 * i for i in buffers])
         self._pick_lengths = _picker([2 * i + 1 for i in buffers])
+        self._latest: _Shape | None = None
 
     def pick_buffers(self, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
         """Those of the wanted columns, of anything that a batch has one of per buffer."""
@@ -100,36 +116,36 @@ class Projection:
         start = header.message_position
         between = view[header.records_position : start]
         if header.record_count == 0 and start == header.size:
-            return self._framed(header, between, b"", _Plan([], [], 0), start, [])
-        body, vectors = read_vectors(
-            view, position=start, batch_size=header.size, record_count=header.record_count
-        )
+            return self._framed(header, between, _NO_BODY)
+        metadata, body = split_message(view, start, header.size)
+        told = (metadata, body, header.size, header.record_count)
+        shape = self._latest
+        if shape is None or shape.told != told:
+            # Batches of one writer follow each other, and are often cut alike. Threads may race for this: any will do.
+            shape = self._latest = self._shape(told)
+        return self._framed(header, between, shape)
+
+    def _shape(self, told: tuple[bytes, int, int, int]) -> _Shape:
+        metadata, body, size, count = told
+        vectors = read_vectors(metadata, body=body, batch_size=size, record_count=count)
         self._check_counts(len(vectors.nodes) // 2, len(vectors.buffers) // 2)
         buffers = list(
             zip(self._pick_positions(vectors.buffers), self._pick_lengths(vectors.buffers), strict=True)
         )
-        plan = _plan(buffers, header.size - body)
-        metadata = self._metadata(header.record_count, vectors.nodes, vectors.codec, plan)
-        return self._framed(header, between, metadata, plan, body, buffers)
-
-    def _framed(
-        self,
-        header: BatchHeader,
-        between: Bytes,
-        metadata: Bytes,
-        plan: _Plan,
-        body: int,
-        buffers: list[tuple[int, int]],
-    ) -> Cut:
-        head = bytearray().join((bytes(_HEADER_SIZE), between, metadata))
-        size = len(head) + plan.body_size
-        _write_header(head, header, size)
-        return Cut(
-            head,
+        plan = _plan(buffers, size - body)
+        return _Shape(
+            told,
+            self._metadata(count, vectors.nodes, vectors.codec, plan),
             [(body + position, length) for position, length in plan.ranges],
             [(body + position, length) for position, length in buffers],
-            size,
+            plan.body_size,
         )
+
+    def _framed(self, header: BatchHeader, between: Bytes, shape: _Shape) -> Cut:
+        head = bytearray().join((_NO_HEADER, between, shape.metadata))
+        size = len(head) + shape.body_size
+        _write_header(head, header, size)
+        return Cut(head, shape.ranges, shape.buffers, size)
 
     def message(self, view: Bytes, header: BatchHeader, columns: BatchColumns) -> list[Bytes]:
         """The Arrow message of the wanted columns of a batch in memory, in pieces."""
