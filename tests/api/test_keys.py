@@ -336,6 +336,12 @@ def test_a_table_can_be_made_with_an_engine_and_generated_numbers(server: Server
         numbers = numbered.lookup_many(["a", "b", "c"]).column("number").to_pylist()
         assert len(set(numbers)) == 3
         assert None not in numbers
+        numbered.delete("b")
+        assert numbered.lookup("b") is None
+        numbered.upsert({"word": ["a", "b"]})
+        again = numbered.lookup_many(["a", "b"]).column("number").to_pylist()
+        assert again[0] == numbers[0], "a row keeps its number"
+        assert again[1] not in (None, *numbers), "a new row has a new one"
         for table in (first, numbered):
             db.drop_table(table.name)
 

@@ -82,8 +82,9 @@ class KeyWriter(RowWriter):
     def _delete_intake(self, table: TableInfo) -> DeleteIntake:
         intake = self._deletes.get(table.schema.schema_id)
         if intake is None:
-            form = self._door.form_of(table.schema, ALL)
-            intake = self._deletes[table.schema.schema_id] = DeleteIntake(form, table, self._options)
+            form = self._door.form_of(table.schema, _targets(table.schema, None))
+            intake = DeleteIntake(form, self._door.form(form).schema, table, self._options)
+            self._deletes[table.schema.schema_id] = intake
         return intake
 
 
@@ -110,13 +111,13 @@ class UpsertIntake(ArrowInput):
 class DeleteIntake(ArrowInput):
     """Keys; the other columns are filled with what costs least, since nobody looks at them."""
 
-    def __init__(self, form: int, table: TableInfo, options: WriterOptions) -> None:
+    def __init__(self, form: int, schema: Schema, table: TableInfo, options: WriterOptions) -> None:
         keys = key_schema(table.schema, table.schema.primary_key)
         super().__init__(
             keys, table=f"the key of {table.path}", batch_bytes_max=options.batch_bytes_max, verb="delete"
         )
         self.form = form
-        self._whole = table.schema
+        self._whole = schema
         self._places = {name: position for position, name in enumerate(keys.names)}
 
     def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
@@ -124,7 +125,7 @@ class DeleteIntake(ArrowInput):
         return super().portions(keyed(data, self.schema.names))
 
     def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
-        """A portion as a batch of the whole table's columns."""
+        """A portion as a batch of all columns that can be written."""
         keys = super().conform(portion)
         arrays = []
         for column, field in zip(self._whole.columns, self._whole.to_arrow(), strict=True):

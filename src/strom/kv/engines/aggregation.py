@@ -16,7 +16,7 @@ import pyarrow as pa
 from strom.kv.changes import Changes, Folded
 from strom.kv.engines.arithmetic import SUM, array_of, column_of, compute, fold_count, fold_numbers
 from strom.kv.engines.bitmaps import unite
-from strom.kv.engines.course import Course, bare_rows, check_targets, course, valid_rows
+from strom.kv.engines.course import Course, bare_rows, check_targets, course, holding_places, valid_rows
 from strom.kv.engines.decimals import average_decimals, compute_decimal
 from strom.kv.engines.engine import DeleteBehavior, own_rows
 from strom.kv.engines.listing import join_texts
@@ -60,12 +60,13 @@ class Aggregation:
         self._kept = tuple(p for p in range(len(schema.columns)) if p not in written)
         """Columns that stay as they are. They come first in ``old``, so that bare rows are known by them."""
         self.old_columns = (*self._kept, *(p for p in range(len(schema.columns)) if p in written - keys))
+        self._holding = holding_places(schema, self._kept)
         self._old_place = {position: number for number, position in enumerate(self.old_columns)}
 
     def fold(self, changes: Changes, old: pa.RecordBatch | None) -> Folded:
         """Each image: the aggregates so far."""
         assert old is not None or not self.old_columns
-        bare = bare_rows(old, len(self._kept), changes.groups)
+        bare = bare_rows(old, self._holding, changes.groups)
         found = course(changes, self._deletes, bare)
         arrays = list(changes.rows.columns)
         if old is not None:

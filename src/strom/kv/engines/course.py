@@ -11,6 +11,7 @@ A delete with targets removes the row when nothing but key and targets is left o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -96,10 +97,17 @@ def _follow(
                 state = FRESH
 
 
-def bare_rows(old: pa.RecordBatch | None, columns: int, groups: int) -> Bools:
-    """Which old images are NULL in the first ``columns`` columns of ``old``."""
+def holding_places(schema: Schema, columns: Sequence[int]) -> tuple[int, ...]:
+    """Which of some columns keep a row from being bare: not its generated number, which goes with the row."""
+    return tuple(
+        place for place, column in enumerate(columns) if schema.names[column] not in schema.auto_increment
+    )
+
+
+def bare_rows(old: pa.RecordBatch | None, places: Sequence[int], groups: int) -> Bools:
+    """Which old images are NULL in these columns of ``old``."""
     bare = np.ones(groups, np.bool_)
-    for number in range(columns):
+    for number in places:
         assert old is not None
         bare &= ~valid_rows(old.column(number))
     return bare

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Changes, Folded, Ints
-from strom.kv.engines.course import CLEAR, Course, bare_rows, check_targets, course
+from strom.kv.engines.course import CLEAR, Course, bare_rows, check_targets, course, holding_places
 from strom.kv.engines.engine import DeleteBehavior, own_rows
 from strom.model.schema import Schema
 
@@ -26,11 +26,12 @@ class PartialUpdate:
         self._targets = set(targets)
         self._deletes = deletes
         self.old_columns = tuple(p for p in range(len(schema.columns)) if p not in self._targets)
+        self._holding = holding_places(schema, self.old_columns)
         self.needs_old = bool(self.old_columns)
 
     def fold(self, changes: Changes, old: pa.RecordBatch | None) -> Folded:
         """Each image: what came beside what was there."""
-        bare = bare_rows(old, len(self.old_columns), changes.groups)
+        bare = bare_rows(old, self._holding, changes.groups)
         found = course(changes, self._deletes, bare)
         rows = changes.rows
         arrays = list(rows.columns)
