@@ -92,8 +92,10 @@ class Slot:
         await self._lane.submit(let_go_and_remove)
 
     async def _checkpointed(self) -> None:
-        under_way = [task for task in (self.checkpoint, self.job) if task is not None]
-        if under_way:
+        """Wait for what runs beside the lane, and for what began at the moment that it ended."""
+        while under_way := [
+            task for task in (self.checkpoint, self.job) if task is not None and not task.done()
+        ]:
             await asyncio.wait(under_way)
 
     def _check(self) -> None:
