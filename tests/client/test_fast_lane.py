@@ -232,7 +232,9 @@ def test_a_batch_that_came_back_is_not_lost_to_one_that_is_sent_beside_the_loop(
 def test_a_signal_amid_sending_loses_nothing(
     table: strom.Table, carried: list[bool], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    kind = {"DirectCaller": DirectCaller, "Delivery": Delivery, "TcpStream": TcpStream}[place.partition(".")[0]]
+    kind = {"DirectCaller": DirectCaller, "Delivery": Delivery, "TcpStream": TcpStream}[
+        place.partition(".")[0]
+    ]
     name = place.partition(".")[2]
     real = getattr(kind, name)
 

@@ -42,6 +42,7 @@ from strom.protocol.predicate_wire import to_wire
 from strom.record.batch import split
 from strom.record.decode import changes, offsets
 from strom.server.local import LocalServer
+from strom.tablet.key_tablet import KeyTablet
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
 KEYED = Schema.from_arrow(SCHEMA, ["id"])
@@ -226,6 +227,28 @@ def test_rows_are_found_by_other_columns_once_there_is_an_index(tmp_path: Path) 
         assert sorted((position, one["id"]) for position, one in found) == [(0, 1), (0, 3), (2, 2)]
         with pytest.raises(IndexNotFound, match="it has: by_name"):
             await table.lookup([{"name": "ann"}], index="by_nothing")
+
+    serve(tmp_path, test)
+
+
+def test_what_may_find_many_rows_by_one_key_is_not_looked_up_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def noting(self: KeyTablet, *arguments: object, **options: object) -> object:
+        seen.append(asyncio._get_running_loop() is not None)
+        return found(self, *arguments, **options)  # type: ignore[arg-type]
+
+    found = KeyTablet.lookup_index
+    monkeypatch.setattr(KeyTablet, "lookup_index", noting)
+
+    async def test(wire: Wire) -> None:
+        table = await people(wire, properties={"table.index.by_name": "name"})
+        await table.upsert([row(number, "ann") for number in range(10)])
+        for _ in range(3):
+            assert len(await table.lookup([{"name": "ann"}], index="by_name")) == 10
+        assert seen == [False] * 3
 
     serve(tmp_path, test)
 

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from strom.errors import StorageOffline, StromError
+import pytest
+
+from strom.errors import StorageOffline, StoreCorrupt, StromError
 from strom.model.bucket import BucketId
 from strom.runtime.files import LocalFiles
 from strom.runtime.metrics import Metrics
@@ -72,6 +74,10 @@ class Tablet:
     def next_job(self, now_ms: int) -> Step | None:
         self.seen.append("asked")
         return self.jobs.pop(0) if self.jobs else None
+
+    def broken(self, what: str) -> StorageOffline:
+        self.seen.append("broken")
+        return StorageOffline(what)
 
     def fail(self, error: StromError) -> None:
         self.error = error
@@ -164,10 +170,25 @@ def test_a_job_that_failed_is_abandoned_and_tried_again_after_a_pause(tmp_path: 
     tended(test, tmp_path)
 
 
-def test_a_disk_that_fails_at_the_end_of_a_job_takes_the_bucket_offline(tmp_path: Path) -> None:
+@pytest.mark.parametrize("problem", [OSError("worn"), StoreCorrupt("read back wrongly"), ValueError("a bug")])
+def test_whatever_fails_at_the_end_of_a_job_takes_the_bucket_offline(
+    tmp_path: Path, problem: Exception
+) -> None:
     async def test(jobs: KeyJobs, tablets: list[Tablet], clock: Clock) -> None:
         (tablet,) = tablets
-        tablet.jobs = [Step(tablet, "snapshot", OSError("worn"), late=True)]
+        tablet.jobs = [Step(tablet, "snapshot", problem, late=True)]
+        jobs.look()
+        await quiet()
+        assert "broken" in tablet.seen, "in the lane, before the next write"
+        assert isinstance(tablet.error, StorageOffline)
+
+    tended(test, tmp_path)
+
+
+def test_a_job_that_takes_its_bucket_offline_is_told_to_those_who_wait(tmp_path: Path) -> None:
+    async def test(jobs: KeyJobs, tablets: list[Tablet], clock: Clock) -> None:
+        (tablet,) = tablets
+        tablet.jobs = [Step(tablet, "snapshot", StorageOffline("the sync failed"))]
         jobs.look()
         await quiet()
         assert isinstance(tablet.error, StorageOffline)

@@ -113,6 +113,8 @@ class KeyJobs:
             if tablet.online and not isinstance(error, StorageFull):
                 self._failures.inc()
                 logger.warning("upkeep of bucket %s: %s", slot.bucket, error)
+            if isinstance(error, StorageOffline) and slot.tablet is tablet:
+                tablet.fail(error)  # here, not in the lane: those who wait for the bucket wait on this loop
         finally:
             slot.readers -= 1
             slot.job = None
@@ -141,13 +143,14 @@ class KeyJobs:
 
 
 def _finish(tablet: LogTablet, job: Job) -> None:
-    """A disk that fails here leaves nobody knowing what the store holds: the bucket goes offline."""
+    """Whatever fails here leaves nobody knowing what the store holds: nothing more is done in this lane."""
     try:
         job.finish()
-    except OSError as error:
-        offline = StorageOffline(f"the disk failed while bucket {tablet.bucket} was tended: {error}")
-        tablet.fail(offline)
-        raise offline from error
+    except StorageOffline:
+        raise
+    except Exception as error:
+        what = "the disk failed" if isinstance(error, OSError) else "it is in doubt"
+        raise key_tablet(tablet).broken(f"{what} after a {job.name} ({error!r})") from error
 
 
 async def _in_lane(slot: Slot, job: Callable[[LogTablet], Any]) -> Any:

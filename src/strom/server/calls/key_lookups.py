@@ -92,7 +92,7 @@ class KeyLookupCalls:
             )
 
         place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, len(bucket.keys), find, refused)
+        return Asked(place, len(bucket.keys), find, refused, single=False)
 
     # --- LookupRows ------------------------------------------------------------------------------------
 
@@ -142,7 +142,14 @@ class KeyLookupCalls:
             )
 
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, header.record_count, find, lambda error: _rows_refused(bucket, error), at_least)
+        return Asked(
+            place,
+            header.record_count,
+            find,
+            lambda error: _rows_refused(bucket, error),
+            at_least,
+            single=request.index is None,
+        )
 
     def _answer(
         self,

@@ -1,7 +1,8 @@
 """What lookups of all kinds share: finding the bucket, waiting for an offset, and where the work is done.
 
 A few keys are looked up on the loop, because a thread would cost more than they do; many go to the reader threads in
-slices, so that everyone else's calls take turns with them. Errors are told bucket by bucket.
+slices, so that everyone else's calls take turns with them. So does whatever may find many rows for one key: by prefix,
+by a secondary index. Errors are told bucket by bucket.
 """
 
 from __future__ import annotations
@@ -66,9 +67,12 @@ class LookupLimits:
 
 
 class Asked(Generic[R]):
-    """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` tells why not."""
+    """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` tells why not.
 
-    __slots__ = ("at_least", "bucket", "find", "keys", "refused")
+    ``single``: a key has one row at most.
+    """
+
+    __slots__ = ("at_least", "bucket", "find", "keys", "refused", "single")
 
     def __init__(
         self,
@@ -77,12 +81,14 @@ class Asked(Generic[R]):
         find: Callable[[TableFacts, LogTablet], R],
         refused: Callable[[BaseException], R],
         at_least: AtLeast | None = None,
+        single: bool = True,
     ) -> None:
         self.bucket = bucket
         self.keys = keys
         self.find = find
         self.refused = refused
         self.at_least = at_least
+        self.single = single
 
 
 class KeyReads:
@@ -121,7 +127,7 @@ class KeyReads:
         try:
             slot = self._tablets.slot(one.bucket)
             tablet = slot.opened() if slot.tablet is not None else None
-            if one.keys > INLINE_KEYS_MAX or not isinstance(tablet, LogTablet):
+            if one.keys > INLINE_KEYS_MAX or not one.single or not isinstance(tablet, LogTablet):
                 return None
             facts = self._table(one.bucket, tablet)
             if key_tablet(tablet).definition is not facts.keys.definition:
