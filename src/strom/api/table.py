@@ -162,7 +162,7 @@ class Table(Keys):
     # --- writing ----------------------------------------------------------------------------------------------
 
     def append(self, data: object) -> None:
-        """Append rows; they are sent in the background, and safe after ``flush``.
+        """Append rows; they are on their way when this returns, or soon after, and safe after ``flush``.
 
         Takes a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a list of dicts,
         a dict of lists, one dict (a row), or anything with ``__arrow_c_stream__``. Columns are matched by name, in

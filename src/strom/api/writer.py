@@ -16,9 +16,10 @@ from strom.client.writer import Writer as AppendWriter
 class Writer:
     """Writes rows: batched, compressed and sent in the background, in order, each once.
 
-    A log table's writer appends; a primary-key table's upserts and deletes. Each returns as soon as the rows are taken,
-    and waits while ``memory_bytes`` are on their way. A failed write is raised by the next one, by ``flush`` and by
-    ``close``. Several threads may share a writer.
+    A log table's writer appends; a primary-key table's upserts and deletes. Each returns as soon as the rows are taken.
+    It waits while ``memory_bytes`` are on their way, and up to a second for the oldest answer while five batches are
+    unanswered that it sent itself. A failed write is raised by the next one, by ``flush`` and by ``close``. Several
+    threads may share a writer.
 
     >>> with table.writer(compression="lz4") as writer:
     ...     for frame in frames:
