@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import fluss
@@ -11,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from integration.peer import connected, error_code, fresh_path, poll_rows, run
+from strom.errors import MalformedBatch, SchemaMismatch, StromError
+from strom.server.local import LocalServer
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -214,6 +218,31 @@ def test_engines_decide_which_row_stays(
             assert await get(table, id=1) == expected
 
     run(test)
+
+
+@pytest.mark.parametrize("kind", [SchemaMismatch, MalformedBatch])
+def test_rows_that_will_never_do_are_not_sent_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[StromError]
+) -> None:
+    """The peer repeats a batch without end after some codes (3, 14): rows that are wrong must not get one of them."""
+    asked = 0
+
+    def refuse(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise kind("these rows will never do")
+
+    monkeypatch.setattr("strom.tablet.key_tablet.decode_kv", refuse)
+
+    async def test() -> None:
+        async with connected(local.address) as peer:
+            _, table = await make(peer, SCHEMA, ["id"])
+            with pytest.raises(fluss.FlussError, match="never do"):
+                await asyncio.wait_for(upsert(table, {"id": 1, "name": "ann", "age": 1}), 20)
+
+    with LocalServer(tmp_path / "data") as local:
+        run(test)
+    assert asked == 1
 
 
 def test_partitions_keep_their_rows_apart(server: ServerProcess) -> None:

@@ -4,8 +4,9 @@ A row starts with null bits (1 = NULL, lowest first) unless it is a key; then co
 the order of the columns (``row_form``). Nothing may follow.
 
 Promise: whatever the bytes, the result is a valid batch or the error is :class:`MalformedBatch` (or
-:class:`RecordTooLarge`, when small rows of many NULLs would become a batch of more than ``BYTES_MAX``). Text is
-checked to be UTF-8, decimals to have no more digits than their type.
+:class:`SchemaMismatch`, when a column that is NOT NULL is NULL; or :class:`RecordTooLarge`, when small rows of many
+NULLs would become a batch of more than ``BYTES_MAX``). Text is checked to be
+UTF-8, decimals to have no more digits than their type.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from strom.errors import MalformedBatch, RecordTooLarge
+from strom.errors import MalformedBatch, RecordTooLarge, SchemaMismatch
 from strom.kv.changes import Bytes, Ints
 from strom.kv.nested_decoder import decode_nested, spread
 from strom.kv.row_decoder_kernels import COLUMN_BITS, WHOLE_ROW, copy_spans, read_rows
@@ -96,7 +97,10 @@ class RowDecoder:
             _address(data), len(data), starts, ends, columns, self._required, self._null_bits, _TENS, spans, sums
         )  # fmt: skip
         if wrong >= 0:
-            self._refuse(wrong >> COLUMN_BITS, wrong & WHOLE_ROW)
+            row, column = wrong >> COLUMN_BITS, wrong & WHOLE_ROW
+            if column != WHOLE_ROW:
+                self._refuse_null(data, int(starts[row]), row, column)
+            self._refuse(row, column)
         arrays = self._arrays(data, block, bits.tolist(), values.tolist(), rows, spans, sums.tolist())
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -153,6 +157,14 @@ class RowDecoder:
             buffers = [validity, memory.slice(place, 4 * (rows + 1)), pa.py_buffer(text)]
             arrays.append(_from_buffers(column.type, rows, buffers, nulls))
         return arrays
+
+    def _refuse_null(self, data: Bytes, start: int, row: int, column: int) -> None:
+        """The bytes are well, but the writer left out what the table demands: it is told so."""
+        if self._null_bits and int(data[start + (column >> 3)]) >> (column & 7) & 1:
+            name = self.schema.field(column).name
+            raise SchemaMismatch(
+                f"column {name!r} is NOT NULL, and row {row} has no value for it", row=row, column=name
+            )
 
     def _refuse(self, row: int, column: int) -> NoReturn:
         if column == WHOLE_ROW:
