@@ -17,7 +17,7 @@ from strategies import values
 from strom.errors import DeletionDisabled, InvalidConfig, InvalidTargets, RecordTooLarge, SchemaMismatch
 from strom.kv.changelog import plan
 from strom.kv.changes import Changes
-from strom.kv.engines import engine_of
+from strom.kv.engines import bitmaps, engine_of
 from strom.kv.engines import listing as listing_module
 from strom.kv.engines.bitmaps import read_bitmap, write_bitmap
 from strom.model.aggregation import FUNCTIONS, check_aggregates, with_aggregates
@@ -421,6 +421,14 @@ def test_bitmaps_are_united(function: str) -> None:
             assert (None if row["x"] is None else numbers_in(row["x"], wide)) == state[key]
 
     check()
+
+
+def test_a_wide_bitmap_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    spread = bitmap({high << 32 | low << 16 for high in range(2) for low in range(5)}, True)
+    assert len(read_bitmap(spread, True)) == 10
+    monkeypatch.setattr(bitmaps, "_CONTAINERS_MAX", 8)
+    with pytest.raises(RecordTooLarge, match="stretches"):
+        read_bitmap(spread, True)
 
 
 def test_a_bitmap_written_by_others_is_read() -> None:

@@ -70,6 +70,7 @@ def _united(state: Bitmap | None, text: bytes | None, came: bytes, wide: bool) -
     for key, bits in more.items():
         there = found.get(key)
         found[key] = bits if there is None else there | bits
+    _check_room(found)
     return found, write_bitmap(found, wide)
 
 
@@ -113,7 +114,16 @@ def _read_wide(data: bytes) -> tuple[Bitmap, int]:
         last = high
         part, at = _read(data, at + 4)
         found.update((high << 16 | key, bits) for key, bits in part.items())
+        _check_room(found)
     return found, at
+
+
+def _check_room(found: Bitmap) -> None:
+    """A container of a few bytes takes ``_BITS_SIZE`` here: their number is bounded, also of what comes by uniting."""
+    if len(found) > _CONTAINERS_MAX:
+        raise RecordTooLarge(
+            f"A bitmap spans more than {_CONTAINERS_MAX} stretches of 65,536 numbers", containers=len(found)
+        )
 
 
 def _read(data: bytes, start: int) -> tuple[Bitmap, int]:
