@@ -32,6 +32,7 @@ from strom.errors import (
     TornBatch,
     UnknownBucket,
 )
+from strom.kv import reading
 from strom.model.predicate import col
 from strom.model.schema import Schema
 from strom.protocol import api_keys as api
@@ -339,6 +340,32 @@ def test_a_lookup_has_bounds(tmp_path: Path) -> None:
     serve(tmp_path, test, {"kv.lookup.keys-max": 50, "server.request.max-bytes": 40_000})
 
 
+def test_a_tuple_with_too_many_rows_is_refused_before_they_are_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered: list[int] = []
+
+    def noting(directory: object, source: np.ndarray, *more: object) -> object:
+        gathered.append(len(source))
+        return gather(directory, source, *more)
+
+    gather = reading.gather
+    monkeypatch.setattr(reading, "gather", noting)
+
+    async def test(wire: Wire) -> None:
+        table = await people(wire, properties={"table.index.by_name": "name"})
+        for start in range(0, 20_000, 1000):
+            await table.upsert([row(number, "ann") for number in range(start, start + 1000)])
+        await table.upsert([row(number, "bob") for number in range(30_000, 32_500)])
+        with pytest.raises(LimitExceeded, match=r"scan\(where="):
+            await table.lookup([{"name": "ann"}], index="by_name")
+        assert sum(gathered) < 8_000
+        found = await table.lookup([{"name": "bob"}], index="by_name")
+        assert sorted(one["id"] for _, one in found) == list(range(30_000, 32_500))
+
+    serve(tmp_path, test, {"server.request.max-bytes": 100_000})
+
+
 def test_what_was_written_is_there_after_a_restart_also_when_it_was_carried(tmp_path: Path) -> None:
     settings: dict[str, object] = {"kv.segment.file-size": "16kb", "kv.snapshot.bytes": "16kb"}
     ids: list[int] = []
@@ -350,7 +377,7 @@ def test_what_was_written_is_there_after_a_restart_also_when_it_was_carried(tmp_
             await table.upsert([row(key, f"v{number}") for key in range(number, number + 50)])
         loop = asyncio.get_running_loop()
         deadline = loop.time() + 60
-        while not (facts := await table.facts()).base_files:
+        while not ((facts := await table.facts()).base_files and facts.snapshot_offset):
             assert loop.time() < deadline
             await asyncio.sleep(0.1)
         assert facts.base_files

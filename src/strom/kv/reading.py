@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.errors import IndexBuilding, IndexNotFound, StoreCorrupt
+from strom.errors import IndexBuilding, IndexNotFound, LimitExceeded, StoreCorrupt
 from strom.kv.changes import Ints
 from strom.kv.columns import Int32s, source_of
 from strom.kv.directory import Directory
@@ -26,6 +26,9 @@ from strom.kv.store import KeyStore
 from strom.kv.versions import are_images, offsets_of
 
 High = Callable[[], int]
+
+SLICE_ROWS = 2048
+"""Rows of one tuple that are gathered before their size is looked at."""
 
 
 class FoundRows(NamedTuple):
@@ -82,9 +85,9 @@ def lookup_tuples(
     *,
     high: High,
     columns: Sequence[int] | None,
-    limit: int | None,
+    bytes_max: int | None,
 ) -> FoundRows:
-    """The rows whose columns equal each tuple, tuple by tuple, older rows first."""
+    """The rows whose columns equal each tuple, tuple by tuple, older rows first; LimitExceeded when they take more."""
     index = store.lists.get(name)
     if index is None:
         raise IndexNotFound(f"the table has no index {name!r}", index=name, known=sorted(store.lists))
@@ -105,8 +108,30 @@ def lookup_tuples(
         asked, np.zeros(len(which), np.int32), which.astype(np.int32), directory, source, row,
         tuple(range(len(index.columns))), index.columns,
     )  # fmt: skip
-    kept = np.flatnonzero(same)[:limit]
-    return FoundRows(which[kept], gather(directory, source[kept], row[kept], columns), at)
+    kept = np.flatnonzero(same)
+    rows = _gather_bounded(directory, source[kept], row[kept], columns, bytes_max)
+    return FoundRows(which[kept], rows, at)
+
+
+def _gather_bounded(
+    directory: Directory, source: Int32s, row: Int32s, columns: Sequence[int] | None, bytes_max: int | None
+) -> pa.RecordBatch:
+    """A slice at a time: one tuple may have more rows than memory holds, and that shows before they are all there."""
+    if bytes_max is None or len(source) <= SLICE_ROWS:
+        return gather(directory, source, row, columns)
+    parts: list[pa.RecordBatch] = []
+    size = 0
+    for start in range(0, len(source), SLICE_ROWS):
+        end = start + SLICE_ROWS
+        parts.append(gather(directory, source[start:end], row[start:end], columns))
+        size += parts[-1].nbytes
+        if size > bytes_max:
+            raise LimitExceeded(
+                f"{len(source)} rows are found, more than an answer of {bytes_max} bytes holds: "
+                "ask for fewer columns, or use scan(where=...)",
+                rows=len(source),
+            )
+    return pa.concat_batches(parts)
 
 
 def _candidates(store: KeyStore, index: SecondaryIndex, hashes: Hashes) -> tuple[Ints, Ints]:

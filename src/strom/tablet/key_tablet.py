@@ -471,15 +471,16 @@ class KeyTablet(LogTablet):
         *,
         columns: Sequence[int] | None = None,
         at_least: AtLeast | None = None,
-        limit: int | None = None,
+        bytes_max: int | None = None,
     ) -> Found:
         """The rows whose index columns equal each tuple. ``PREFIX_INDEX`` is the one by bucket key.
 
-        ``tuples`` has the index's columns in its order; a NULL finds NULLs. IndexNotFound, IndexBuilding.
+        ``tuples`` has the index's columns in its order; a NULL finds NULLs. IndexNotFound, IndexBuilding; LimitExceeded
+        for rows of more than ``bytes_max``.
         """
         self.check_online()
         self._await(at_least)
-        found = lookup_tuples(self.store, name, tuples, high=self._high, columns=columns, limit=limit)
+        found = lookup_tuples(self.store, name, tuples, high=self._high, columns=columns, bytes_max=bytes_max)
         return Found(*found, self.epoch_before(found.high_watermark))
 
     def _high(self) -> int:

@@ -211,7 +211,8 @@ class KeyLookupCalls:
     ) -> Found:
         if index is None or (index == "$prefix" and forms.prefix_index is None):
             return key_tablet(tablet).lookup(keys, columns=columns)
-        return key_tablet(tablet).lookup_index(index, keys, columns=columns)
+        most = self._limits.answer_bytes_max
+        return key_tablet(tablet).lookup_index(index, keys, columns=columns, bytes_max=most)
 
 
 def values(
@@ -242,7 +243,9 @@ def value_lists(
         found = (
             key_tablet(tablet).lookup(tuples)
             if forms.prefix_index is None
-            else key_tablet(tablet).lookup_index(forms.prefix_index, tuples)
+            else key_tablet(tablet).lookup_index(
+                forms.prefix_index, tuples, bytes_max=limits.answer_bytes_max
+            )
         )
         limits.check_bytes(found.rows.nbytes)
         encoded = forms.rows(found.rows)
