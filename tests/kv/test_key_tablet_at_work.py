@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from strom.kv.definition import KeyDefinition
+from strom.kv.snapshot import Snapshot
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
@@ -145,6 +147,33 @@ def test_many_keys_stay_right_through_upkeep_and_restarts(tmp_path: Path, image:
 
 
 @pytest.mark.slow
+def test_a_snapshot_that_failed_is_still_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Snapshot) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    tablet = _open(tmp_path)
+    writer = Writer(tablet)
+    job = None
+    while job is None or job.name != "snapshot":
+        job = tablet.next_job(10_000)
+        if job is None:
+            writer.write()
+        elif job.name != "snapshot":
+            job.work()
+            job.finish()
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr(Snapshot, "write", full)
+        job.work()
+    job.abandon()
+    again = tablet.next_job(10_001)
+    assert again is not None
+    assert again.name == "snapshot"
+    again.work()
+    again.finish()
+    assert tablet.manifest is not None
+    tablet.close()
+
+
 def test_readers_see_whole_batches_while_everything_else_goes_on(tmp_path: Path) -> None:
     tablet = _open(tmp_path)
     writer = Writer(tablet)

@@ -52,6 +52,9 @@ class Results(Protocol):
     def snapshot_taken(self, manifest: Manifest) -> None:
         """A manifest is durable."""
 
+    def snapshot_failed(self) -> None:
+        """A snapshot could not be written."""
+
     def sweep(self) -> None:
         """Remove files that nobody uses."""
 
@@ -228,6 +231,7 @@ class TakeSnapshot:
     def abandon(self) -> None:
         """After a failed sync nobody knows what the disk has; after anything else the last manifest stands."""
         self._snapshot.abandon()
+        self._tablet.results.snapshot_failed()
         self._tablet.results.job_done()
         if not self._synced or self._snapshot.doubtful:
             raise self._tablet.broken("the disk failed during a snapshot")

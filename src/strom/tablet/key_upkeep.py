@@ -60,6 +60,7 @@ class Upkeep:
         self._past = PastInstants(settings.lease_ms)
         self._settled: dict[str, int] = {}
         self._bytes_since_snapshot = 0
+        self._bytes_in_snapshot = 0
         self._snapshot_wanted = False
         self._reclaimed: tuple[int, int, int] | None = None
         self._job: Job | None = None
@@ -202,8 +203,13 @@ class Upkeep:
         )
         self._snapshot_wanted = False
         self._snapshot_at_ms = None
-        self._bytes_since_snapshot = 0
+        self._bytes_in_snapshot, self._bytes_since_snapshot = self._bytes_since_snapshot, 0
         return TakeSnapshot(tablet, snapshot, point)
+
+    def snapshot_failed(self) -> None:
+        """It is as due as it was: a log that grows on is a replay that grows on."""
+        self._bytes_since_snapshot += self._bytes_in_snapshot
+        self._snapshot_wanted = True
 
     def snapshot_taken(self, manifest: Manifest) -> None:
         """A manifest is durable: what it does not need may go."""
