@@ -22,6 +22,7 @@
     │   ├── AuthenticationFailed  SecurityDisabled  AuthorizationFailed
     │   ├── LakeSnapshotNotFound
     │   ├── Expired  IndexNotFound  DeletionDisabled  InvalidTargets        (primary-key tables)
+    │   ├── SinkConflict  SinkNotFound  StageExpired  StageNotFound  TableDropped       (staged writes)
     │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat      (starting a server)
     ├── Fenced                  someone newer took over; stop
     │   └── StaleEpoch  UnknownWriter  OutOfOrderSequence
@@ -330,3 +331,26 @@ class IndexNotFound(Refused):
 
 class StoreCorrupt(Corrupt):
     """A file of a primary-key bucket is not what was written."""
+
+
+# --- staged writes -------------------------------------------------------------------------------------------------
+
+
+class SinkConflict(Refused):
+    """The sink's name belongs to another query."""
+
+
+class SinkNotFound(Refused):
+    """There is no sink of this name."""
+
+
+class StageExpired(Refused):
+    """A stage was decided after its deadline: stage the rows again."""
+
+
+class StageNotFound(Refused):
+    """The bucket does not hold this stage, or not the pieces before this one: stage the rows again."""
+
+
+class TableDropped(Refused):
+    """A table of the commit was dropped before the commit was decided: nothing of it is published."""

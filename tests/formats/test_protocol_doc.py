@@ -19,7 +19,11 @@ from strom.protocol.predicate_wire import LIKES, NEGATED_LIKE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "protocol.md").read_text()
 
-OWN_MODULES = ("strom.protocol.messages.own", "strom.protocol.messages.own_keys")
+OWN_MODULES = (
+    "strom.protocol.messages.own",
+    "strom.protocol.messages.own_keys",
+    "strom.protocol.messages.stages",
+)
 
 ROLES = {
     Role.CONNECTION: "the listener",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from strom.protocol.api_keys import (
     APIS,
+    CUT_BUCKETS,
     FETCH_LOG,
     FETCH_ROWS,
+    INNER_APIS,
     KEY_APIS,
     LOG_APIS,
     LOOKUP_ROWS,
     OWN_KEYS_FROM,
     PRODUCE_LOG,
+    STAGE_APIS,
     Role,
 )
 
@@ -26,20 +29,24 @@ def test_names_and_messages_are_used_once() -> None:
     assert len({kind for api in APIS.values() for kind in (api.request, api.response)}) == 2 * len(APIS)
 
 
-def test_a_server_of_log_tables_offers_all_but_the_calls_of_primary_keys() -> None:
-    assert set(LOG_APIS) | set(KEY_APIS) == set(APIS.values())
-    assert not set(LOG_APIS) & set(KEY_APIS)
+def test_a_call_belongs_to_one_kind_of_server() -> None:
+    kinds = (LOG_APIS, KEY_APIS, STAGE_APIS, INNER_APIS)
+    assert {api for kind in kinds for api in kind} == set(APIS.values())
+    assert sum(map(len, kinds)) == len(APIS)
 
 
-def test_only_fetches_and_lookups_wait() -> None:
-    assert {api for api in APIS.values() if api.waits} == {FETCH_LOG, FETCH_ROWS, LOOKUP_ROWS}
+def test_only_reads_wait() -> None:
+    assert {api for api in APIS.values() if api.waits} == {FETCH_LOG, FETCH_ROWS, LOOKUP_ROWS, CUT_BUCKETS}
 
 
 def test_a_request_may_go_to_the_leader_only_if_it_names_a_table() -> None:
-    leaders = [api for api in APIS.values() if api.role is Role.LEADER]
+    leaders = [api for api in APIS.values() if api.role is Role.LEADER and api not in INNER_APIS]
     for api in leaders:
         assert {"table_id", "tables_req"} & api.request.fields.keys(), api.name
 
 
 def test_our_own_calls_have_keys_no_peer_uses() -> None:
-    assert sorted(key for key in APIS if key >= OWN_KEYS_FROM) == list(range(20000, 20008))
+    assert sorted(key for key in APIS if key >= OWN_KEYS_FROM) == [
+        *range(20000, 20008),
+        *range(20010, 20020),
+    ]

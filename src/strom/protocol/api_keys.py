@@ -20,6 +20,7 @@ from strom.protocol.messages import (
     own,
     own_keys,
     partitions,
+    stages,
     tables,
 )
 
@@ -133,7 +134,22 @@ LOOKUP_ROWS = _api(20005, Role.LEADER, own_keys.LookupRowsRequest, own_keys.Look
 SCAN_ROWS = _api(20006, Role.LEADER, own_keys.ScanRowsRequest, own_keys.ScanRowsResponse)
 KEY_FACTS = _api(20007, Role.LEADER, own_keys.KeyFactsRequest, own_keys.KeyFactsResponse)
 
+STAGE_ROWS = _api(20010, Role.LEADER, stages.StageRowsRequest, stages.StageRowsResponse)
+DROP_STAGES = _api(20011, Role.LEADER, stages.DropStagesRequest, stages.DropStagesResponse)
+BEGIN_SINK = _api(20012, Role.COORDINATOR, stages.BeginSinkRequest, stages.BeginSinkResponse)
+DECIDE = _api(20013, Role.COORDINATOR, stages.DecideRequest, stages.DecideResponse)
+SNAPSHOT = _api(20014, Role.COORDINATOR, stages.SnapshotRequest, stages.SnapshotResponse)
+EXPIRE_STAGES = _api(20015, Role.COORDINATOR, stages.ExpireStagesRequest, stages.ExpireStagesResponse)
+APPLY_STAGES = _api(20016, Role.LEADER, stages.ApplyStagesRequest, stages.ApplyStagesResponse)
+CUT_BUCKETS = _api(20017, Role.LEADER, stages.CutBucketsRequest, stages.CutBucketsResponse, waits=True)
+LIST_SINKS = _api(20018, Role.COORDINATOR, stages.ListSinksRequest, stages.ListSinksResponse)
+DROP_SINK = _api(20019, Role.COORDINATOR, stages.DropSinkRequest, stages.DropSinkResponse)
+
+STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, SNAPSHOT, CUT_BUCKETS, LIST_SINKS, DROP_SINK)
+"""The calls of staged writes, as clients make them."""
+INNER_APIS = (EXPIRE_STAGES, APPLY_STAGES)
+"""Between the coordinator and its tablet servers, over their own channel; no listener takes them."""
 KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP, UPSERT_ROWS, LOOKUP_ROWS, SCAN_ROWS, KEY_FACTS)
 """The calls of primary-key tables."""
-LOG_APIS = tuple(api for api in APIS.values() if api not in KEY_APIS)
+LOG_APIS = tuple(api for api in APIS.values() if api not in (*KEY_APIS, *STAGE_APIS, *INNER_APIS))
 """Everything that a server of log tables answers."""

@@ -73,6 +73,11 @@ CODES: dict[type[StromError], int] = {
     errors.NotYetVisible: 20010,
     errors.IndexNotFound: 20011,
     errors.StoreCorrupt: 20012,
+    errors.SinkConflict: 20013,
+    errors.StageExpired: 20014,
+    errors.TableDropped: 20015,
+    errors.StageNotFound: 20016,
+    errors.SinkNotFound: 20017,
 }
 
 _BY_CODE = {code: kind for kind, code in CODES.items()}
