@@ -13,11 +13,12 @@ help: ## Show these verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
-	@echo "==> Python environment in $(VENV) (once; about a minute)"
+	@echo "==> Python environment in $(VENV) (once; one to three minutes)"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Strom needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "==> installing strom and what its tests need"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "==> installing strom and what its tests need; PySpark alone is 400 MB"
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]' \
+	  | awk '/Downloading .*[0-9][0-9]\.[0-9] MB|Building wheel|Installing collected/ {print "    " substr($$0, 1, 90); fflush()}'
 	@touch $(STAMP)
 
 $(VENV)/.running: pyproject.toml constraints.txt

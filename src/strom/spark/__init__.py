@@ -1,0 +1,43 @@
+"""Strom in Spark: batch and streams, both ways.
+
+    import strom.spark
+
+    spark = strom.spark.session()                        # a session with the settings that suit Strom
+    orders = strom.spark.table(spark, "shop.orders", columns=["id", "price"])
+    changes = strom.spark.changes(spark, "shop.users")   # a stream of inserts, updates and deletes
+
+Or by Spark's own words: ``spark.read.format("strom").option("bootstrap.servers", …).option("table", "shop.orders")``.
+
+Layer: above the client, beside nothing; the only part of Strom that imports PySpark. Executors need the light client and
+no more. Read first: ``source.py``, then ``batch_reader.py`` and ``stream_reader.py``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["changes", "lag", "merge", "register", "session", "table"]
+
+_NAMES = {
+    "changes": "strom.spark.frames",
+    "lag": "strom.spark.frames",
+    "merge": "strom.spark.frames",
+    "register": "strom.spark.session",
+    "session": "strom.spark.session",
+    "table": "strom.spark.frames",
+}
+"""Where each public name lives; a worker that imports one module does not load the others."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'strom.spark' has no attribute {name!r}")
+    module = import_module(_NAMES[name])
+    value = getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])
