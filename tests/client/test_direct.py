@@ -27,6 +27,7 @@ from strom.protocol.messages.databases import (
     DatabaseExistsResponse,
     GetDatabaseInfoRequest,
 )
+from strom.runtime.streams import TcpStream
 from strom.runtime.world import World
 from strom.testing.process import ServerProcess
 
@@ -132,6 +133,24 @@ def test_a_connection_that_broke_is_made_again(address: Address) -> None:
         exists(calls, "fluss", address)
     assert exists(calls, "fluss", address)
     assert len(made) == 2
+    calls.close()
+
+
+def test_a_signal_after_bytes_were_taken_costs_the_connection_and_the_next_call_is_answered(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: TcpStream, room: memoryview, timeout_s: float | None) -> int:
+        receive(self, room[:5], timeout_s)
+        raise KeyboardInterrupt  # as a handler does that runs when the call has returned
+
+    receive = TcpStream.receive
+    calls = DirectCalls(connect)
+    assert exists(calls, "fluss", address)
+    with monkeypatch.context() as patch:
+        patch.setattr(TcpStream, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            exists(calls, "fluss", address)
+    assert exists(calls, "fluss", address)
     calls.close()
 
 

@@ -128,8 +128,8 @@ class DirectCaller:
     ) -> Response:
         """Wait for the answer. Answers that nobody waits for any more are passed over.
 
-        After RequestTimeout, or when a signal ended the wait, ``finish`` may be called again. ``on_begun`` is given
-        what there is of a large frame as soon as that has begun to arrive.
+        After RequestTimeout ``finish`` may be called again; a signal that ends the wait ends the connection.
+        ``on_begun`` is given what there is of a large frame as soon as that has begun to arrive.
         """
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         if (early := self._awaited.get(request_id)) is not None:
@@ -198,15 +198,21 @@ class DirectCaller:
                         on_begun(reader.begun)
                     continue
                 count = receive(reader.room())
+                if count:
+                    reader.filled(count)
             except TimeoutError:
                 raise
             except StromError as error:
                 raise self._break(self._lost(error.message)) from error
+            except BaseException:
+                # A signal's handler raised. Whether bytes were taken by then nobody knows, and without them all that
+                # follows would be read amiss.
+                self._break(self._lost("interrupted amid an answer"))
+                raise
             if count is None:
                 return None
             if not count:
                 raise self._break(self._lost("the other side ended it"))
-            reader.filled(count)
 
     def _lost(self, why: str) -> Disconnected:
         return Disconnected(f"the connection to {self.address} was lost: {why}", address=str(self.address))
