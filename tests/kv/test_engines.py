@@ -247,30 +247,20 @@ def test_aggregates_of_some_columns_leave_the_others(
     rows, deletes, keys, old = draw.draw(histories(schema.to_arrow()))
     sent = {"id", *names}
     rows = [{name: value if name in sent else None for name, value in row.items()} for row in rows]
-    cleared: set[int] = set()
     combine = {
         name: model.aggregate(f, schema.to_arrow().field(name).type, "") for name, f in functions.items()
     }
     _, delete = partial(sent, schema, behavior)
 
     def upsert(before: model.Row | None, row: model.Row) -> model.Row:
-        fresh = before is None or row["id"] in cleared
-        cleared.discard(row["id"])
         return {
             name: (before or dict.fromkeys(schema.names))[name] if name not in sent
-            else row[name] if fresh or name == "id"
-            else combine[name](before[name], row[name])  # type: ignore[index]
+            else row[name] if before is None or name == "id"
+            else combine[name](before[name], row[name])
             for name in schema.names
         }  # fmt: skip
 
-    def remove(before: model.Row) -> model.Row | None:
-        cleared.add(before["id"])
-        left = delete(before)
-        if left is None:
-            cleared.discard(before["id"])
-        return left  # type: ignore[no-any-return]
-
-    steps = model.follow(rows, deletes, keys, old, upsert, None if delete is None else remove)
+    steps = model.follow(rows, deletes, keys, old, upsert, delete)
     targets = tuple(sorted(schema.position(name) for name in sent))
     properties = {**AGGREGATION, "table.delete.behavior": behavior}
     compare(schema, properties, (rows, deletes, keys, old), steps, targets)

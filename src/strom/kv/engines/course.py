@@ -4,7 +4,8 @@
     FRESH   the first value of a row: there was none, or it was deleted before
     OLD     goes on from the image before the batch
     NEXT    goes on from the previous change to the same key
-    CLEAR   a delete of the target columns only: they become NULL, and what comes next is FRESH
+    CLEAR   a delete of the target columns only: they become NULL, and what comes next goes on from NULL, as it does
+            when the next change comes in another batch
 
 A delete with targets removes the row when nothing but key and targets is left of it (it is *bare*), else it clears.
 """
@@ -88,7 +89,7 @@ def _follow(
                 effect[a] = UPDATE
                 mode[a] = CLEAR
                 kept[a] = True
-                state = FRESH
+                state = NEXT
             else:
                 effect[a] = DELETE
                 mode[a] = SKIP
