@@ -85,15 +85,16 @@ def rw(dtype: Any, dimensions: int = 1) -> Any:
     return types.Array(dtype, dimensions, "C")
 
 
-def kernel(*signatures: Any, inline: bool = False) -> Callable[[Kernel], Kernel]:
+def kernel(*signatures: Any, inline: bool = False, nogil: bool = True) -> Callable[[Kernel], Kernel]:
     """Compile a function for these signatures now, or take it from the cache. It runs without the interpreter's lock.
 
     Without a signature the function is a part of other kernels, compiled into them (``inline``: at Numba's level, which
-    only matters where a loop must see the body). It must not call itself.
+    only matters where a loop must see the body). It must not call itself. ``nogil=False`` is for what takes a
+    microsecond: whoever lets go of the interpreter beside busy threads may wait for milliseconds to have it back.
     """
 
     def compiled(function: Kernel) -> Kernel:
-        made: Any = numba.njit(nogil=True, error_model="numpy", inline="always" if inline else "never")(
+        made: Any = numba.njit(nogil=nogil, error_model="numpy", inline="always" if inline else "never")(
             function
         )
         made.strom_stamp = _stamp(function)

@@ -71,7 +71,8 @@ class Hasher:
         self.bijective = _VAR not in codes and sum(widths) <= 8
         """Whether equal hashes mean equal tuples (without NULLs)."""
         shifts = [8 * sum(widths[:at]) for at in range(len(widths))]
-        self._plan = np.array([self.columns, codes, widths, shifts], np.int64)
+        self.plan = np.array([self.columns, codes, widths, shifts], np.int64)
+        """int64[4, columns]: position, form, width and place in the packed word, as the kernels take them."""
 
     def hash(self, rows: Source | pa.RecordBatch, count: int | None = None) -> Hashes:
         """The hash of every row, or of the first ``count``: a block that still grows names its room, not its rows.
@@ -91,9 +92,9 @@ class Hasher:
         if count == 0:
             return out
         if self.bijective:
-            _pack(addresses, self._plan, self.seed, out)
+            pack_tuples(addresses, self.plan, self.seed, out)
         else:
-            _fold(addresses, self._plan, self.seed, out)
+            fold_tuples(addresses, self.plan, self.seed, out)
         return out
 
 
@@ -141,7 +142,8 @@ def _bytes(state: Any, at: int, length: int) -> Any:
 
 
 @kernel(void(ro(int64, 2), ro(int64, 2), uint64, rw(uint64)))
-def _pack(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
+def pack_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
+    """The hashes of a bijective hasher; ``out`` comes as zeros."""
     for column in range(plan.shape[1]):
         position, bits, width, shift = (
             plan[0, column],
@@ -162,7 +164,8 @@ def _pack(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
 
 
 @kernel(void(ro(int64, 2), ro(int64, 2), uint64, rw(uint64)))
-def _fold(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
+def fold_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
+    """The hashes of any other."""
     out[:] = seed
     for column in range(plan.shape[1]):
         position, code, width = plan[0, column], plan[1, column], plan[2, column]

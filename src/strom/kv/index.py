@@ -44,6 +44,18 @@ class ShardEntries(NamedTuple):
     versions: Ints
 
 
+class IndexTables(NamedTuple):
+    """The index as kernels see it, true while the lock is held."""
+
+    shift: int
+    directory: npt.NDArray[np.int32]
+    shards: Ints
+    newest: Ints
+    """The chunks of the newest versions."""
+    size: int
+    """All row ids are below this."""
+
+
 class Index:
     """Keys by hash, and the newest version of each."""
 
@@ -102,6 +114,12 @@ class Index:
         out = np.empty(max(0, min(end, self._size) - start), np.int64)
         cells.load_range(start, self._newest.table, out)
         return out
+
+    @property
+    def tables(self) -> IndexTables:
+        """For a kernel that finds keys and their versions at once."""
+        table = self._table
+        return IndexTables(table.shift, table.directory, table.shards, self._newest.table, self._size)
 
     # -- changing -------------------------------------------------------------------------------------------------
     def insert(self, hashes: Hashes) -> Ints:

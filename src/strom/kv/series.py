@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     mapped: bool
 
 
-class _Frame(NamedTuple):
+class Frame(NamedTuple):
     """The pieces, and as kernels see them. The last one may reach beyond the series' end."""
 
     pieces: tuple[Piece, ...]
@@ -48,7 +48,7 @@ class _Frame(NamedTuple):
 class SeriesView:
     """What a series was when the view was taken: safe in any thread."""
 
-    def __init__(self, start: int, end: int, frame: _Frame) -> None:
+    def __init__(self, start: int, end: int, frame: Frame) -> None:
         self.start = start
         """Records from here on are known."""
         self.end = end
@@ -111,7 +111,7 @@ class Series:
     def __init__(self, start: int = 0) -> None:
         self._start = self._end = start
         self._pieces: list[Piece] = []
-        self._frame: _Frame | None = None
+        self._frame: Frame | None = None
 
     @property
     def start(self) -> int:
@@ -205,10 +205,15 @@ class Series:
     # -- asking ---------------------------------------------------------------------------------------------------
     def snapshot(self) -> SeriesView:
         """The series as it is now, for a reader without the lock."""
+        return SeriesView(self._start, self._end, self.frame)
+
+    @property
+    def frame(self) -> Frame:
+        """The pieces there are now."""
         if self._frame is None:
             lows, addresses = ([piece[field] for piece in self._pieces] for field in (0, 2))
-            self._frame = _Frame(tuple(self._pieces), np.array(lows, np.int64), np.array(addresses, np.int64))
-        return SeriesView(self._start, self._end, self._frame)
+            self._frame = Frame(tuple(self._pieces), np.array(lows, np.int64), np.array(addresses, np.int64))
+        return self._frame
 
     def previous(self, offsets: Ints) -> Ints:
         """See :meth:`SeriesView.previous`."""

@@ -83,6 +83,12 @@ def first_slot(area: int, mask: int, value: Any) -> int:
 
 
 @kernel()
+def next_slot(area: int, mask: int, value: Any, slot: int) -> int:
+    """The next slot behind one that has the same hash, or -1."""
+    return _seek(area, mask, value, (slot + 1) & mask)
+
+
+@kernel()
 def stored_at(area: int, slot: int) -> Any:
     return load_u32(area + VALUES_AT + slot * 4)
 
