@@ -323,6 +323,28 @@ def test_partitions_are_made_when_rows_come_and_told_apart(either: ServerProcess
         assert table.lookup_index("by_page", "d2/7").to_pylist() == [{"day": "d2", "id": 7, "page": "d2/7"}]
 
 
+def test_keys_that_are_not_there_are_inserted_on_request(either: ServerProcess) -> None:
+    with strom.connect(either.address) as db:
+        words = db.create_table(
+            new_name(), {"word": "STRING", "number": "BIGINT"}, primary_key="word", auto_increment="number"
+        )
+        first = words.get_or_insert(["sea", "river", "sea"], columns=["word", "number"])
+        assert first.column("word").to_pylist() == ["sea", "river", "sea"]
+        sea, river, again = first.column("number").to_pylist()
+        assert sea == again != river
+        assert None not in (sea, river)
+        more = words.get_or_insert(["river", "lake"], columns=["number"]).column("number").to_pylist()
+        assert more[0] == river
+        assert len({sea, river, more[1]}) == 3
+        assert words.count() == 3
+    visits = pa.schema([("day", pa.string()), ("id", pa.int64()), ("page", pa.string())])
+    with table_on(either, visits, primary_key=["day", "id"], partition_by="day") as table:
+        table.upsert([{"day": "d1", "id": 1, "page": "x"}])
+        found = table.get_or_insert([{"day": "d2", "id": 5}, {"day": "d1", "id": 1}]).to_pylist()
+        assert found == [{"day": "d2", "id": 5, "page": None}, {"day": "d1", "id": 1, "page": "x"}]
+        assert table.count() == 2
+
+
 def test_a_table_can_be_made_with_an_engine_and_generated_numbers(server: ServerProcess) -> None:
     with strom.connect(server.address) as db:
         first = db.create_table(new_name(), USERS, primary_key="id", merge_engine="first_row")

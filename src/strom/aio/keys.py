@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strom.aio.session import Session
 from strom.client.filters import Filter
@@ -103,6 +104,19 @@ class Keys:
         await self.flush_if_needed()
         lookup = self.lookups.by_index(index, columns)
         return await self.lookups.matching(lookup, values, at_least)
+
+    async def get_or_insert(self, keys: object, columns: Sequence[str] | None = None) -> pa.Table:
+        """A row for every key, in the order of the keys; keys that are not there are inserted first.
+
+        Nothing but the key is written, so a row that somebody else made meanwhile stays as it is.
+        """
+        batch = self.lookups.by_key(None).keys(keys)
+        key = list(self.primary_key)
+        known = await self.lookup_many(batch, key)
+        missing = batch.filter(pc.is_null(known.column(key[0]).combine_chunks()))
+        if missing.num_rows:
+            await self.upsert(missing, key)
+        return await self.lookup_many(batch, columns)
 
     async def flush_if_needed(self) -> None:
         """A lookup sees what this connection wrote before."""

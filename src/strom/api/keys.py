@@ -13,6 +13,7 @@ from strom.client.key_door import WrittenTo
 from strom.client.key_facts import IndexStatus
 from strom.client.lookup import Found, Lookup
 from strom.client.lookups import Lookups, names_of
+from strom.client.metadata import TableInfo
 from strom.client.one_key import Missing
 
 
@@ -30,6 +31,11 @@ class Keys:
         if self._known.session is not current.session:
             self._known = self._session.run(current.table(self._known.name))
         return self._known
+
+    @property
+    def info(self) -> TableInfo:
+        """The table's whole description, as it was when this connection last heard of it."""
+        return self._known.info
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -100,6 +106,17 @@ class Keys:
         lookup = self._ready().by_key(columns)
         batch = lookup.keys(keys)
         return lookup.in_order(self._find(lookup, batch, at_least), batch.num_rows)
+
+    def get_or_insert(self, keys: object, columns: Sequence[str] | None = None) -> pa.Table:
+        """A row for every key, in the order of the keys; a key that is not there gets a row of its own first.
+
+        Such a row is NULL beside its key, and has the next number where a column counts by itself: the dictionary of a
+        join. A row that somebody else made meanwhile stays as it is.
+
+        >>> words.get_or_insert(["river", "sea"], columns=["number"]).to_pylist()
+        [{'number': 1}, {'number': 2}]
+        """
+        return self._session.run(self._face.get_or_insert(keys, columns))
 
     def lookup_prefix(
         self, prefix: object, columns: Sequence[str] | None = None, *, at_least: WrittenTo | None = None
