@@ -1,4 +1,4 @@
-"""docs/formats/{segment,sidecar,indexes,epochs}.md say what the code does."""
+"""docs/formats/{segment,sidecar,indexes,epochs,groups}.md say what the code does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strom.log import epochs, layout, writers
+from strom.log import epochs, grouped_log, groups, layout, writers
 
 DOCS = Path(__file__).parents[2] / "docs" / "formats"
 
@@ -39,6 +39,7 @@ def table(document: str, heading: str) -> list[list[str]]:
         ("indexes.md", "Writer", layout.WRITER_FIELDS),
         ("indexes.md", "Writer batch", layout.WRITER_BATCH_FIELDS),
         ("epochs.md", "Epoch", layout.EPOCH_FIELDS),
+        ("groups.md", "Group", layout.GROUP_FIELDS),
     ],
 )
 def test_the_fields_are_where_the_document_says(document: str, heading: str, fields: layout.Fields) -> None:
@@ -62,6 +63,21 @@ def test_the_fields_are_where_the_document_says(document: str, heading: str, fie
         ("indexes.md", [layout.INDEX_FORMAT.decode(), layout.CHECKPOINT_FORMAT.decode()]),
         ("indexes.md", [f"{layout.ANCHORS_MAX} (`ANCHORS_MAX`)", f"1 to {writers.BATCHES_REMEMBERED}"]),
         ("epochs.md", [layout.EPOCHS_FORMAT.decode(), f"{epochs.LEAP} (`LEAP`)"]),
+        (
+            "groups.md",
+            [
+                layout.GROUPS_FORMAT.decode(),
+                f"`{layout.GROUPS_NAME}`",
+                f"{groups.KEPT} (`KEPT`)",
+                f"{layout.GROUP_COPIES} times (`GROUP_COPIES`)",
+                f"{grouped_log.GROUPS_IN_FILE_MAX} (`GROUPS_IN_FILE_MAX`)",
+                f"{layout.GROUP_OPEN}: open",
+                f"{layout.GROUP_CLOSED}: closed",
+                "bit 0: overwrite",
+                f"{layout.SINK_LENGTH_MAX} bytes (`SINK_LENGTH_MAX`)",
+            ],
+        ),
+        ("segment.md", [f"`{layout.GROUPS_NAME}`"]),
         ("segment.md", [layout.LOG_SUFFIX, layout.SIDECAR_SUFFIX, layout.INDEX_SUFFIX]),
         (
             "segment.md",
@@ -76,3 +92,4 @@ def test_the_constants_are_what_the_document_says(document: str, words: list[str
 
 def test_the_only_flag_is_the_first_bit() -> None:
     assert layout.FLAG_EMPTY == 1
+    assert layout.FLAG_OVERWRITE == 1

@@ -1,8 +1,8 @@
 """Names and bytes of a log's files: one list of fields per structure, compared with the documents by a test.
 
-Formats: docs/formats/{segment,sidecar,indexes,epochs}.md. All integers are little-endian. A structure that starts with
-``checksum`` is covered by it from the next field to its end. The first eight bytes of a file name its format and
-version; segments themselves have no header: a ``.log`` file is record batches, one after the other.
+Formats: docs/formats/{segment,sidecar,indexes,epochs,groups}.md. All integers are little-endian. A structure that
+starts with ``checksum`` is covered by it from the next field to its end. The first eight bytes of a file name its
+format and version; segments themselves have no header: a ``.log`` file is record batches, one after the other.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ SIDECAR_SUFFIX: Final = ".sidecar"
 INDEX_SUFFIX: Final = ".index"
 EPOCHS_NAME: Final = "epochs"
 CHECKPOINT_NAME: Final = "checkpoint"
+GROUPS_NAME: Final = "groups"
 #: Enough for every offset, so that names sort as offsets do.
 BASE_OFFSET_DIGITS: Final = 20
 
@@ -24,6 +25,7 @@ SIDECAR_FORMAT: Final = b"STROMSC1"
 INDEX_FORMAT: Final = b"STROMIX1"
 EPOCHS_FORMAT: Final = b"STROMEP1"
 CHECKPOINT_FORMAT: Final = b"STROMCP1"
+GROUPS_FORMAT: Final = b"STROMGR1"
 
 
 class Field(NamedTuple):
@@ -140,6 +142,29 @@ WRITER_BATCH_FIELDS: Final[Fields] = (
     Field("next_offset", "q"),
 )
 WRITER_BATCH: Final = structure(WRITER_BATCH_FIELDS)
+
+# --- groups: format, then records, each written GROUP_COPIES times ---
+GROUP_FIELDS: Final[Fields] = (
+    Field("checksum", "I"),
+    Field("state", "B"),
+    Field("flags", "B"),
+    Field("sink_length", "H"),
+    Field("number", "q"),
+    Field("sink_epoch", "q"),
+    Field("start_offset", "q"),
+    Field("end_offset", "q"),
+    Field("sink", "64s"),
+)
+GROUP: Final = structure(GROUP_FIELDS)
+#: A record is written twice, so that one flipped byte costs nothing.
+GROUP_COPIES: Final = 2
+#: States of a group: its first record may follow; its last one was written.
+GROUP_OPEN: Final = 1
+GROUP_CLOSED: Final = 2
+#: What was in the log before the group is not part of it any more.
+FLAG_OVERWRITE: Final = 1 << 0
+#: The longest part of a sink's name that a group keeps, in bytes.
+SINK_LENGTH_MAX: Final = 64
 
 NO_TIMESTAMP: Final = -1
 NO_EPOCH: Final = -1

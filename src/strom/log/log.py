@@ -219,7 +219,7 @@ class Log:
             self._begin_epoch()
         segment = self._chain.active
         if not segment.empty and self._is_due(segment, header.size, now_ms):
-            self._roll()
+            self._roll(self._end_offset)
             segment = self._chain.active
         base_offset = self._end_offset
         timestamp_ms = max(now_ms, self._last_timestamp_ms)
@@ -293,16 +293,16 @@ class Log:
             create_segment(self._files, segment, interval_bytes=self._settings.index_interval_bytes)
             self._sync.folder_changed()
 
-    def _roll(self) -> None:
-        """Seal the active segment and begin the next one."""
+    def _roll(self, end_offset: int) -> None:
+        """Seal the active segment, which ends at ``end_offset``, and begin the next one."""
         sealed = self._chain.active
-        following = Segment(self._folder, self._end_offset)
+        following = Segment(self._folder, end_offset)
         try:
             files = self._chain.files_of(sealed)
             if self._settings.sync_on_roll:
                 # A later segment then proves that the earlier ones are durable.
                 files.log.sync()
-            write_index(self._files, sealed, files.index, self._chain.epochs, end_offset=self._end_offset)
+            write_index(self._files, sealed, files.index, self._chain.epochs, end_offset=end_offset)
             self._create(following)
         except StorageFull:
             remove_segment(self._files, following)
@@ -310,7 +310,7 @@ class Log:
         except OSError as error:
             raise self._failed("roll", error) from error
         self._chain.keep_open(sealed, files)
-        sealed.end_offset = self._end_offset
+        sealed.end_offset = end_offset
         self._chain.segments = (*self._chain.segments, following)
         sealed.files = sealed.index = None
         self._sync.rolled()
@@ -322,7 +322,7 @@ class Log:
         segment = self._chain.active
         if segment.empty or not self._is_due(segment, 0, now_ms):
             return False
-        self._roll()
+        self._roll(self._end_offset)
         return True
 
     def expire(
@@ -338,7 +338,7 @@ class Log:
             return ExpiredSegments(0, 0, self.start_offset)
         active = self._chain.active
         if ttl_ms is not None and not active.empty and active.first_timestamp_ms + ttl_ms < now_ms:
-            self._roll()
+            self._roll(self._end_offset)
         *sealed, active = self._chain.segments
         count = count_expired(
             [SegmentFacts(_end(segment), segment.log_size) for segment in sealed],

@@ -52,6 +52,8 @@ class Recovered(NamedTuple):
     epochs: Epochs
     writers: Writers
     report: RecoveryReport
+    durable_end: int
+    """Everything below was durable before the stop."""
 
 
 def read_checkpoint(files: Files, folder: str) -> Checkpoint | None:
@@ -114,6 +116,7 @@ class Recovery:
             self._epochs,
             self._writers,
             self._report,
+            self._durable_end,
         )
 
     # --- what is there ---------------------------------------------------------------------------------------------

@@ -89,6 +89,9 @@ class SyncState:
         self._folder_changes = self._folder_synced = 0
         self._generation = 0
         self._pending: PendingCheckpoint | None = None
+        #: The file that tells of groups, and where the newest one ends: durable before the group counts as durable.
+        self._group_file: File | None = None
+        self._group_end = 0
 
     @property
     def synced_end(self) -> int:
@@ -112,6 +115,10 @@ class SyncState:
         """A file was created."""
         self._folder_changes += 1
 
+    def group_closed(self, file: File, end_offset: int) -> None:
+        """``file`` tells of a group that ends at ``end_offset``, the end of the log from now on."""
+        self._group_file, self._group_end = file, end_offset
+
     def point(self, end_offset: int) -> SyncPoint:
         """What makes everything below ``end_offset`` durable."""
         return self._point(end_offset, self.synced_end, sidecars=False)
@@ -126,6 +133,8 @@ class SyncState:
                 targets.append(files.log)
                 if sidecars and files.sidecar is not None:
                     targets.append(files.sidecar)
+        if self._group_file is not None and self._group_end > from_offset:
+            targets.append(self._group_file)
         return SyncPoint(
             self._files,
             targets,
