@@ -42,6 +42,17 @@ def test_databases_are_made_listed_and_dropped(either: ServerProcess) -> None:
         assert name not in db.databases()
 
 
+def test_a_database_tells_what_it_was_created_with(server: ServerProcess) -> None:
+    with strom.connect(server.address) as db:
+        name = new_name("db")
+        db.create_database(name, comment="orders", properties={"team": "sales"})
+        told = db.describe_database(name)
+        assert (told.name, told.comment, told.properties) == (name, "orders", {"team": "sales"})
+        db.drop_database(name)
+        with pytest.raises(DatabaseNotFound):
+            db.describe_database(name)
+
+
 def test_the_database_of_a_connection_may_be_left_out_of_names(server: ServerProcess) -> None:
     with strom.connect(server.address) as admin:
         admin.create_database("shop", if_exists="ignore")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strom.aio.session import Session
 from strom.aio.table import Table
+from strom.client.admin import DatabaseInfo
 from strom.client.cluster import Cluster
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike, describe
@@ -96,12 +97,21 @@ class Database:
         """The names of all databases."""
         return await self._session.admin.databases()
 
+    async def describe_database(self, name: str) -> DatabaseInfo:
+        """What a database was created with."""
+        return await self._session.admin.database(name)
+
     async def create_database(
-        self, name: str, *, if_exists: Literal["error", "ignore"] = "error", comment: str | None = None
+        self,
+        name: str,
+        *,
+        if_exists: Literal["error", "ignore"] = "error",
+        comment: str | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """Create a database."""
         await self._session.admin.create_database(
-            name, ignore_if_exists=if_exists == "ignore", comment=comment
+            name, ignore_if_exists=if_exists == "ignore", comment=comment, properties=properties
         )
 
     async def drop_database(

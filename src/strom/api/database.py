@@ -11,6 +11,7 @@ from typing import Any, Literal
 from strom.aio.database import start_server
 from strom.api.session import Session, Target
 from strom.api.table import Table
+from strom.client.admin import DatabaseInfo
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike
 from strom.client.options import ClientOptions
@@ -86,14 +87,29 @@ class Database:
         """
         return self._session.run(self._session.face.databases())
 
+    def describe_database(self, name: str) -> DatabaseInfo:
+        """What a database was created with: its comment and properties of its owner's choosing.
+
+        >>> db.describe_database("shop").comment
+        'orders and customers'
+        """
+        return self._session.run(self._session.face.describe_database(name))
+
     def create_database(
-        self, name: str, *, if_exists: Literal["error", "ignore"] = "error", comment: str | None = None
+        self,
+        name: str,
+        *,
+        if_exists: Literal["error", "ignore"] = "error",
+        comment: str | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """Create a database.
 
-        >>> db.create_database("shop")
+        >>> db.create_database("shop", comment="orders and customers")
         """
-        self._session.run(self._session.face.create_database(name, if_exists=if_exists, comment=comment))
+        face = self._session.face
+        made = face.create_database(name, if_exists=if_exists, comment=comment, properties=properties)
+        self._session.run(made)
 
     def drop_database(
         self, name: str, *, cascade: bool = False, if_missing: Literal["error", "ignore"] = "error"

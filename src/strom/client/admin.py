@@ -17,6 +17,7 @@ from strom.client.retry import UNCERTAIN
 from strom.errors import (
     DatabaseExists,
     DatabaseNotFound,
+    InvalidDatabase,
     PartitionExists,
     PartitionNotFound,
     StromError,
@@ -25,7 +26,7 @@ from strom.errors import (
 )
 from strom.model.bucket import BucketId
 from strom.model.data_type import DataType
-from strom.model.document import canonical
+from strom.model.document import Document, canonical
 from strom.model.names import check_name, nearest
 from strom.model.table import TableDescription, TablePath
 from strom.protocol import api_keys as api
@@ -34,6 +35,15 @@ from strom.protocol.messages import databases, own, partitions, tables
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
+
+
+@dataclass(frozen=True)
+class DatabaseInfo:
+    """What a database was created with."""
+
+    name: str
+    comment: str | None
+    properties: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -79,10 +89,24 @@ class Admin:
         response = await self._cluster.ask(api.LIST_DATABASES, databases.ListDatabasesRequest())
         return sorted(response.database_name)
 
-    async def create_database(self, name: str, *, ignore_if_exists: bool, comment: str | None) -> None:
+    async def database(self, name: str) -> DatabaseInfo:
+        """What a database was created with."""
+        request = databases.GetDatabaseInfoRequest(database_name=name)
+        response = await self._cluster.ask(api.GET_DATABASE_INFO, request)
+        document = Document.parse(bytes(response.database_json), "database", InvalidDatabase)
+        return DatabaseInfo(name, document.text_or_none("comment"), document.mapping("custom_properties"))
+
+    async def create_database(
+        self,
+        name: str,
+        *,
+        ignore_if_exists: bool,
+        comment: str | None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         """Create a database."""
         check_name("database", name)
-        document: dict[str, Any] = {"version": 1, "custom_properties": {}}
+        document: dict[str, Any] = {"version": 1, "custom_properties": dict(properties or {})}
         if comment is not None:
             document["comment"] = comment
         request = databases.CreateDatabaseRequest(
