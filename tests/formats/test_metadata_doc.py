@@ -82,6 +82,9 @@ def test_the_keys() -> None:
         keys.PARTITION_COUNTER,
         keys.WRITER_COUNTER,
         keys.number_counter(1),
+        keys.DECISION_COUNTER,
+        keys.sink("s"),
+        keys.floor(1),
     }
     documented = [key.strip("`") for key in rows("key")]
     patterns = [re.sub("<[^>]*>", "[a-z0-9]+", key) for key in documented]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from strom.coordinator import entries, keys
 from strom.coordinator.entries import Address, Database, Led, Server
 from strom.coordinator.limits import Limits
+from strom.coordinator.sink_rows import SinkRow, decode_sink
 from strom.errors import DatabaseNotFound, MetadataCorrupt, PartitionNotFound, TableNotFound
 from strom.metadata.changes import Absent, VersionIs
 from strom.metadata.store import Entry, Snapshot
@@ -45,6 +46,8 @@ class Catalog:
         )
         self._servers: dict[int, Server] = {} if before is None else dict(before._servers)
         self._counters: dict[str, int] = {} if before is None else dict(before._counters)
+        self._sinks: dict[str, SinkRow] = {} if before is None else dict(before._sinks)
+        self._floors: dict[int, int] = {} if before is None else dict(before._floors)
         self.coordinator: Server | None = None if before is None else before.coordinator
         self._take_changes({} if before is None else before._entries)
         self._check_whole()
@@ -161,6 +164,28 @@ class Catalog:
         """The next number a counter gives out."""
         return self._counters.get(counter, FIRST_ID)
 
+    # --- sinks -----------------------------------------------------------------------------------------------
+
+    @property
+    def sinks(self) -> Mapping[str, SinkRow]:
+        """What every sink decided last, by its name."""
+        return self._sinks
+
+    def floor_of(self, table_id: int) -> int:
+        """Stages of the table with a deadline up to here cannot be decided any more."""
+        return self._floors.get(table_id, 0)
+
+    @property
+    def last_decision(self) -> int:
+        """The number of the newest decision of any sink; 0 before the first."""
+        return self.next_id(keys.DECISION_COUNTER) - FIRST_ID
+
+    def has_bucket(self, bucket: BucketId) -> bool:
+        """Whether the bucket's table, and its partition, are still there."""
+        table = self.table_by_id(bucket.table_id)
+        led = self._led(bucket.table_id, bucket.partition_id)
+        return table is not None and led is not None and 0 <= bucket.bucket < table.bucket_count
+
     # --- for plans -------------------------------------------------------------------------------------------
 
     def unchanged(self, key: str) -> VersionIs | Absent:
@@ -189,6 +214,8 @@ class Catalog:
             "partitions": self._take_partitions,
             "servers": self._take_servers,
             "counters": self._take_counters,
+            "sinks": self._take_sinks,
+            "floors": self._take_floors,
         }
         for kind, take in takers.items():
             if kind in by_kind:
@@ -262,6 +289,21 @@ class Catalog:
             del self._counters[key]
         for key in changed:
             self._counters[key] = entries.decode_number(key, self._entries[key].value)
+
+    def _take_sinks(self, gone: Iterable[str], changed: Iterable[str]) -> None:
+        if gone := set(gone):
+            self._sinks = {name: row for name, row in self._sinks.items() if keys.sink(name) not in gone}
+        for key in changed:
+            row = decode_sink(key, self._entries[key].value)
+            if keys.sink(row.name) != key:
+                raise MetadataCorrupt(f"{key} holds sink {row.name!r}", key=key)
+            self._sinks[row.name] = row
+
+    def _take_floors(self, gone: Iterable[str], changed: Iterable[str]) -> None:
+        for key in gone:
+            del self._floors[entries.id_in(key, 1)]
+        for key in changed:
+            self._floors[entries.id_in(key, 1)] = entries.decode_number(key, self._entries[key].value)
 
     def _check_whole(self) -> None:
         for path, table_id in self._ids.items():

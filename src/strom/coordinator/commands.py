@@ -6,6 +6,7 @@ from strom.coordinator.alter import Alteration, NewColumn, alter_table
 from strom.coordinator.databases import bootstrap, create_database, drop_database
 from strom.coordinator.partitions import AutoPartitioned, auto_partition, create_partition, drop_partition
 from strom.coordinator.servers import reassign_leaders, register_coordinator, register_server
+from strom.coordinator.sinks import decide, drop_sink, forget_sinks, raise_floor
 from strom.coordinator.tables import create_table, drop_table
 from strom.coordinator.writers import allocate_numbers, allocate_writer_ids
 
@@ -21,9 +22,13 @@ __all__ = [
     "create_database",
     "create_partition",
     "create_table",
+    "decide",
     "drop_database",
     "drop_partition",
+    "drop_sink",
     "drop_table",
+    "forget_sinks",
+    "raise_floor",
     "reassign_leaders",
     "register_coordinator",
     "register_server",

@@ -9,11 +9,15 @@
     servers/coordinator                     the coordinator's addresses
     counters/<name>                         the next id of a kind
     counters/numbers/<table id>             the next number of a table's auto-increment column
+    sinks/<hash of its name>                what a sink decided last
+    floors/<table id>                       stages with deadlines up to here cannot be decided any more
 
 Names of databases and tables are checked before they become part of a key; nothing else from outside does.
 """
 
 from __future__ import annotations
+
+from hashlib import sha256
 
 from strom.model.table import TablePath
 
@@ -21,6 +25,7 @@ COORDINATOR = "servers/coordinator"
 TABLE_COUNTER = "counters/table"
 PARTITION_COUNTER = "counters/partition"
 WRITER_COUNTER = "counters/writer"
+DECISION_COUNTER = "counters/decision"
 
 
 def database(name: str) -> str:
@@ -56,3 +61,13 @@ def server(server_id: int) -> str:
 def number_counter(table_id: int) -> str:
     """The key of a table's auto-increment counter."""
     return f"counters/numbers/{table_id}"
+
+
+def sink(name: str) -> str:
+    """The key of a sink. Its name comes from outside: a hash of it is a key, whatever it holds."""
+    return f"sinks/{sha256(name.encode()).hexdigest()[:32]}"
+
+
+def floor(table_id: int) -> str:
+    """The key of a table's floor."""
+    return f"floors/{table_id}"

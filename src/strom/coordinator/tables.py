@@ -84,11 +84,14 @@ def drop_table(
     requirements: list[Requirement] = [
         catalog.unchanged(keys.name(path)),
         catalog.unchanged(keys.table(table_id)),
+        catalog.unchanged(keys.floor(table_id)),
     ]
     updates: list[Update] = [Delete(keys.name(path)), Delete(keys.table(table_id))]
     updates += [Delete(keys.schema(table_id, number)) for number in catalog.older_schema_ids(table_id)]
     if table.schema.auto_increment:
         updates.append(Delete(keys.number_counter(table_id)))
+    if catalog.floor_of(table_id):
+        updates.append(Delete(keys.floor(table_id)))
     if table.partitioned:
         # Every new partition counts up: none came since this list was made.
         requirements.append(catalog.unchanged(keys.PARTITION_COUNTER))

@@ -1,4 +1,4 @@
-"""The coordinator's part of a process: the catalog's calls, and partitions that come and go by time."""
+"""The coordinator's part of a process: the catalog's calls, partitions that come and go by time, sinks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
 from strom.runtime.world import World
 from strom.server.background.auto_partitions import AutoPartitions
+from strom.server.background.one_shot_sinks import OneShotSinks
 from strom.server.calls.databases import DatabaseChanges, DatabaseReads
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.partitions import PartitionChanges, PartitionReads
+from strom.server.calls.sinks import SinkCalls
 from strom.server.calls.tables import TableChanges, TableReads
 from strom.server.calls.where import WhereCalls
 from strom.server.catalog_view import CatalogView
+from strom.server.publishing import Apply, Publishing
 
 
 class CoordinatorNode:
     """One coordinator."""
 
-    def __init__(self, world: World, settings: Settings, view: CatalogView) -> None:
+    def __init__(self, world: World, settings: Settings, view: CatalogView, apply: Apply) -> None:
         self._tasks = Tasks()
+        self.publishing = Publishing(view, apply, self._tasks)
+        self.sinks = SinkCalls(view, self.publishing, world.clock)
+        self._one_shots = OneShotSinks(view, self.publishing, world.clock)
         self._partitions = AutoPartitions(
             view, world.clock, every_ms=settings["auto-partition.check.interval"]
         )
@@ -33,11 +39,14 @@ class CoordinatorNode:
             PartitionReads(view),
             PartitionChanges(view, world.clock),
             WhereCalls(view),
+            self.sinks,
         )
 
     def start(self) -> None:
         """Begin the work in the background."""
         self._tasks.spawn(self._partitions.run(), "auto partitions")
+        self._tasks.spawn(self._one_shots.run(), "forget one-shot sinks")
+        self.publishing.kick()
 
     async def close(self) -> None:
         """End it."""

@@ -16,8 +16,10 @@ from typing import Protocol
 from strom.coordinator import commands
 from strom.coordinator.catalog import Address, Server
 from strom.coordinator.coordinator import Coordinator
+from strom.errors import LeaderNotAvailable
 from strom.metadata.embedded import EmbeddedStore
 from strom.metadata.store import MetadataStore
+from strom.protocol.messages.stages import ApplyStagesRequest, ApplyStagesResponse
 from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
@@ -124,7 +126,7 @@ class RunningServer:
         coordinator = Coordinator(store, limits_of(self._settings))
         coordinator.perform(commands.bootstrap, now_ms=self._world.clock.now_ms())
         view = CatalogView(coordinator, self._world.offload, alone=self._count == 1)
-        self._coordinator = CoordinatorNode(self._world, self._settings, view)
+        self._coordinator = CoordinatorNode(self._world, self._settings, view, self._apply_stages)
         if self._count == 1:
             await self._start_alone(coordinator, view)
         else:
@@ -143,6 +145,10 @@ class RunningServer:
                 if loop.time() >= deadline:
                     raise
             await asyncio.sleep(LOCK_PAUSE_S)
+
+    async def _apply_stages(self, server_id: int, request: ApplyStagesRequest) -> ApplyStagesResponse:
+        """Let a tablet server publish what was decided."""
+        raise LeaderNotAvailable(f"tablet server {server_id} takes no stages")
 
     # --- one process -----------------------------------------------------------------------------------
 

@@ -1,0 +1,276 @@
+"""Deciding what sinks publish: each decision is ONE metadata commit over all its tables, and has a number.
+
+    decide        an epoch of a sink: all the stages listed, or nothing; what was decided before stays as it is
+    raise_floor   stages of a table with a deadline up to the floor can never be listed any more
+    forget_sinks  one-shot sinks that are applied, in the commit that raises the floors past their deadlines
+    drop_sink     a named sink, because somebody asks for it
+
+Invariants:
+    1. ``last`` of a table never goes back while the sink's row lives, and moves for every table the sink names.
+    2. A stage is in the list of at most one decision: the one who lists it has the row as it was read.
+    3. A stage that is listed has a deadline above the floor; a floor only rises. So whoever frees a stage raises the
+       floor first and looks at the lists after that.
+    4. A row is replaced only when its decision is applied everywhere (``rolled`` says which one was).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from strom.coordinator import keys
+from strom.coordinator.catalog import Catalog
+from strom.coordinator.entries import encode_number
+from strom.coordinator.plan import Plan
+from strom.coordinator.sink_rows import (
+    NAME_CHARACTERS_MAX,
+    ROW_BYTES_MAX,
+    STAGE_ID_BYTES,
+    EmptiedPart,
+    SinkRow,
+    StagedPart,
+    encode_sink,
+)
+from strom.errors import InvalidRequest, LimitExceeded, SinkConflict, SinkNotFound, StageExpired, TableDropped
+from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
+from strom.model.document import encodable
+from strom.model.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One part of a proposal, with the lowest and the highest deadline among its buckets."""
+
+    part: StagedPart
+    deadline_ms: int
+    last_deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a driver wants decided."""
+
+    sink: str
+    query_id: str
+    epoch: int
+    one_shot: bool
+    tables: frozenset[int]
+    stages: Sequence[Listed] = ()
+    overwrites: Sequence[tuple[int, int | None]] = ()
+    """Tables, or partitions of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of it: the number of the decision that holds it, and the tables this call decided."""
+
+    number: int
+    decided: frozenset[int]
+    warnings: tuple[str, ...] = ()
+
+
+def check_proposal(proposal: Proposal) -> None:
+    """Refuse what no sink would say."""
+    check_names(proposal.sink, proposal.query_id)
+    if not proposal.tables:
+        raise InvalidRequest(f"sink {proposal.sink!r} names no table")
+    if not 0 <= proposal.epoch < 2**62:
+        raise InvalidRequest(
+            f"sink {proposal.sink!r}: the version is {proposal.epoch}, but must not be negative"
+        )
+    for one in proposal.stages:
+        if len(one.part.stage_id) != STAGE_ID_BYTES or not one.part.buckets:
+            raise InvalidRequest(f"a stage has a name of {STAGE_ID_BYTES} bytes and at least one bucket")
+        if not 0 <= one.deadline_ms <= one.last_deadline_ms:
+            raise InvalidRequest("a stage's deadlines are not in order")
+    named = {one.part.table_id for one in proposal.stages} | {table_id for table_id, _ in proposal.overwrites}
+    if not named <= proposal.tables:
+        raise InvalidRequest(f"sink {proposal.sink!r} lists stages of tables that it does not name")
+
+
+def check_names(sink: str, query_id: str) -> None:
+    """Refuse names that no sink can have."""
+    for what, name in (("a sink's name", sink), ("a query id", query_id)):
+        if not 0 < len(name) <= NAME_CHARACTERS_MAX or not encodable(name):
+            raise InvalidRequest(f"{what} has 1 to {NAME_CHARACTERS_MAX} characters, not {len(name)}")
+
+
+def check_owner(row: SinkRow | None, query_id: str) -> None:
+    """A name belongs to the query that used it first: another one would find its own epochs decided, and lose rows."""
+    if row is not None and row.query_id != query_id:
+        raise SinkConflict(
+            f"sink {row.name!r} belongs to query {row.query_id}, this is query {query_id}: give this one another "
+            f"name, or start it from the checkpoint of that query, or forget it with `strom sink drop '{row.name}'`",
+            sink=row.name,
+        )
+
+
+def warnings_of(row: SinkRow | None, epoch: int) -> tuple[str, ...]:
+    """What a driver should hear loudly."""
+    highest = -1 if row is None else max(row.last.values(), default=-1)
+    if row is None or epoch >= highest:
+        return ()
+    return (
+        f"sink {row.name!r} has decided version {highest} and is now given version {epoch}: was an older checkpoint "
+        "restored? What was published stays, and is not published again; rows that differ now are not written",
+    )
+
+
+def decide(catalog: Catalog, proposal: Proposal, *, rolled: int) -> Plan[Decision | None]:
+    """Decide an epoch. None: the sink has a decision other than ``rolled``; roll that forward and ask again."""
+    check_proposal(proposal)
+    row = catalog.sinks.get(proposal.sink)
+    check_owner(row, proposal.query_id)
+    if row is not None and row.number != rolled:
+        return Plan(None)
+    last: Mapping[int, int] = {} if row is None else row.last
+    opened = frozenset(table_id for table_id in proposal.tables if last.get(table_id, -1) < proposal.epoch)
+    warnings = warnings_of(row, proposal.epoch)
+    listed = [one for one in proposal.stages if one.part.table_id in opened]
+    overwrites = [one for one in proposal.overwrites if one[0] in opened]
+    if not opened or (proposal.one_shot and not listed and not overwrites):
+        return Plan(Decision(0 if row is None else row.number, frozenset(), warnings))
+    requirements = _requirements(catalog, opened, listed)
+    key = keys.sink(proposal.sink)
+    number = catalog.next_id(keys.DECISION_COUNTER)
+    kept = {table_id: epoch for table_id, epoch in last.items() if catalog.table_by_id(table_id) is not None}
+    new = SinkRow(
+        name=proposal.sink,
+        query_id=proposal.query_id,
+        one_shot=proposal.one_shot,
+        epoch=proposal.epoch,
+        number=number,
+        deadline_ms=max((one.last_deadline_ms for one in listed), default=0),
+        last={**kept, **dict.fromkeys(opened, proposal.epoch)},
+        parts=tuple(one.part for one in listed),
+        emptied=_emptied(catalog, overwrites),
+    )
+    requirements += [catalog.unchanged(key), catalog.unchanged(keys.DECISION_COUNTER)]
+    updates = [Put(key, _bounded(new)), Put(keys.DECISION_COUNTER, encode_number(number + 1))]
+    return Plan(Decision(number, opened, warnings), requirements, updates)
+
+
+def _requirements(catalog: Catalog, opened: frozenset[int], listed: Sequence[Listed]) -> list[Requirement]:
+    """Every table and partition exists, and no stage that is listed may have been freed."""
+    requirements: list[Requirement] = []
+    for table_id in sorted(opened):
+        if catalog.table_by_id(table_id) is None:
+            raise TableDropped(
+                f"the table with id {table_id} was dropped: nothing was published", table_id=table_id
+            )
+        requirements.append(Exists(keys.table(table_id)))
+    for table_id, partition_id in sorted({(one.part.table_id, one.part.partition_id or 0) for one in listed}):
+        if partition_id:
+            requirements.append(_partition_exists(catalog, table_id, partition_id))
+    for one in listed:
+        _check_buckets(catalog, one.part)
+        floor_ms = catalog.floor_of(one.part.table_id)
+        if one.deadline_ms <= floor_ms:
+            raise StageExpired(
+                "a stage was decided after its lease was over: nothing was published; stage the rows again, with a "
+                "longer lease if the work takes longer",
+                table_id=one.part.table_id,
+                deadline_ms=one.deadline_ms,
+                floor_ms=floor_ms,
+            )
+    floors = sorted({one.part.table_id for one in listed})
+    return [*requirements, *(catalog.unchanged(keys.floor(table_id)) for table_id in floors)]
+
+
+def _partition_exists(catalog: Catalog, table_id: int, partition_id: int) -> Requirement:
+    partition = catalog.partition_by_id(partition_id)
+    if partition is None or partition.table_id != table_id:
+        raise TableDropped(
+            f"the partition with id {partition_id} was dropped: nothing was published",
+            partition_id=partition_id,
+        )
+    return Exists(keys.partition(table_id, partition_id))
+
+
+def _check_buckets(catalog: Catalog, part: StagedPart) -> None:
+    table = catalog.table_by_id(part.table_id)
+    assert table is not None
+    if table.partitioned != (part.partition_id is not None) or not (
+        min(part.buckets) >= 0 and max(part.buckets) < table.bucket_count
+    ):
+        raise InvalidRequest(f"{table.path} has no such bucket", table=str(table.path))
+
+
+def _emptied(catalog: Catalog, overwrites: Iterable[tuple[int, int | None]]) -> tuple[EmptiedPart, ...]:
+    """What is overwritten, with the partitions there are now."""
+    found: list[EmptiedPart] = []
+    for table_id, partition_id in dict.fromkeys(overwrites):
+        table = catalog.table_by_id(table_id)
+        assert table is not None
+        if partition_id is not None:
+            _partition_exists(catalog, table_id, partition_id)
+        found += [
+            EmptiedPart(table_id, one, table.bucket_count) for one in _parts_of(catalog, table, partition_id)
+        ]
+    return tuple(found)
+
+
+def _parts_of(catalog: Catalog, table: Table, partition_id: int | None) -> Sequence[int | None]:
+    if partition_id is not None or not table.partitioned:
+        return (partition_id,)
+    return [partition.partition_id for partition in catalog.partitions_of(table.table_id)]
+
+
+def _bounded(row: SinkRow) -> bytes:
+    value = encode_sink(row)
+    if len(value) > ROW_BYTES_MAX:
+        raise LimitExceeded(
+            f"sink {row.name!r} would list {len(row.parts)} parts in one decision, more than the metadata holds: "
+            "write with fewer tasks (coalesce), or to fewer partitions at once",
+            sink=row.name,
+            bytes=len(value),
+        )
+    return value
+
+
+# --- floors and forgetting -----------------------------------------------------------------------------------------
+
+
+def raise_floor(catalog: Catalog, table_id: int, floor_ms: int) -> Plan[int]:
+    """Let no stage of the table with a deadline up to ``floor_ms`` be listed from now on; the floor after it."""
+    floor_now = catalog.floor_of(table_id)
+    if floor_ms <= floor_now or catalog.table_by_id(table_id) is None:
+        return Plan(floor_now)
+    key = keys.floor(table_id)
+    requirements: list[Requirement] = [Exists(keys.table(table_id)), catalog.unchanged(key)]
+    return Plan(floor_ms, requirements, [Put(key, encode_number(floor_ms))])
+
+
+def forget_sinks(catalog: Catalog, applied: Mapping[str, int], *, now_ms: int) -> Plan[list[str]]:
+    """Forget one-shot sinks whose decision (by number) is applied and whose deadlines are over; raise the floors."""
+    forgotten = [
+        row
+        for name, number in sorted(applied.items())
+        if (row := catalog.sinks.get(name)) is not None
+        and row.one_shot
+        and row.number == number
+        and row.deadline_ms <= now_ms
+    ]
+    floors: dict[int, int] = {}
+    for row in forgotten:
+        for table_id in row.last:
+            floors[table_id] = max(floors.get(table_id, 0), row.deadline_ms)
+    requirements: list[Requirement] = [catalog.unchanged(keys.sink(row.name)) for row in forgotten]
+    updates: list[Update] = [Delete(keys.sink(row.name)) for row in forgotten]
+    for table_id, floor_ms in sorted(floors.items()):
+        plan = raise_floor(catalog, table_id, floor_ms)
+        requirements += plan.requirements
+        updates += plan.updates
+    return Plan([row.name for row in forgotten], requirements, updates)
+
+
+def drop_sink(catalog: Catalog, name: str, *, rolled: int) -> Plan[bool]:
+    """Forget a sink; False: it has a decision other than ``rolled``, which is rolled forward first."""
+    row = catalog.sinks.get(name)
+    if row is None:
+        known = ", ".join(repr(one) for one in sorted(catalog.sinks)[:5]) or "none"
+        raise SinkNotFound(f"there is no sink {name!r}; there are: {known}", sink=name)
+    if row.number != rolled:
+        return Plan(False)
+    key = keys.sink(name)
+    return Plan(True, [catalog.unchanged(key)], [Delete(key)])

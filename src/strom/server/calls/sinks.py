@@ -1,0 +1,215 @@
+"""What sinks ask the coordinator: begin, decide, snapshots for planned reads; and what tablets may free.
+
+The order inside is what makes it right (coordinator/sinks.py): a sink's last decision is applied everywhere before
+the next one is taken; a floor is raised before the lists are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from strom.coordinator import commands
+from strom.coordinator.sink_rows import SinkRow, StagedPart
+from strom.coordinator.sinks import (
+    Decision,
+    Listed,
+    Proposal,
+    check_names,
+    check_owner,
+    check_proposal,
+)
+from strom.errors import LeaderNotAvailable
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import BEGIN_SINK, DECIDE, DROP_SINK, LIST_SINKS, SNAPSHOT, Api
+from strom.protocol.message import Message
+from strom.protocol.messages import stages as messages
+from strom.rpc.call import Call
+from strom.runtime.clock import Clock
+from strom.server.calls.dispatch import CallHandler
+from strom.server.catalog_view import CatalogView
+from strom.server.publishing import Publishing
+
+SETTLE_S = 20.0
+"""How long a decision waits for the one before it, or for its own rows to be visible: below a call's timeout."""
+
+
+class SinkCalls:
+    """Answers in the coordinator's process."""
+
+    def __init__(self, view: CatalogView, publishing: Publishing, clock: Clock) -> None:
+        self._view = view
+        self._publishing = publishing
+        self._clock = clock
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {
+            BEGIN_SINK: self.begin,
+            DECIDE: self.decide,
+            SNAPSHOT: self.snapshot,
+            LIST_SINKS: self.list_sinks,
+            DROP_SINK: self.drop_sink,
+        }
+
+    def begin(self, call: Call) -> Message:
+        """What a sink has decided."""
+        request: messages.BeginSinkRequest = call.request
+        check_names(request.sink, request.query_id)
+        row = self._view.catalog.sinks.get(request.sink)
+        check_owner(row, request.query_id)
+        if row is None:
+            return messages.BeginSinkResponse(version=0)
+        return messages.BeginSinkResponse(version=row.number, tables=_tables(row))
+
+    # --- deciding ----------------------------------------------------------------------------------------------
+
+    def decide(self, call: Call) -> Awaitable[Message]:
+        """Publish an epoch, or say that it is published."""
+        return self._decide(call.request)
+
+    async def _decide(self, request: messages.DecideRequest) -> Message:
+        proposal = _proposal(request)
+        check_proposal(proposal)
+        decision = await self._decided(proposal)
+        self._publishing.kick()
+        warnings = list(decision.warnings)
+        row = self._view.catalog.sinks.get(proposal.sink)
+        if request.wait and row is not None and not await self._publishing.settled(row, SETTLE_S):
+            warnings.append(
+                f"version {proposal.epoch} of sink {proposal.sink!r} is decided and will be visible; a tablet server "
+                "that has rows of it does not answer right now"
+            )
+        return messages.DecideResponse(
+            number=decision.number,
+            tables=[
+                messages.DecidedTable(table_id=table_id, decided=table_id in decision.decided)
+                for table_id in sorted(proposal.tables)
+            ],
+            warnings=warnings,
+        )
+
+    async def _decided(self, proposal: Proposal) -> Decision:
+        while True:
+            row = self._view.catalog.sinks.get(proposal.sink)
+            check_owner(row, proposal.query_id)
+            await self._settle(row)
+            decision: Decision | None = await self._view.perform(
+                commands.decide, proposal, rolled=0 if row is None else row.number
+            )
+            if decision is not None:
+                return decision
+
+    async def _settle(self, row: SinkRow | None) -> None:
+        if row is not None and not await self._publishing.settled(row, SETTLE_S):
+            raise LeaderNotAvailable(
+                f"sink {row.name!r}: version {row.epoch} is not yet applied everywhere, because a tablet server does "
+                "not answer; try again",
+                sink=row.name,
+            )
+
+    # --- planned reads -----------------------------------------------------------------------------------------
+
+    def snapshot(self, call: Call) -> Message:
+        """The number of the newest decision, and the buckets that may not have applied theirs."""
+        request: messages.SnapshotRequest = call.request
+        catalog = self._view.catalog
+        wanted = set(request.table_ids)
+        pending: dict[BucketId, int] = {}
+        for row in catalog.sinks.values():
+            for bucket in self._publishing.pending(catalog, row):
+                if not wanted or bucket.table_id in wanted:
+                    pending[bucket] = max(row.number, pending.get(bucket, 0))
+        return messages.SnapshotResponse(
+            number=catalog.last_decision,
+            pending=[
+                messages.PendingBucket(
+                    table_id=bucket.table_id,
+                    partition_id=bucket.partition_id,
+                    bucket_id=bucket.bucket,
+                    number=number,
+                )
+                for bucket, number in pending.items()
+            ],
+        )
+
+    # --- for people --------------------------------------------------------------------------------------------
+
+    def list_sinks(self, call: Call) -> Message:
+        """Every sink."""
+        catalog = self._view.catalog
+        return messages.ListSinksResponse(
+            sinks=[
+                messages.SinkFacts(
+                    sink=row.name,
+                    query_id=row.query_id,
+                    one_shot=row.one_shot,
+                    version=row.number,
+                    number=row.number,
+                    epoch=row.epoch,
+                    pending=len(self._publishing.pending(catalog, row)),
+                    tables=_tables(row),
+                )
+                for _, row in sorted(catalog.sinks.items())
+            ]
+        )
+
+    def drop_sink(self, call: Call) -> Awaitable[Message]:
+        """Forget a sink, once its last decision is applied."""
+        return self._drop(call.request.sink)
+
+    async def _drop(self, sink: str) -> Message:
+        while True:
+            row = self._view.catalog.sinks.get(sink)
+            await self._settle(row)
+            if await self._view.perform(commands.drop_sink, sink, rolled=0 if row is None else row.number):
+                self._publishing.forget([sink])
+                return messages.DropSinkResponse()
+
+    # --- what tablets ask --------------------------------------------------------------------------------------
+
+    async def expire(self, request: messages.ExpireStagesRequest) -> messages.ExpireStagesResponse:
+        """Which stages a bucket may free: raise the floor, THEN look at the lists."""
+        bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
+        pinned = self._pinned(bucket)
+        loose = [one.deadline_ms for one in request.stages if bytes(one.stage_id) not in pinned]
+        # Never beyond our own clock: a tablet whose clock runs ahead must not end everybody's leases.
+        wanted_ms = min(max(loose, default=0), self._clock.now_ms())
+        floor_ms = await self._view.perform(commands.raise_floor, bucket.table_id, wanted_ms)
+        pinned = self._pinned(bucket)
+        dropped = not self._view.catalog.has_bucket(bucket)
+        free = [
+            bytes(one.stage_id)
+            for one in request.stages
+            if dropped or (one.deadline_ms <= floor_ms and bytes(one.stage_id) not in pinned)
+        ]
+        return messages.ExpireStagesResponse(floor_ms=floor_ms, free=free)
+
+    def _pinned(self, bucket: BucketId) -> set[bytes]:
+        rows = self._view.catalog.sinks.values()
+        return {stage_id for row in rows for stage_id in row.stages.get(bucket, ())}
+
+
+def _tables(row: SinkRow) -> list[messages.SinkTable]:
+    return [
+        messages.SinkTable(table_id=table_id, last_epoch=epoch)
+        for table_id, epoch in sorted(row.last.items())
+    ]
+
+
+def _proposal(request: messages.DecideRequest) -> Proposal:
+    return Proposal(
+        sink=request.sink,
+        query_id=request.query_id,
+        epoch=request.epoch,
+        one_shot=request.one_shot,
+        tables=frozenset(request.tables),
+        stages=[
+            Listed(
+                StagedPart(bytes(one.stage_id), one.table_id, one.partition_id, tuple(one.buckets)),
+                one.deadline_ms,
+                one.last_deadline_ms,
+            )
+            for one in request.stages
+        ],
+        overwrites=[(one.table_id, one.partition_id) for one in request.overwrites],
+    )

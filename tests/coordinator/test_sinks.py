@@ -1,0 +1,247 @@
+"""Sinks: what a decision requires, what it keeps, and what it never does twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.house import House, path
+from strom.coordinator import commands
+from strom.coordinator.sink_rows import EmptiedPart, SinkRow, StagedPart, decode_sink, encode_sink
+from strom.coordinator.sinks import Decision, Listed, Proposal
+from strom.errors import (
+    InvalidRequest,
+    LimitExceeded,
+    MetadataCorrupt,
+    SinkConflict,
+    SinkNotFound,
+    StageExpired,
+    TableDropped,
+)
+from strom.model.bucket import BucketId
+
+LATER = 5_000
+
+
+def name(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def listed(
+    number: int, table_id: int, *buckets: int, partition: int | None = None, at: int = LATER
+) -> Listed:
+    return Listed(StagedPart(name(number), table_id, partition, buckets), at, at + 10)
+
+
+class Sinks(House):
+    """A house whose driver always rolls forward what is pending before it asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.servers(0, 1)
+        self.log = self.table("log", buckets=4).table_id
+        self.users = self.table("users", keys=("id",), buckets=2).table_id
+
+    def decide(self, sink: str, epoch: int, *stages: Listed, **more: Any) -> Decision:
+        rolled = more.pop("rolled", None)
+        if rolled is None:
+            row = self.catalog.sinks.get(sink)
+            rolled = 0 if row is None else row.number
+        options = {"query_id": "q", "one_shot": False, "tables": frozenset((self.log, self.users)), **more}
+        found: Decision = self.do(
+            commands.decide, Proposal(sink=sink, epoch=epoch, stages=stages, **options), rolled=rolled
+        )
+        return found
+
+
+def test_a_decision_holds_for_every_table_the_sink_names_with_rows_or_without() -> None:
+    house = Sinks()
+    decision = house.decide("s", 0, listed(1, house.log, 0, 3))
+    assert (decision.number, decision.decided) == (1, {house.log, house.users})
+    row = house.catalog.sinks["s"]
+    assert row.last == {house.log: 0, house.users: 0}
+    assert row.stages == {BucketId(house.log, None, 0): (name(1),), BucketId(house.log, None, 3): (name(1),)}
+    assert row.deadline_ms == LATER + 10
+
+
+def test_the_same_epoch_again_changes_nothing() -> None:
+    house = Sinks()
+    first = house.decide("s", 7, listed(1, house.log, 0))
+    again = house.decide("s", 7, listed(2, house.log, 0))
+    assert (again.number, again.decided) == (first.number, frozenset())
+    assert house.catalog.sinks["s"].parts == (StagedPart(name(1), house.log, None, (0,)),)
+
+
+def test_decisions_of_all_sinks_are_numbered_in_one_row() -> None:
+    house = Sinks()
+    numbers = [house.decide(sink, epoch).number for epoch in range(2) for sink in ("a", "b")]
+    assert numbers == [1, 2, 3, 4]
+    assert house.catalog.last_decision == 4
+
+
+def test_a_sink_whose_last_decision_was_not_rolled_forward_is_told_so() -> None:
+    house = Sinks()
+    house.decide("s", 0, listed(1, house.log, 0))
+    assert house.decide("s", 1, listed(2, house.log, 0), rolled=0) is None
+    assert house.catalog.sinks["s"].epoch == 0
+
+
+def test_a_table_that_comes_later_gets_an_epoch_the_others_have() -> None:
+    house = Sinks()
+    house.decide("s", 0, listed(1, house.log, 0), tables=frozenset({house.log}))
+    decision = house.decide("s", 0, listed(2, house.log, 1), listed(3, house.users, 1))
+    assert decision.decided == {house.users}
+    assert house.catalog.sinks["s"].parts == (StagedPart(name(3), house.users, None, (1,)),)
+
+
+def test_a_name_belongs_to_one_query() -> None:
+    house = Sinks()
+    house.decide("s", 0)
+    with pytest.raises(SinkConflict, match="strom sink drop 's'"):
+        house.decide("s", 1, query_id="another")
+
+
+def test_an_older_epoch_is_answered_with_a_loud_warning() -> None:
+    house = Sinks()
+    house.decide("s", 5, listed(1, house.log, 0))
+    decision = house.decide("s", 3, listed(2, house.log, 0))
+    assert decision.decided == frozenset()
+    assert "older checkpoint" in decision.warnings[0]
+
+
+def test_a_dropped_table_refuses_a_decision_and_an_older_one_forgets_it() -> None:
+    house = Sinks()
+    house.decide("s", 0, listed(1, house.log, 0), listed(2, house.users, 0))
+    house.do(commands.drop_table, path("users"))
+    with pytest.raises(TableDropped):
+        house.decide("s", 1, listed(3, house.log, 0))
+    house.decide("s", 1, listed(3, house.log, 0), tables=frozenset({house.log}))
+    assert house.catalog.sinks["s"].last == {house.log: 1}
+
+
+def test_a_stage_below_the_floor_cannot_be_decided() -> None:
+    house = Sinks()
+    assert house.do(commands.raise_floor, house.log, LATER) == LATER
+    with pytest.raises(StageExpired):
+        house.decide("s", 0, listed(1, house.log, 0))
+    assert house.decide("s", 0, listed(1, house.log, 0, at=LATER + 1)).number == 1
+
+
+def test_a_floor_never_falls_and_goes_with_its_table() -> None:
+    house = Sinks()
+    house.do(commands.raise_floor, house.log, 50)
+    assert house.do(commands.raise_floor, house.log, 40) == 50
+    house.do(commands.drop_table, path("log"))
+    assert house.do(commands.raise_floor, house.log, 90) == 0
+    assert not [key for key in house.store.read().entries if key.startswith("floors/")]
+
+
+def test_a_one_shot_sink_is_forgotten_in_the_commit_that_raises_the_floor() -> None:
+    house = Sinks()
+    house.decide("once", 0, listed(1, house.log, 0), one_shot=True)
+    number = house.catalog.sinks["once"].number
+    assert house.do(commands.forget_sinks, {"once": number}, now_ms=LATER + 9) == []
+    version = house.store.read().version
+    assert house.do(commands.forget_sinks, {"once": number}, now_ms=LATER + 10) == ["once"]
+    assert house.store.read().version == version + 1
+    assert "once" not in house.catalog.sinks
+    with pytest.raises(StageExpired):
+        house.decide("once", 0, listed(1, house.log, 0), one_shot=True)
+
+
+def test_a_named_sink_is_never_forgotten_but_can_be_dropped() -> None:
+    house = Sinks()
+    house.decide("s", 4, listed(1, house.log, 0))
+    assert house.do(commands.forget_sinks, {"s": 1}, now_ms=10**15) == []
+    assert house.do(commands.drop_sink, "s", rolled=0) is False
+    assert house.do(commands.drop_sink, "s", rolled=1) is True
+    with pytest.raises(SinkNotFound):
+        house.do(commands.drop_sink, "s", rolled=1)
+    assert house.decide("s", 0).number == 2
+
+
+def test_an_overwrite_lists_every_bucket_there_is() -> None:
+    house = Sinks()
+    days = house.table("days", partition_by=("day",), buckets=2).table_id
+    one, two = (house.partition("days", {"day": day}).partition_id for day in ("1", "2"))
+    house.decide(
+        "s", 0, listed(1, days, 1, partition=two), tables=frozenset({days}), overwrites=[(days, None)]
+    )
+    row = house.catalog.sinks["s"]
+    assert row.stages == {
+        BucketId(days, one, 0): (),
+        BucketId(days, one, 1): (),
+        BucketId(days, two, 0): (),
+        BucketId(days, two, 1): (name(1),),
+    }
+    assert row.emptied_buckets == set(row.stages)
+    house.decide("s", 1, tables=frozenset({days}), overwrites=[(days, one)])
+    assert house.catalog.sinks["s"].emptied == (EmptiedPart(days, one, 2),)
+
+
+def test_a_dropped_partition_refuses_a_decision() -> None:
+    house = Sinks()
+    days = house.table("days", partition_by=("day",), buckets=2).table_id
+    one = house.partition("days", {"day": "1"}).partition_id
+    house.do(commands.drop_partition, path("days"), {"day": "1"})
+    with pytest.raises(TableDropped):
+        house.decide("s", 0, listed(1, days, 1, partition=one), tables=frozenset({days}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tables": frozenset()},
+        {"epoch": -1},
+        {"sink": ""},
+        {"query_id": "x" * 400},
+        {"stages": [listed(1, 1)]},
+        {"stages": [listed(1, 99, 0)]},
+        {"stages": [listed(1, 1, 4)]},
+        {"stages": [listed(1, 1, 0, partition=3)]},
+        {"stages": [Listed(StagedPart(b"short", 1, None, (0,)), 1, 1)]},
+        {"stages": [Listed(StagedPart(name(1), 1, None, (0,)), 2, 1)]},
+    ],
+)
+def test_a_proposal_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
+    house = Sinks()
+    facts = {
+        "sink": "s",
+        "query_id": "q",
+        "epoch": 0,
+        "one_shot": False,
+        "tables": frozenset({house.log}),
+        **change,
+    }
+    with pytest.raises((InvalidRequest, TableDropped)):
+        house.do(commands.decide, Proposal(**facts), rolled=0)
+    assert not house.catalog.sinks
+
+
+def test_a_row_is_bounded() -> None:
+    house = Sinks()
+    with pytest.raises(LimitExceeded, match="fewer tasks"):
+        house.decide("s", 0, *(listed(number, house.log, 0, 1, 2, 3) for number in range(25_000)))
+    assert (
+        house.decide("s", 0, *(listed(number, house.log, 0, 1, 2, 3) for number in range(10_000))).number == 1
+    )
+
+
+def test_a_row_comes_back_as_it_was_and_damage_is_noticed() -> None:
+    row = SinkRow(
+        "ström",
+        "q",
+        True,
+        3,
+        9,
+        77,
+        {5: 3},
+        (StagedPart(name(1), 5, 8, (0, 130)),),
+        (EmptiedPart(5, 8, 200),),
+    )
+    value = encode_sink(row)
+    assert decode_sink("sinks/x", value) == row
+    for damaged in (b"{}", value.replace(b'"parts":[[5', b'"parts":[["5"'), value.replace(b"0001", b"00zz")):
+        with pytest.raises(MetadataCorrupt):
+            decode_sink("sinks/x", damaged)
