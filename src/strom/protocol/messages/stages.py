@@ -38,12 +38,17 @@ class StageRowsRequest(Message):
 
 
 class StageRowsResponse(Message):
-    """``rows``: what the stage holds so far. ``deadline_ms``: when it may be dropped unless decided; once sealed."""
+    """``rows``: what the stage holds so far. ``deadline_ms``: when it may be dropped unless decided; once sealed.
+
+    Partition and bucket are those of the request, also beside an error.
+    """
 
     error_code: int | None = int32(1, default=None)
     error_message: str | None = text(2, default=None)
     rows: int | None = int64(3, default=None)
     deadline_ms: int | None = int64(4, default=None)
+    partition_id: int | None = int64(5, default=None)
+    bucket_id: int | None = int32(6, default=None)
 
 
 class DropStagesBucketRequest(Message):
