@@ -1,0 +1,134 @@
+"""The checksum of bytes that were summed up in parts, without looking at them again.
+
+A CRC is linear: what follows a part only *shifts* the checksum of that part, by as many bytes as follow. A shift is a
+matrix of 32 × 32 bits, kept here as four tables of 256 numbers, one per byte of the checksum. A shift by any length is
+made of shifts by its digits to the base 256, so there are at most 255 tables per digit; lengths that come again and
+again (columns of fixed width) get a table of their own.
+
+    checksum(A B) = shifted(checksum(A), len(B)) ^ checksum(B)
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_POLYNOMIAL = 0x82F6_3B78  # reflected, as every implementation of CRC-32C keeps it
+_BITS = 32
+_LENGTH_BITS = 40
+_OWN_TABLES_KEPT = 512
+
+Table = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
+_Images = npt.NDArray[np.uint32]
+"""What becomes of each single bit."""
+
+_PLACES = np.arange(_BITS, dtype=np.uint32)
+
+
+def shifted(crc: int, length: int) -> int:
+    """What the checksum of some bytes contributes to that of those bytes and ``length`` more."""
+    digit = 0
+    while length:
+        if number := length & 255:
+            low, second, third, high = _digit_table(digit, number)
+            crc = low[crc & 255] ^ second[crc >> 8 & 255] ^ third[crc >> 16 & 255] ^ high[crc >> 24]
+        length >>= 8
+        digit += 1
+    return crc
+
+
+def joined(first: int, second: int, second_length: int) -> int:
+    """The checksum of two parts, one after the other."""
+    return shifted(first, second_length) ^ second
+
+
+class Joint:
+    """Joins the checksums of parts whose lengths are always the same: each part is followed by a few zeros."""
+
+    def __init__(self, lengths: Sequence[tuple[int, int]]) -> None:
+        """``lengths`` are (bytes of the part, zeros behind it)."""
+        self._steps = [
+            (own_table(length + zeros), own_table(zeros) if zeros else None, zeros_checksum(zeros))
+            for length, zeros in lengths
+        ]
+
+    def checksum(self, first: int, crcs: Sequence[int]) -> int:
+        """The checksum of everything, where ``first`` is that of what lies before the parts."""
+        crc = first
+        for (table, zeros, constant), part in zip(self._steps, crcs, strict=True):
+            low, second, third, high = table
+            crc = low[crc & 255] ^ second[crc >> 8 & 255] ^ third[crc >> 16 & 255] ^ high[crc >> 24]
+            if zeros is not None:
+                low, second, third, high = zeros
+                part = low[part & 255] ^ second[part >> 8 & 255] ^ third[part >> 16 & 255] ^ high[part >> 24]
+            crc ^= part ^ constant
+        return crc
+
+
+@lru_cache(maxsize=64)
+def zeros_checksum(length: int) -> int:
+    """The checksum of ``length`` zeros."""
+    # Beginning and end of a CRC are inverted: zeros shift the ones it begins with.
+    return shifted(0xFFFF_FFFF, length) ^ 0xFFFF_FFFF
+
+
+@lru_cache(maxsize=_OWN_TABLES_KEPT)
+def own_table(length: int) -> Table:
+    """The shift by one length as one table: for lengths that come again."""
+    assert 0 <= length < 1 << _LENGTH_BITS
+    return _table_of(_shift_images(length))
+
+
+@cache
+def _digit_table(digit: int, number: int) -> Table:
+    return _table_of(_shift_images(number << 8 * digit))
+
+
+def _table_of(images: _Images) -> Table:
+    tables = []
+    for byte in range(4):
+        table: Any = np.zeros(256, np.uint32)
+        for bit in range(8):
+            half = 1 << bit
+            table[half : 2 * half] = table[:half] ^ images[8 * byte + bit]
+        tables.append(array("I", table.tolist()))
+    low, second, third, high = tables
+    return low, second, third, high
+
+
+def _shift_images(length: int) -> _Images:
+    images = np.uint32(1) << _PLACES
+    power = 0
+    while length:
+        if length & 1:
+            images = _apply(_power_images(power), images)
+        length >>= 1
+        power += 1
+    return images
+
+
+@cache
+def _power_images(power: int) -> _Images:
+    """The shift by 2 ** ``power`` bytes."""
+    assert power <= _LENGTH_BITS
+    if power:
+        half = _power_images(power - 1)
+        return _apply(half, half)
+    found = []
+    for place in range(_BITS):
+        crc = 1 << place
+        for _ in range(8):
+            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+        found.append(crc)
+    return np.array(found, np.uint32)
+
+
+def _apply(operator: _Images, values: _Images) -> _Images:
+    chosen = np.where(values[:, None] >> _PLACES & 1, operator, np.uint32(0))
+    result: _Images = np.bitwise_xor.reduce(chosen, axis=1)
+    return result
