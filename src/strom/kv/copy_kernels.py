@@ -345,9 +345,10 @@ def _valid(addresses: Any, column: int, source: int, row: int) -> Any:
 
 
 @kernel()
-def _same_value(
+def same_value(
     left: Any, lc: int, ls: int, lr: int, right: Any, rc: int, rs: int, rr: int, form: int, width: int
 ) -> Any:
+    """Whether two values (column, source, row) are the same, bit by bit; NULL is the same as NULL."""
     valid = _valid(left, lc, ls, lr)
     if valid != _valid(right, rc, rs, rr):
         return False
@@ -400,7 +401,7 @@ def compare_columns(
         if forms[j] == NESTED:
             continue
         for i in range(len(same)):
-            if same[i] != 0 and not _same_value(
+            if same[i] != 0 and not same_value(
                 left,
                 left_columns[j],
                 int64(left_source[i]),

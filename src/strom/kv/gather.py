@@ -75,7 +75,7 @@ def _message(directory: Directory, source: Int32s, row: Int32s, selection: Selec
     if size == -OUTSIDE:
         raise _outside()
     if size > DATA_BYTES_MAX and selection.var:
-        _check_data(places[:, DATA_SIZE].tolist(), selection)
+        check_data(places[:, DATA_SIZE].tolist(), selection)
     head = len(selection.template)
     gap = -head % 64  # so that the body is aligned
     memory = pa.allocate_buffer(gap + head + size)
@@ -97,7 +97,7 @@ def _outside() -> IndexError:
     return IndexError("a row that is not in its source, or a source that is not in the directory")
 
 
-def _check_data(sizes: Sequence[int], selection: Selection) -> None:
+def check_data(sizes: Sequence[int], selection: Selection) -> None:
     for at in selection.var:
         if sizes[at] > DATA_BYTES_MAX:
             name = selection.schema.names[at]
@@ -170,7 +170,7 @@ def _prepared(directory: Directory, source: Int32s, row: Int32s, selection: Sele
 
 def _data_places(nulls_and_ends: list[list[int]], selection: Selection) -> tuple[list[int], int]:
     """Where each column's variable data starts in one buffer, and its size."""
-    _check_data([end for _, end in nulls_and_ends], selection)
+    check_data([end for _, end in nulls_and_ends], selection)
     starts, size = [0] * len(nulls_and_ends), 0
     for at in selection.var:
         end = nulls_and_ends[at][1]

@@ -37,7 +37,7 @@ def group(hashes: Hashes, same_within: SameWithin | None) -> Order:
     if same_within is not None and groups < count:
         groups += _part_different(hashes, first, same_within)
     order, starts = np.empty(count, np.int64), np.empty(groups + 1, np.int64)
-    _sort(first, order, starts)
+    sort_groups(first, order, starts)
     return Order(order, starts)
 
 
@@ -72,7 +72,7 @@ def _first_with_hash(hashes: Hashes, table: Ints, first: Ints) -> int:
 
 
 @kernel(void(rw(int64), rw(int64), rw(int64)))
-def _sort(first: Ints, order: Ints, starts: Ints) -> None:
+def sort_groups(first: Ints, order: Ints, starts: Ints) -> None:
     """Counting sort of rows by their group's first row; ``first`` is used up."""
     starts[:] = 0
     groups = 0

@@ -28,6 +28,7 @@ from strom.kv.compile import (
     store_u8,
     uint8,
 )
+from strom.kv.locating import locate
 
 BITS_BYTES = BLOCK_ROWS // 8
 COUNT_BYTES = 8
@@ -86,3 +87,28 @@ def mark(addresses: Any, source: Any, row: Any, live: int) -> int:
             store_i64(number, load_i64(number) + (1 if live != 0 else -1))
             changed += 1
     return changed
+
+
+@kernel(int64(ro(int64), ro(int64), ro(int64, 2), int64, int64, int64, int64, ro(int64), ro(int64)))
+def exchange(
+    dead: Any,
+    born: Any,
+    files: Any,
+    tail_start: int,
+    tail_source: int,
+    tail_block: int,
+    first_chunk: int,
+    chunks: Any,
+    addresses: Any,
+) -> int:
+    """Rows at some offsets die, others live; how many more are live afterwards. Offsets not held are passed over."""
+    room = max(len(dead), len(born))
+    source, row = np.empty(room, np.int32), np.empty(room, np.int32)
+    locate(
+        dead, files, tail_start, tail_source, tail_block, first_chunk, chunks, source[: len(dead)], row[: len(dead)]
+    )  # fmt: skip
+    changed = -mark(addresses, source[: len(dead)], row[: len(dead)], 0)
+    locate(
+        born, files, tail_start, tail_source, tail_block, first_chunk, chunks, source[: len(born)], row[: len(born)]
+    )  # fmt: skip
+    return changed + mark(addresses, source[: len(born)], row[: len(born)], 1)

@@ -10,7 +10,6 @@ left a secondary list above the high watermark, and a truncation leads back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +21,7 @@ from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_BEFORE
 Hashes = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
-class KeyGroups:
+class KeyGroups(NamedTuple):
     """The distinct keys of one batch, and what the store knew of them before it."""
 
     order: Ints
@@ -36,8 +34,7 @@ class KeyGroups:
     """Per group: the newest record before the batch, or NONE."""
 
 
-@dataclass(frozen=True)
-class Records:
+class Records(NamedTuple):
     """The records of one changelog batch by key. Positions count within the batch."""
 
     stored: Bools
@@ -69,8 +66,7 @@ class ListUndo(NamedTuple):
     linked: Bools
 
 
-@dataclass(frozen=True)
-class BatchUndo:
+class BatchUndo(NamedTuple):
     """What one batch replaced: parallel arrays, one entry per key it touched."""
 
     base_offset: int

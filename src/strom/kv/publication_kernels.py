@@ -5,96 +5,83 @@ Small batches are common, and a pass of NumPy over a hundred keys costs as much 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.changes import FROM_IMAGES, Bools, Bytes, Ints
+from strom.kv.changes import FROM_IMAGES, Bytes, Ints
 from strom.kv.compile import boolean, int32, int64, kernel, ro, rw, uint8, uint64, void
 
-Hashes = npt.NDArray[np.uint64]
 Int32s = npt.NDArray[np.int32]
 
-TOUCHED, NEW, DEAD, LIVE = 0, 1, 2, 3
-COUNTS = 4
+TOUCHED, NEW, DEAD_COUNT, LIVE_COUNT, STORED = range(5)
+COUNTS = 5
+#: Per key that a batch changes: its row id, its version before and after, and the record that is its newest. Then, each
+#: counted for itself, the offsets of images that die and of those that live.
+IDS, BEFORE, AFTER, PLACES, DEAD, LIVE = range(6)
+KEY_FIELDS = 6
 
 
-@kernel(
-    void(
-        ro(int64), ro(boolean), ro(int64), ro(uint64), ro(int64), int64, rw(int64), rw(uint64), rw(int64), rw(int64),
-        rw(int64), rw(int64), rw(int64), rw(int64),
-    )
-)  # fmt: skip
-def touch_keys(
-    newest: Ints,
-    tombstone: Bools,
-    versions: Ints,
-    hashes: Hashes,
-    row_ids: Ints,
-    base_offset: int,
-    touched_ids: Ints,
-    touched_hashes: Hashes,
-    before: Ints,
-    after: Ints,
-    places: Ints,
-    dead: Ints,
-    live: Ints,
-    counts: Ints,
-) -> None:
-    """The keys that a batch changes, their versions before and after, and the images that die and that live."""
+@kernel()
+def _touch_keys(
+    newest: Any, tombstone: Any, versions: Any, hashes: Any, row_ids: Any, base_offset: Any, keys: Any,
+    key_hashes: Any, counts: Any,
+) -> None:  # fmt: skip
     count = new = died = born = 0
     for group in range(len(newest)):
         place = newest[group]
         if place < 0:
             continue
         version = versions[group]
-        touched_ids[count] = row_ids[group]
-        touched_hashes[count] = hashes[group]
-        places[count] = place
-        before[count] = version
+        keys[IDS, count] = row_ids[group]
+        keys[PLACES, count] = place
+        keys[BEFORE, count] = version
+        key_hashes[count] = hashes[group]
         if row_ids[group] < 0:
             new += 1
         if version >= 0 and version & 1:
-            dead[died] = version >> 1
+            keys[DEAD, died] = version >> 1
             died += 1
         offset = base_offset + place
         if tombstone[place]:
-            after[count] = offset << 1
+            keys[AFTER, count] = offset << 1
         else:
-            after[count] = offset << 1 | 1
-            live[born] = offset
+            keys[AFTER, count] = offset << 1 | 1
+            keys[LIVE, born] = offset
             born += 1
         count += 1
-    counts[TOUCHED], counts[NEW], counts[DEAD], counts[LIVE] = count, new, died, born
+    counts[TOUCHED], counts[NEW], counts[DEAD_COUNT], counts[LIVE_COUNT] = count, new, died, born
 
 
 @kernel(
-    int64(
-        ro(boolean), ro(int64), ro(int64), ro(boolean), ro(int64), int64, rw(int64), rw(int64)
+    void(
+        ro(boolean), ro(boolean), ro(int64), ro(int64), ro(int64), ro(int64), ro(uint64), ro(int64), int64,
+        rw(int64, 2), rw(uint64), rw(int64, 2), rw(int64),
     )
 )  # fmt: skip
-def earlier_versions(
-    stored: Bools,
-    previous: Ints,
-    group: Ints,
-    tombstone: Bools,
-    versions: Ints,
-    base_offset: int,
-    offsets: Ints,
-    earlier: Ints,
-) -> int:
-    """Per stored record its offset and its key's previous record, in this batch or before it; how many there are."""
+def prepare(
+    stored: Any, tombstone: Any, group: Any, previous: Any, newest: Any, versions: Any, hashes: Any, row_ids: Any,
+    base_offset: int, keys: Any, key_hashes: Any, earlier: Any, counts: Any,
+) -> None:  # fmt: skip
+    """What publishing a batch at ``base_offset`` will change.
+
+    ``keys`` and ``key_hashes``: per key that it changes (``IDS`` and so on). ``earlier``: per stored record its offset,
+    and the version of its key before it, in this batch or older. ``counts``: how many there are of each.
+    """
+    _touch_keys(newest, tombstone, versions, hashes, row_ids, base_offset, keys, key_hashes, counts)
     count = 0
     for place in range(len(stored)):
         if not stored[place]:
             continue
-        offsets[count] = base_offset + place
+        earlier[0, count] = base_offset + place
         last = previous[place]
         if last < 0:
-            earlier[count] = versions[group[place]]
+            earlier[1, count] = versions[group[place]]
         else:
-            earlier[count] = (base_offset + last) << 1 | (0 if tombstone[last] else 1)
+            earlier[1, count] = (base_offset + last) << 1 | (0 if tombstone[last] else 1)
         count += 1
-    return count
+    counts[STORED] = count
 
 
 @kernel(void(ro(uint8), ro(int64), ro(int32), ro(int32), int32, rw(int32), rw(int32)))

@@ -30,7 +30,7 @@ from strom.kv.directory import Directory
 from strom.kv.file_part import FilePart, part_of, places_of
 from strom.kv.layout import Layout
 from strom.kv.locating import FILE_FIELDS, Places, found_at
-from strom.kv.tail import Tail
+from strom.kv.tail import NO_ROWS, Tail
 from strom.kv.tail_block import TailView
 from strom.model.schema import Schema
 from strom.runtime.files import Files
@@ -75,6 +75,7 @@ class Rows:
         self._tail = Tail(self._layout, carried, block_data_bytes)
         self._journal: Callable[[], live.Journal | None] = _no_journal
         self.live_count = 0
+        self._beside: Directory | None = None
         self._rebuild()
 
     # --- What is there
@@ -152,12 +153,39 @@ class Rows:
         columns, when it was written under an older schema.
         """
         assert batch.num_rows == len(stored) == len(tombstone)
-        positions = None if column_ids is None else self._positions(column_ids)
-        source = source_of(batch, self._layout.kinds, positions)
         end = base_offset + batch.num_rows if next_offset is None else next_offset
-        changed = self._tail.add(source, base_offset, stored, tombstone, end)
+        self.take_in(
+            self.source_of(batch, column_ids), base_offset, stored=stored, tombstone=tombstone, end=end
+        )
+
+    def source_of(self, batch: pa.RecordBatch, column_ids: Sequence[int] | None = None) -> Source:
+        """A batch as the newest schema sees it. ``column_ids``: when it was written under an older one."""
+        positions = None if column_ids is None else self._positions(column_ids)
+        return source_of(batch, self._layout.kinds, positions)
+
+    def take_in(
+        self,
+        source: Source,
+        base_offset: int,
+        *,
+        stored: Bools,
+        tombstone: Bools,
+        end: int,
+        rows: Int32s = NO_ROWS,
+    ) -> None:
+        """As ``add``, from a source of the newest schema: record i is its row ``rows[i]``, or row i without them."""
+        changed = self._tail.add(source, base_offset, stored, tombstone, end, rows)
         if changed is not None:
             self._renew(changed)
+
+    def beside(self, source: Source) -> Directory:
+        """The newest directory with one more source, its last. For the lane alone, and until it asks again."""
+        made = self._beside
+        if made is None or made.origin is not self._directory:
+            made = self._beside = self._directory.with_sources(source)
+        else:
+            made.replace_last(source)
+        return made
 
     def _positions(self, column_ids: Sequence[int]) -> list[int]:
         by_id = {number: position for position, number in enumerate(column_ids)}
@@ -181,6 +209,19 @@ class Rows:
     def locate(self, offsets: Int64s, directory: Directory | None = None) -> tuple[Int32s, Int32s]:
         """(source, row) of each offset in this directory (the newest when None); source -1 when it is not held."""
         return found_at(offsets, _places(directory or self._directory))
+
+    def exchange(self, dead: Int64s, born: Int64s) -> None:
+        """Some rows are no longer their keys' newest images, others are."""
+        places = self._places
+        first_chunk, chunks, _ = places.positions
+        self.live_count += live.exchange(
+            dead, born, places.files, places.tail_start, places.tail_source, places.tail_block, first_chunk, chunks,
+            places.live,
+        )  # fmt: skip
+        journal = self._journal()  # after the change: see ``live``
+        if journal is not None:
+            journal.changes.append((dead.copy(), 0))
+            journal.changes.append((born.copy(), 1))
 
     def set_live(self, offsets: Int64s) -> None:
         """These rows are their keys' newest images now."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Ints
-from strom.kv.columns import ColumnKind
+from strom.kv.columns import ColumnKind, Source
 from strom.kv.hashing import Hasher
 from strom.kv.links import Links
 from strom.kv.publication import Hashes, ListUndo
@@ -31,9 +31,9 @@ class SecondaryIndex:
         self.kinds = [kinds[position] for position in columns]
         self._hasher = Hasher(self.kinds, tuple(range(len(columns))))
 
-    def hash(self, rows: pa.RecordBatch) -> Hashes:
+    def hash(self, rows: Source) -> Hashes:
         """The tuple hashes of rows of the whole table."""
-        return self._hasher.hash(rows.select(self.columns))
+        return self._hasher.hash_at(rows.addresses[list(self.columns)], rows.rows)
 
     def hash_tuples(self, tuples: pa.RecordBatch) -> Hashes:
         """The hashes of tuples: the index's columns in its order."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from strom.kv import publication_kernels as kernels
 from strom.kv.changes import Bools, Bytes, Ints
-from strom.kv.columns import Source, kinds_of, source_of
+from strom.kv.columns import Int32s, Source, kinds_of, source_of
 from strom.kv.definition import KeyDefinition
 from strom.kv.directory import Directory
 from strom.kv.gather import rows_equal
@@ -40,6 +40,8 @@ from strom.kv.publication import (
 from strom.kv.rows import Rows
 from strom.kv.secondary import SecondaryIndex
 from strom.kv.series import Series
+from strom.kv.survey import survey
+from strom.kv.tail import NO_ROWS
 from strom.kv.versions import NONE, are_images, offsets_of
 from strom.record.layout import CHANGE_DELETE
 
@@ -50,21 +52,41 @@ Same = Callable[[Ints, Ints], Bools]
 
 
 class _Touched:
-    """The keys that one batch changes."""
+    """The keys and records that one batch changes."""
 
-    __slots__ = ("after", "before", "dead", "hashes", "live", "new", "places", "row_ids")
+    __slots__ = (
+        "after",
+        "before",
+        "dead",
+        "earlier",
+        "hashes",
+        "live",
+        "new",
+        "offsets",
+        "places",
+        "row_ids",
+    )
 
     def __init__(self, groups: KeyGroups, records: Records, base_offset: int) -> None:
-        room = np.empty((6, len(groups.hashes)), np.int64)
+        keys = np.empty((kernels.KEY_FIELDS, len(groups.hashes)), np.int64)
         hashes, counts = np.empty(len(groups.hashes), np.uint64), np.empty(kernels.COUNTS, np.int64)
-        kernels.touch_keys(
-            records.newest, records.tombstone, groups.versions, groups.hashes, groups.row_ids, base_offset,
-            room[0], hashes, room[1], room[2], room[3], room[4], room[5], counts,
-        )  # fmt: skip
-        count, self.new, dead, live = counts.tolist()
-        self.row_ids, self.before, self.after, self.places = room[:4, :count]
+        earlier = np.empty((2, len(records.stored)), np.int64)
+        kernels.prepare(
+            *records,
+            groups.versions,
+            groups.hashes,
+            groups.row_ids,
+            base_offset,
+            keys,
+            hashes,
+            earlier,
+            counts,
+        )
+        count, self.new, dead, live, stored = counts.tolist()
+        self.row_ids, self.before, self.after, self.places = keys[: kernels.DEAD, :count]
         self.hashes = hashes[:count]
-        self.dead, self.live = room[4, :dead], room[5, :live]
+        self.dead, self.live = keys[kernels.DEAD, :dead], keys[kernels.LIVE, :live]
+        self.offsets, self.earlier = earlier[:, :stored]
 
 
 class KeyStore:
@@ -92,6 +114,10 @@ class KeyStore:
         self.key_layout = Layout(pa.schema([definition.arrow.field(p) for p in definition.key]))
         self._key_columns = tuple(range(len(definition.key)))
         self._key_positions = np.array(definition.key, np.int64)
+        self._key_spec = np.array(
+            [definition.key, *zip(*((kind.code, kind.width) for kind in self.key_layout.kinds), strict=True)],
+            np.int64,
+        )
         self.hasher = Hasher(self.key_layout.kinds, self._key_columns)
         self._know(definition)
 
@@ -110,9 +136,24 @@ class KeyStore:
         """The key columns of a source with all columns."""
         return Source(rows.rows, rows.addresses[self._key_positions], rows.keep)
 
-    def groups_of(self, keys: Source) -> KeyGroups:
-        """The distinct keys among rows, and what the store knows of them. In the lane."""
+    def survey(self, rows: Source, *, placed: bool) -> tuple[KeyGroups, Int32s, Int32s]:
+        """The distinct keys among rows of the whole table, and where their newest records lie (source -1: none).
+
+        Without ``placed`` the places mean nothing. In the lane.
+        """
+        keys = self.key_part(rows)
         hashes = self.hasher.hash(keys)
+        stored = self.rows.directory
+        found = survey(
+            keys, hashes, self.index, stored, self._key_spec, exact=self.hasher.bijective, placed=placed
+        )
+        if found is not None:
+            return KeyGroups(*found[:5]), found.source, found.row
+        groups = self.groups_of(keys, hashes)
+        return groups, *self.rows.locate(offsets_of(groups.versions), stored)
+
+    def groups_of(self, keys: Source, hashes: Hashes) -> KeyGroups:
+        """The distinct keys among rows, and what the store knows of them, step by step. In the lane."""
         directory = None if self.hasher.bijective else Directory(self.key_layout, (keys,))
         order, starts = self.index.group(hashes, None if directory is None else self._same_within(directory))
         firsts = order[starts[:-1]]
@@ -169,58 +210,52 @@ class KeyStore:
         """What a batch of the log does: for recovery, where nothing but the batch is known."""
         stored_at = np.flatnonzero(stored_of(kinds))
         whole = len(stored_at) == len(kinds)
-        groups = self.groups_of(self.key_source(batch if whole else batch.take(pa.array(stored_at))))
+        keys = self.key_source(batch if whole else batch.take(pa.array(stored_at)))
+        groups = self.groups_of(keys, self.hasher.hash(keys))
         return Publication(groups, records_from_groups(kinds, stored_at, groups.order, groups.starts))
 
     def publish(
         self,
-        batch: pa.RecordBatch,
+        batch: Source,
         publication: Publication,
         *,
         base_offset: int,
-        column_ids: tuple[int, ...] | None = None,
+        images: Source | None = None,
+        rows: Int32s = NO_ROWS,
     ) -> None:
-        """Take in one changelog batch that is in the log at ``base_offset``."""
+        """Take in one changelog batch that is in the log at ``base_offset``.
+
+        ``images`` holds the rows of all stored records too, at ``rows``: mostly they follow each other there.
+        """
         groups, records = publication
         touched = _Touched(groups, records, base_offset)
-        count, stored = batch.num_rows, np.empty((2, batch.num_rows), np.int64)
-        kept = kernels.earlier_versions(
-            records.stored, records.previous, records.group, records.tombstone, groups.versions, base_offset,
-            stored[0], stored[1],
-        )  # fmt: skip
-        images = touched.after & 1 == 1
-        tuples = {name: one.hash(batch)[touched.places] for name, one in self.lists.items()}
+        end = base_offset + batch.rows
+        moving = [
+            (name, one, one.hash(batch)[touched.places], touched.after & 1 == 1)
+            for name, one in self.lists.items()
+        ]
         row_ids = touched.row_ids
         # Outside the lock: nobody asks for rows whose offsets are not published, and those before stay where they are.
-        self.rows.add(
-            batch,
-            base_offset=base_offset,
+        self.rows.take_in(
+            batch if images is None else images,
+            base_offset,
             stored=records.stored,
             tombstone=records.tombstone,
-            column_ids=column_ids,
+            end=end,
+            rows=NO_ROWS if images is None else rows,
         )
         with self.lock:
             if touched.new:
                 fresh = row_ids < 0
                 row_ids[fresh] = self.index.insert(touched.hashes[fresh])
             self.index.set_newest(row_ids, touched.after, touched.hashes)
-            self.series.append(base_offset, count, stored[0, :kept], stored[1, :kept])
-            if len(touched.dead):
-                self.rows.set_dead(touched.dead)
-            self.rows.set_live(touched.live)
-            moved = {name: one.move(row_ids, tuples[name], images) for name, one in self.lists.items()}
+            self.series.append(base_offset, batch.rows, touched.offsets, touched.earlier)
+            self.rows.exchange(touched.dead, touched.live)
+            moved = {name: one.move(row_ids, tuples, alive) for name, one, tuples, alive in moving}
             self.undo.append(
-                BatchUndo(
-                    base_offset,
-                    base_offset + count,
-                    row_ids,
-                    touched.hashes,
-                    touched.before,
-                    touched.after,
-                    moved,
-                )
+                BatchUndo(base_offset, end, row_ids, touched.hashes, touched.before, touched.after, moved)
             )
-            self.published = base_offset + count
+            self.published = end
 
     def publish_nothing(self, base_offset: int) -> None:
         """Take in a batch without records: it has one offset."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from strom.kv.base_layout import BLOCK_DATA_BYTES, BLOCK_ROWS
-from strom.kv.columns import Bools, Source
+from strom.kv.columns import Bools, Int32s, Source
 from strom.kv.layout import Layout
 from strom.kv.live import count
 from strom.kv.positions import BLOCK_MASK, Positions
 from strom.kv.tail_block import TailBlock
 from strom.kv.tail_kernels import CLOSE
+
+NO_ROWS: Int32s = np.empty(0, np.int32)
 
 
 class Tail:
@@ -45,9 +47,17 @@ class Tail:
         return sum(block.bytes for block in self.blocks) + self.positions.bytes
 
     def add(
-        self, source: Source, base_offset: int, stored: Bools, tombstone: Bools, next_offset: int
+        self,
+        source: Source,
+        base_offset: int,
+        stored: Bools,
+        tombstone: Bools,
+        next_offset: int,
+        rows: Int32s = NO_ROWS,
     ) -> int | None:
-        """Add the stored rows of a source. The number of the first block whose view is new, if any is.
+        """Add the stored records; record i is row ``rows[i]`` of the source, or row i where ``rows`` is empty.
+
+        The number of the first block whose view is new, if any is.
 
         (One behind the last: no block has a new view, but the table of positions has.)
         """
@@ -66,6 +76,7 @@ class Tail:
                 source,
                 stored,
                 tombstone,
+                rows,
                 begin,
                 base_offset,
                 self._block_data_bytes,

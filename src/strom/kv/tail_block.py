@@ -141,6 +141,7 @@ class TailBlock:
         source: Source,
         stored: Bools,
         tombstone: Bools,
+        rows: Int32s,
         begin: int,
         base_offset: int,
         data_max: int,
@@ -148,7 +149,9 @@ class TailBlock:
         positions: PositionsView,
         done: Int64s,
     ) -> int:
-        """Add stored rows of a source from ``begin`` on (``done``: how many, and where the next ones begin).
+        """Add stored records from ``begin`` on (``done``: how many, and where the next ones begin).
+
+        Record i is row ``rows[i]`` of the source, or row i where ``rows`` is empty.
 
         CLOSE when they belong in a new block; otherwise whether a new view was made.
         """
@@ -156,7 +159,7 @@ class TailBlock:
         addresses = source.addresses[np.newaxis]
         while True:
             answer = at.take_in(
-                addresses, everything.forms, everything.widths, stored, tombstone, begin, base_offset,
+                addresses, everything.forms, everything.widths, stored, tombstone, rows, begin, base_offset,
                 self.count, self._room, data_max, number, *self._places, positions.first, positions.addresses,
                 self._table, done,
             )  # fmt: skip
@@ -168,9 +171,11 @@ class TailBlock:
             return at.CLOSE
         taken, until = done.tolist()
         if self._nested and taken:
-            rows: Int32s = (np.flatnonzero(stored[begin:until]) + begin).astype(np.int32)
+            picked: Int32s = (np.flatnonzero(stored[begin:until]) + begin).astype(np.int32)
+            if len(rows):
+                picked = rows[picked]
             for column, pieces in self._nested.items():
-                pieces.append(self.count, _taken(source, column, rows, self.layout.kinds[column].type))
+                pieces.append(self.count, _taken(source, column, picked, self.layout.kinds[column].type))
         self.count += taken
         self._bound = base_offset + until
         if grown or answer == at.TAKEN_WITH_NULLS:

@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from strom.kv.base_layout import BLOCK_ROWS
+from strom.kv.changelog_kernels import is_run
+from strom.kv.columns import ABSENT
 from strom.kv.compile import (
     boolean,
+    int32,
     int64,
     kernel,
     load_i32,
+    load_u8,
     ro,
     rw,
+    store_i32,
     store_i64,
     store_u8,
     store_u32,
@@ -46,28 +51,40 @@ TAKEN, TAKEN_WITH_NULLS, GROW, CLOSE = range(4)
 
 
 @kernel()
-def _chosen(stored: Any, begin: Any, rows: Any) -> Any:
-    """Fill ``rows`` with the next stored ones; how many, and where the search stopped."""
+def _chosen(stored: Any, begin: Any, records: Any) -> Any:
+    """Fill ``records`` with the next stored ones; how many, and where the search stopped."""
     count = 0
     at = begin
-    while at < len(stored) and count < len(rows):
+    while at < len(stored) and count < len(records):
         if stored[at]:
-            rows[count] = at
+            records[count] = at
             count += 1
         at += 1
     return count, at
 
 
 @kernel()
-def _room(addresses: Any, forms: Any, source: Any, row: Any, count: Any, data_max: Any, table: Any) -> Any:
+def _has_all(addresses: Any, column: Any) -> Any:
+    """Whether no value of the source's column is NULL."""
+    return addresses[0, column, 0] == 0 and addresses[0, column, 1] != ABSENT
+
+
+@kernel()
+def _room(
+    addresses: Any, forms: Any, source: Any, row: Any, run: Any, count: Any, data_max: Any, table: Any
+) -> Any:
     """Whether the variable data fits; ``WANTED`` is filled in."""
     answer = TAKEN
     for j in range(len(forms)):
         if forms[j] != VAR:
             continue
         wanted = table[j, USED]
-        for i in range(len(row)):
-            wanted += length_of(addresses, j, int64(source[i]), int64(row[i]))
+        if run and _has_all(addresses, j):
+            offsets = addresses[0, j, 1] + 4 * int64(row[0])
+            wanted += int64(load_i32(offsets + 4 * len(row))) - int64(load_i32(offsets))
+        else:
+            for i in range(len(row)):
+                wanted += length_of(addresses, j, int64(source[i]), int64(row[i]))
         table[j, WANTED] = wanted
         if count > 0 and wanted > data_max:
             return CLOSE
@@ -88,23 +105,60 @@ def _copy_data(addresses: Any, column: Any, source: Any, row: Any, offsets: Any,
 
 
 @kernel()
+def _set_bits(target: Any, start: Any, count: Any) -> None:
+    """Set ``count`` bits from ``start`` on; those behind them in the last octet become 0."""
+    at, end = start, start + count
+    if at & 7 != 0:
+        low, high = at & 7, min(int64(8), (at & 7) + count)
+        kept = load_u8(target + (at >> 3)) & ((1 << low) - 1)
+        store_u8(target + (at >> 3), uint8(kept | (((1 << (high - low)) - 1) << low)))
+        at += high - low
+    while at + 8 <= end:
+        store_u8(target + (at >> 3), uint8(255))
+        at += 8
+    if at < end:
+        store_u8(target + (at >> 3), uint8((1 << (end - at)) - 1))
+
+
+@kernel()
+def _copy_run(addresses: Any, column: Any, form: Any, width: Any, first: Any, rows: Any, count: Any,
+              table: Any) -> None:  # fmt: skip
+    """Rows that follow each other, none of them NULL, of values or texts."""
+    here, target = addresses[0, column, 1], table[column, VALUES]
+    if form == FIXED:
+        copy_octets(here + first * width, target + count * width, rows * width)
+        return
+    offsets, used = here + 4 * first, table[column, USED]
+    begin = int64(load_i32(offsets))
+    for i in range(rows + 1):
+        store_i32(target + 4 * (count + i), int32(used + int64(load_i32(offsets + 4 * i)) - begin))
+    size = int64(load_i32(offsets + 4 * rows)) - begin
+    copy_octets(addresses[0, column, 2] + begin, table[column, DATA] + used, size)
+    table[column, USED] = used + size
+
+
+@kernel()
 def _copy_columns(
-    addresses: Any, forms: Any, widths: Any, source: Any, row: Any, count: Any, table: Any
+    addresses: Any, forms: Any, widths: Any, source: Any, row: Any, run: Any, count: Any, table: Any
 ) -> Any:
     answer = TAKEN
     for j in range(len(forms)):
         form = forms[j]
         if form == NESTED:
             continue
-        zeros = copy_bits(addresses, j, 0, source, row, table[j, VALIDITY], count)
-        if zeros > 0 and table[j, NULLS] == 0:
+        everything = _has_all(addresses, j)
+        if everything:
+            _set_bits(table[j, VALIDITY], count, len(row))
+        elif copy_bits(addresses, j, 0, source, row, table[j, VALIDITY], count) > 0 and table[j, NULLS] == 0:
             table[j, NULLS] = 1
             answer = TAKEN_WITH_NULLS
         target = table[j, VALUES]
-        if form == FIXED:
-            copy_fixed(addresses, j, widths[j], source, row, target + count * widths[j])
-        elif form == BITS:
+        if form == BITS:
             copy_bits(addresses, j, 1, source, row, target, count)
+        elif run and everything:
+            _copy_run(addresses, j, form, widths[j], int64(row[0]), len(row), count, table)
+        elif form == FIXED:
+            copy_fixed(addresses, j, widths[j], source, row, target + count * widths[j])
         else:
             copy_offsets(addresses, j, source, row, target, count)
             _copy_data(addresses, j, source, row, target + 4 * count, table[j, DATA])
@@ -114,8 +168,8 @@ def _copy_columns(
 
 @kernel(
     int64(
-        ro(int64, 3), ro(int64), ro(int64), ro(boolean), ro(boolean), int64, int64, int64, int64, int64, int64,
-        int64, int64, int64, ro(int64), rw(int64, 2), rw(int64),
+        ro(int64, 3), ro(int64), ro(int64), ro(boolean), ro(boolean), ro(int32), int64, int64, int64, int64, int64,
+        int64, int64, int64, int64, ro(int64), rw(int64, 2), rw(int64),
     )
 )  # fmt: skip
 def take_in(
@@ -124,6 +178,7 @@ def take_in(
     widths: Any,
     stored: Any,
     tombstone: Any,
+    rows: Any,
     begin: int,
     base_offset: int,
     count: int,
@@ -139,25 +194,32 @@ def take_in(
 ) -> Any:
     """Take the stored rows of a batch, from ``begin`` on, into a block that holds ``count``, as many as it may hold.
 
-    ``addresses`` are those of one source. ``done`` = how many rows, and where in the batch the next ones begin. The
-    cells of their offsets (``positions``) must be there.
+    ``addresses`` are those of one source; ``rows`` says where in it the row of each record lies (empty: record i at
+    i). ``done`` = how many rows, and where in the batch the next ones begin. The cells of their offsets
+    (``positions``) must be there.
     """
-    row = np.empty(min(len(stored) - begin, BLOCK_ROWS - count), np.int32)
-    taken, until = _chosen(stored, begin, row)
-    row = row[:taken]
-    source = np.zeros(taken, np.int32)
+    records = np.empty(min(len(stored) - begin, BLOCK_ROWS - count), np.int32)
+    taken, until = _chosen(stored, begin, records)
     done[0], done[1] = taken, until
     if taken == 0:
         return TAKEN
-    answer = _room(addresses, forms, source, row, count, data_max, table)
+    records = records[:taken]
+    row = records
+    if len(rows) > 0:
+        row = np.empty(taken, np.int32)
+        for i in range(taken):
+            row[i] = rows[records[i]]
+    source = np.zeros(taken, np.int32)
+    run = is_run(source, row)
+    answer = _room(addresses, forms, source, row, run, count, data_max, table)
     if answer == CLOSE:
         return CLOSE
     if answer == GROW or count + taken > allocated:
         return GROW
-    answer = _copy_columns(addresses, forms, widths, source, row, count, table)
+    answer = _copy_columns(addresses, forms, widths, source, row, run, count, table)
     place = (block & BLOCK_MASK) << 16
     for i in range(taken):
-        at = int64(row[i])
+        at = int64(records[i])
         offset = base_offset + at
         store_u8(tombstones + count + i, uint8(1) if tombstone[at] else uint8(0))
         store_i64(offsets + 8 * (count + i), offset)

@@ -1,8 +1,8 @@
-"""One batch of changes becomes one changelog batch: hash, group, find, fold, plan, gather.
+"""One batch of changes becomes the records of one changelog batch: hash, group, find, fold, plan.
 
-Nothing is changed here. What comes out is the changelog batch and the publication that belongs to it; the tablet
-appends the one and then publishes the other. Old images are read only where the changelog shows them or the engine
-needs them.
+Nothing is changed and no row is copied here. What comes out says where the row of every record lies, and what
+publishing the batch will do; ``changelog_batch.compose`` makes the bytes, the tablet appends them and then publishes.
+Old images are read only where the engine needs them.
 """
 
 from __future__ import annotations
@@ -15,26 +15,32 @@ import pyarrow as pa
 
 from strom.errors import SchemaMismatch
 from strom.kv import changelog
-from strom.kv.changes import FROM_IMAGES, Bools, Changes, Ints, Plan
+from strom.kv.changes import Bools, Bytes, Changes
 from strom.kv.columns import Int32s, Source, source_of
 from strom.kv.directory import Directory
 from strom.kv.engines.engine import Engine
+from strom.kv.engines.last_row import LastRow
 from strom.kv.gather import gather
-from strom.kv.publication import KeyGroups, Publication, Records
+from strom.kv.last_row_plan import plan_last_row
+from strom.kv.publication import Publication, Records
 from strom.kv.publication_kernels import place_records
 from strom.kv.store import KeyStore
-from strom.kv.versions import are_images, offsets_of
+from strom.kv.versions import are_images
 
 EngineOf = Callable[[tuple[int, ...] | None], Engine]
 
 
 class Written(NamedTuple):
-    """What one batch of changes comes to."""
+    """What one batch of changes comes to: a record per change that has an effect, or two."""
 
-    batch: pa.RecordBatch
-    """The changelog batch; no rows when nothing changes."""
-    kinds: bytes
+    kinds: Bytes
+    directory: Directory
+    source: Int32s
+    """Where each record's row lies, in the directory."""
+    row: Int32s
     publication: Publication
+    images: Source | None
+    """Holds, at ``row``, the rows of all stored records; None when some of them are old ones (tombstones)."""
 
 
 def write_pass(
@@ -45,60 +51,40 @@ def write_pass(
     targets: tuple[int, ...] | None,
     engine: Engine,
 ) -> Written:
-    """The changelog batch of some changes. ``rows`` has all columns of the newest schema. In the lane."""
+    """The records of some changes. ``rows`` has all columns of the newest schema. In the lane."""
     source = source_of(rows, store.kinds)
-    groups = store.groups_of(store.key_part(source))
+    image = store.definition.image
+    if deletes is None and type(engine) is LastRow:
+        return _last_rows(store, source, full=image == "FULL")
+    groups, old_source, old_row = store.survey(source, placed=True)
     if deletes is None:
         deletes = np.zeros(rows.num_rows, np.bool_)
     exists = are_images(groups.versions)
+    old_source = np.where(exists, old_source, np.int32(-1))
     changes = Changes(rows, deletes, groups.order, groups.starts, exists, targets)
-    old = _OldImages(store, groups, exists)
-    folded = engine.fold(changes, old.gather(engine.old_columns) if engine.needs_old else None)
-    plan = changelog.plan(changes, folded, store.definition.image)
+    old = None
+    if engine.needs_old:
+        old = gather(store.rows.directory, old_source, old_row, engine.old_columns)
+    folded = engine.fold(changes, old)
+    plan = changelog.plan(changes, folded, image)
     if folded.images is not rows:
         source = source_of(folded.images, store.kinds)
-    batch = _batch(plan, folded.images, source, old)
-    return Written(batch, plan.kinds.tobytes(), Publication(groups, Records.of_plan(plan)))
+    directory = store.rows.beside(source)
+    where, row = np.empty(plan.records, np.int32), np.empty(plan.records, np.int32)
+    place_records(plan.from_, plan.row, old_source, old_row, len(directory.sources) - 1, where, row)
+    records = Records.of_plan(plan)
+    images = None if records.tombstone.any() else source
+    return Written(plan.kinds, directory, where, row, Publication(groups, records), images)
 
 
-class _OldImages:
-    """The images that the keys of a batch have before it, found when somebody asks."""
-
-    def __init__(self, store: KeyStore, groups: KeyGroups, exists: Bools) -> None:
-        self.directory: Directory = store.rows.directory
-        self._store = store
-        self._groups = groups
-        self._exists = exists
-        self._places: tuple[Int32s, Int32s] | None = None
-
-    def places(self) -> tuple[Int32s, Int32s]:
-        """(source, row) per group; source -1 where there is none."""
-        if self._places is None:
-            source, row = self._store.rows.locate(offsets_of(self._groups.versions), self.directory)
-            self._places = np.where(self._exists, source, np.int32(-1)), row
-        return self._places
-
-    def gather(self, columns: Sequence[int]) -> pa.RecordBatch:
-        """A row per group, NULLs where there is no image."""
-        return gather(self.directory, *self.places(), columns)
-
-
-def _batch(plan: Plan, images: pa.RecordBatch, new: Source, old: _OldImages) -> pa.RecordBatch:
-    """The rows of the changelog batch: one gather over old images and new ones, or none at all."""
-    from_images = plan.from_ == FROM_IMAGES
-    if from_images.all():
-        if plan.records == images.num_rows and _counts_up(plan.row):
-            return images
-        directory = Directory(old.directory.layout, (new,))
-        return gather(directory, np.zeros(plan.records, np.int32), plan.row.astype(np.int32))
-    directory = old.directory.with_sources(new)
-    source, row = np.empty(plan.records, np.int32), np.empty(plan.records, np.int32)
-    place_records(plan.from_, plan.row, *old.places(), len(directory.sources) - 1, source, row)
-    return gather(directory, source, row)
-
-
-def _counts_up(rows: Ints) -> bool:
-    return not len(rows) or bool(rows[0] == 0 and (rows[1:] - rows[:-1] == 1).all())
+def _last_rows(store: KeyStore, source: Source, *, full: bool) -> Written:
+    """The default engine without deletes, where every change has an effect: all in one go."""
+    groups, old_source, old_row = store.survey(source, placed=full)
+    directory = store.rows.beside(source)
+    kinds, where, row, records = plan_last_row(
+        groups, old_source, old_row, len(directory.sources) - 1, full=full
+    )
+    return Written(kinds, directory, where, row, Publication(groups, records), source)
 
 
 def whole_rows(rows: pa.RecordBatch, targets: Sequence[int] | None, schema: pa.Schema) -> pa.RecordBatch:

@@ -81,4 +81,5 @@ def publish_logged(store: KeyStore, one: LoggedBatch) -> None:
         store.publish_nothing(base_offset)
         return
     publication = store.publication_of(one.rows, one.kinds)
-    store.publish(one.rows, publication, base_offset=base_offset, column_ids=one.column_ids)
+    rows = store.rows.source_of(one.rows, one.column_ids)
+    store.publish(rows, publication, base_offset=base_offset)

@@ -27,11 +27,11 @@ from strom.errors import (
     Expired,
     NotYetVisible,
     OffsetOutOfRange,
-    RecordTooLarge,
     StaleEpoch,
     StorageOffline,
     StoreCorrupt,
 )
+from strom.kv.changelog_batch import Stamp, compose
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.kv.engines import engine_of
 from strom.kv.engines.auto_increment import AutoIncrement
@@ -44,8 +44,7 @@ from strom.kv.store import KeyStore
 from strom.kv.write_pass import Written, whole_rows, write_pass
 from strom.log.log import ExpiredSegments, Log, LogSettings
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchLimits, read_columns, read_header
-from strom.record.encode import encode
+from strom.record.batch import BatchLimits
 from strom.runtime.files import Files
 from strom.runtime.locks import new_lock
 from strom.tablet.key_epochs import epoch_of
@@ -334,34 +333,33 @@ class KeyTablet(LogTablet):
     def _append_changes(
         self, written: Written, rows: int, writer_id: int, batch_sequence: int, now_ms: int
     ) -> Accepted:
-        batch = written.batch
-        encoded = encode(
-            batch,
-            schema_id=self.definition.schema.schema_id,
-            changes=written.kinds,
-            writer_id=writer_id,
-            batch_sequence=batch_sequence,
+        stamp = Stamp(self.definition.schema.schema_id, writer_id, batch_sequence)
+        batch = compose(
+            written.directory,
+            written.source,
+            written.row,
+            written.kinds,
+            stamp,
+            bytes_max=2 * self._limits.batch_bytes_max,
         )
-        if len(encoded) > 2 * self._limits.batch_bytes_max:
-            raise RecordTooLarge(
-                f"these changes make a changelog batch of {len(encoded)} bytes; send fewer rows at a time",
-                size=len(encoded),
-                limit=2 * self._limits.batch_bytes_max,
-            )
-        view = memoryview(encoded)
-        header = read_header(view)
-        appended = self._append_one(view, header, read_columns(view, header), now_ms=now_ms)
+        appended = self._append_one(batch.content, batch.header, batch.columns, now_ms=now_ms)
         try:
-            if batch.num_rows:
-                self.store.publish(batch, written.publication, base_offset=appended.base_offset)
+            if batch.rows.rows:
+                self.store.publish(
+                    batch.rows,
+                    written.publication,
+                    base_offset=appended.base_offset,
+                    images=written.images,
+                    rows=written.row,
+                )
             else:
                 self.store.publish_nothing(appended.base_offset)
         except Exception as error:
             # The log has it, the index may have half of it. Opened again, the tablet replays the log.
             raise self.broken(f"changes could not be published: {error!r}") from error
         self.store.forget_undo(self.high_watermark)
-        self.upkeep.written(len(encoded))
-        return Accepted(appended.base_offset, appended.next_offset, rows, len(encoded), False)
+        self.upkeep.written(batch.header.size)
+        return Accepted(appended.base_offset, appended.next_offset, rows, batch.header.size, False)
 
     def truncate(self, to: int) -> int:
         """Cut log and store so that they end at or before ``to`` (not below the high watermark); a new epoch begins."""
