@@ -15,7 +15,7 @@ from strom.errors import (
     StromError,
     TornBatch,
 )
-from strom.log.log import Log
+from strom.log.grouped_log import GroupedLog
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits, split
@@ -35,7 +35,7 @@ def layout_of(schema_id: int) -> ColumnLayout | None:
 def tablet(durability: Durability = "os", **limits: int) -> LogTablet:
     disk = ForgettingDisk()
     disk.make_folder("/data")
-    log = Log.open(disk, "/data/b", LogSettings(), now_ms=1000)
+    log = GroupedLog.open(disk, "/data/b", LogSettings(), now_ms=1000)
     return LogTablet(BucketId(1, None, 0), log, durability=durability, limits=BatchLimits(**limits))
 
 

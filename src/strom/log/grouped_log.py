@@ -247,6 +247,11 @@ class GroupedLog(Log):
         """Whether a group is open."""
         return self._open_group is not None
 
+    @property
+    def group_end(self) -> int:
+        """Where the open group ends so far."""
+        return self._write_end
+
     # --- cutting -----------------------------------------------------------------------------------------------------
 
     def truncate(self, to_offset: int) -> int:

@@ -71,7 +71,9 @@ def replay(store: KeyStore, log: Log, *, may_cut: bool) -> None:
     except ChecksumMismatch:
         if not may_cut:
             raise
-        log.truncate(store.published)
+        end = log.truncate(store.published)
+        if end < store.published:  # a group is cut whole
+            store.truncate(end)
 
 
 def publish_logged(store: KeyStore, one: LoggedBatch) -> None:

@@ -42,12 +42,14 @@ from strom.kv.reading import lookup_keys, lookup_message, lookup_tuples
 from strom.kv.recovery import restore
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import Written, whole_rows, write_pass
-from strom.log.log import ExpiredSegments, Log, LogSettings
+from strom.log.grouped_log import GroupedLog
+from strom.log.log import ExpiredSegments, LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits
 from strom.runtime.files import Files
 from strom.runtime.locks import new_lock
 from strom.tablet.key_epochs import epoch_of
+from strom.tablet.key_groups import KeyPublishing
 from strom.tablet.key_input import check_keys, decode_kv
 from strom.tablet.key_jobs import Job
 from strom.tablet.key_leases import Leases
@@ -56,7 +58,8 @@ from strom.tablet.key_replay import replay
 from strom.tablet.key_scan import NOW, ScanRequest, ScanSlice, check_instant, scan_slice
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_upkeep import Upkeep
-from strom.tablet.log_tablet import Accepted, Durability, LogTablet
+from strom.tablet.log_tablet import Accepted, Durability
+from strom.tablet.stages import StageStore
 
 __all__ = ["Horizons", "IndexState", "Job", "KeySettings", "KeyTablet"]
 
@@ -91,7 +94,7 @@ class Horizons(NamedTuple):
     carried: int
 
 
-class KeyTablet(LogTablet):
+class KeyTablet(KeyPublishing):
     """One bucket of a primary-key table."""
 
     has_keys = True
@@ -99,7 +102,7 @@ class KeyTablet(LogTablet):
     def __init__(
         self,
         bucket: BucketId,
-        log: Log,
+        log: GroupedLog,
         store: KeyStore,
         files: Files,
         folder: str,
@@ -109,9 +112,10 @@ class KeyTablet(LogTablet):
         limits: BatchLimits,
         settings: KeySettings,
         numbers: Numbers | None,
+        stages: StageStore | None,
     ) -> None:
         """Use ``KeyTablet.open``."""
-        super().__init__(bucket, log, durability=durability, limits=limits)
+        super().__init__(bucket, log, durability=durability, limits=limits, stages=stages)
         self.store = store
         self.manifest = manifest
         self.horizon = 0 if manifest is None else manifest.horizon
@@ -138,6 +142,7 @@ class KeyTablet(LogTablet):
         now_ms: int,
         numbers: Numbers | None = None,
         held: int | None = None,
+        stages: StageStore | None = None,
     ) -> KeyTablet:
         """Open or begin a bucket, in its lane: the manifest's files, then the log above its offset is replayed.
 
@@ -147,7 +152,7 @@ class KeyTablet(LogTablet):
         """
         kv_folder = f"{folder}/{KV_FOLDER}"
         segment_bytes = min(log_settings.segment_bytes, settings.segment_bytes)
-        log = Log.open(files, folder, replace(log_settings, segment_bytes=segment_bytes), now_ms)
+        log = GroupedLog.open(files, folder, replace(log_settings, segment_bytes=segment_bytes), now_ms)
         try:
             manifest = _believable(files, kv_folder, log)
             store = restore(files, kv_folder, definition, new_lock(), manifest)
@@ -171,6 +176,7 @@ class KeyTablet(LogTablet):
             limits=limits,
             settings=settings,
             numbers=numbers,
+            stages=stages,
         )
         tablet.upkeep.written(log.bytes_from(0 if manifest is None else manifest.offset))
         if held is not None:
@@ -372,8 +378,13 @@ class KeyTablet(LogTablet):
                 high=high,
             )
         end = self.log.truncate(to)
-        self.cuts += 1
         self.recent.forget()
+        self._undo_to(end)
+        return end
+
+    def _undo_to(self, end: int) -> None:
+        """The log was cut: so is the store."""
+        self.cuts += 1
         try:
             self.store.truncate(end)
         except Exception as error:
@@ -383,7 +394,6 @@ class KeyTablet(LogTablet):
         for name, one in self.store.lists.items():
             if one.ready_at is None or one.ready_at > end:
                 self.restart_list(name)  # its undo may lack what a row was linked to before
-        return end
 
     def hold(self, high_watermark: int | None) -> None:
         """Keep the high watermark at or below an offset (what followers have); None lets go."""
@@ -551,7 +561,7 @@ class KeyTablet(LogTablet):
         super().close()
 
 
-def _believable(files: Files, folder: str, log: Log) -> Manifest | None:
+def _believable(files: Files, folder: str, log: GroupedLog) -> Manifest | None:
     """The manifest, as far as the log goes with it. A log that still has everything needs none."""
     try:
         manifest = read_manifest(files, folder)

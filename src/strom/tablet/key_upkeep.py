@@ -19,7 +19,7 @@ from strom.kv.manifest import BASE_PREFIX, MANIFEST_NAME, EpochRef, Manifest
 from strom.kv.merging import MergeRange, choose_merge
 from strom.kv.snapshot import Snapshot
 from strom.kv.stored_shards import read_series
-from strom.log.log import Log
+from strom.log.grouped_log import GroupedLog
 from strom.runtime.files import Files
 from strom.tablet.key_epochs import epochs_between
 from strom.tablet.key_jobs import BuildIndex, Carry, Job, Merge, Reclaim, TakeSnapshot, Workplace
@@ -34,7 +34,7 @@ CLOSING_SHARE: Final = 8
 class Kept(Workplace, Protocol):
     """What upkeep needs of a tablet."""
 
-    log: Log
+    log: GroupedLog
     leases: Leases
     manifest: Manifest | None
 

@@ -5,30 +5,40 @@ Invariants
     2. Under ``os`` the high watermark is the log's end, under ``group`` the end of what was synced.
     3. A batch is in the log whole and checked, or not at all.
 
-``append`` is called by one hand at a time (the server's lane of this bucket), ``read`` by anyone, from any
-thread. ``advance``, ``synced``, ``fail`` and ``pending`` belong to the server's loop.
+``append``, ``stage_piece``, ``drop_stages``, ``apply`` and ``release`` are called by one hand at a time (the server's
+lane of this bucket), ``read`` by anyone, from any thread. ``advance``, ``synced``, ``fail`` and ``pending`` belong to
+the server's loop. Staging and publishing: stages.py, groups.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
+import pyarrow as pa
+
 from strom.errors import InvalidTimestamp, MalformedBatch, SchemaNotFound, StorageOffline, StromError
-from strom.log.log import Appended, Log
+from strom.log.grouped_log import GroupedLog
+from strom.log.log import Appended
 from strom.log.slices import LogSlice
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchHeader, BatchLimits, check, split
+from strom.record.batch import BatchHeader, BatchLimits, check, read_columns, read_header, split
+from strom.record.encode import encode
 from strom.record.message import BatchColumns, ColumnLayout
 from strom.record.project import Projection
+from strom.tablet.groups import Applied, Commit, Cut, PieceForm, apply_commits, cut_at
 from strom.tablet.pending import Pending
 from strom.tablet.recent import Recent
+from strom.tablet.stage_file import Piece
+from strom.tablet.stages import LateStage, Staged, StagePiece, StageStore
 
 Durability = Literal["os", "group"]
 LayoutOf = Callable[[int], ColumnLayout | None]
 ProjectionOf = Callable[[int], Projection | None]
 Skip = Callable[[BatchHeader, memoryview], bool]
+
+_NO_ROWS = pa.record_batch([], names=[])
 
 CLOCK_SKEW_MS = 60_000
 """How far ahead of the server's clock a timestamp may lie before we say that it lies in the future."""
@@ -50,9 +60,19 @@ class LogTablet:
     has_keys = False
     """Whether it is a bucket of a primary-key table."""
 
-    def __init__(self, bucket: BucketId, log: Log, *, durability: Durability, limits: BatchLimits) -> None:
+    def __init__(
+        self,
+        bucket: BucketId,
+        log: GroupedLog,
+        *,
+        durability: Durability,
+        limits: BatchLimits,
+        stages: StageStore | None = None,
+    ) -> None:
         self.bucket = bucket
         self.log = log
+        self._append: Callable[..., Appended] = log.append
+        self._stages = stages
         self.durability: Durability = durability
         self.pending = Pending()
         self.recent = Recent()
@@ -124,7 +144,7 @@ class LogTablet:
     def _append_one(
         self, view: memoryview, header: BatchHeader, columns: BatchColumns, *, now_ms: int
     ) -> Appended:
-        result = self.log.append(view, header, columns, now_ms=now_ms)
+        result = self._append(view, header, columns, now_ms=now_ms)
         if not result.duplicate:
             self.recent.add(
                 view,
@@ -134,6 +154,107 @@ class LogTablet:
                 schema_id=header.schema_id,
             )
         return result
+
+    # --- staging and publishing (in the lane) ----------------------------------------------------------
+
+    @property
+    def stages(self) -> StageStore:
+        """What is written here and not published."""
+        assert self._stages is not None, "this tablet was opened without stages"
+        return self._stages
+
+    @property
+    def keeps_seals(self) -> bool:
+        """Whether a sealed stage survives power loss."""
+        return self.durability == "group"
+
+    def stage_piece(self, piece: StagePiece, *, form: PieceForm, now_ms: int) -> Staged:
+        """Add a piece to a stage, checked as an append is; sealed, it is durable when ``Staged.seal`` is."""
+        self.check_online()
+        rows = self.check_piece(piece, form) if self.stages.expects(piece) else 0
+        return self.stages.add(piece, rows, now_ms)
+
+    def check_piece(self, piece: StagePiece, form: PieceForm) -> int:
+        """Refuse what an append would refuse, so that publishing cannot fail; the rows of the piece."""
+        rows = 0
+        for found, view in split(piece.records):
+            _, header, _ = self._checked(found.schema_id, view, form.layout_of)
+            if header.writer_id >= 0:
+                raise MalformedBatch(
+                    "a staged batch has no writer: what makes it unique is its stage",
+                    writer_id=header.writer_id,
+                )
+            rows += header.record_count
+        if not len(piece.records):
+            raise MalformedBatch("the piece holds no batch", bucket=str(self.bucket))
+        return rows
+
+    def drop_stages(self, stage_ids: Collection[bytes]) -> int:
+        """Free stages that nobody will publish."""
+        return self.stages.drop(stage_ids)
+
+    def late_stages(self, now_ms: int) -> list[LateStage]:
+        """Sealed stages whose lease is over; those that were never sealed go at once."""
+        self.stages.drop_unsealed(now_ms)
+        return self.stages.late(now_ms)
+
+    @property
+    def applied(self) -> int:
+        """The number of the newest decision whose group is visible."""
+        return self.log.groups.applied(self.high_watermark)
+
+    def apply(self, commits: Sequence[Commit], *, form: PieceForm, now_ms: int) -> Applied:
+        """Publish decisions in the order of their numbers, each as one group; those that were, are passed over.
+
+        They are applied when the high watermark is ``Applied.end_offset``; call ``release`` then.
+        """
+        self.check_online()
+        self._append = self.log.append_to_group
+        try:
+            return apply_commits(self, commits, form=form, now_ms=now_ms)
+        finally:
+            self._append = self.log.append
+
+    def release(self, commits: Sequence[Commit]) -> int:
+        """Free the stages of decisions whose groups are as durable as promised; how many."""
+        applied = self.applied
+        gone = [one for commit in commits if commit.origin.number <= applied for one in commit.stages]
+        self.drop_overwritten()
+        return self.stages.drop(gone)
+
+    def drop_overwritten(self) -> None:
+        """Remove what a visible group has overwritten."""
+        start = self.log.groups.emptied_at(self.high_watermark)
+        if start > self.log.start_offset:
+            self.log.drop_before(start)
+
+    def cut(self, number: int) -> Cut:
+        """What a read that was planned at a decision's number sees."""
+        self.check_online()
+        return cut_at(self, number)
+
+    def publish_piece(self, piece: Piece, form: PieceForm, now_ms: int) -> int:
+        """Append a piece to the open group."""
+        for header, view in split(piece.records):
+            self._append_one(view, header, read_columns(view, header), now_ms=now_ms)
+        return len(piece.records)
+
+    def publish_nothing(self, schema_id: int, now_ms: int) -> int:
+        """Append a batch without records to the open group: it takes one offset."""
+        return self._append_nothing(encode(_NO_ROWS, schema_id=schema_id), now_ms).size
+
+    def _append_nothing(self, batch: bytearray, now_ms: int) -> BatchHeader:
+        header = read_header(batch)
+        self._append_one(memoryview(batch), header, read_columns(batch, header), now_ms=now_ms)
+        return header
+
+    def empty(self, now_ms: int) -> None:
+        """In the open group: what was there before goes once the group is visible (``drop_overwritten``)."""
+
+    def take_back(self) -> None:
+        """Take back the open group."""
+        self.log.abort_group()
+        self.recent.forget()
 
     # --- durability ------------------------------------------------------------------------------------
 
@@ -162,15 +283,21 @@ class LogTablet:
         if self.error is None:
             self.error = error
             self.pending.fail(error)
+            if self._stages is not None:
+                self._stages.fail(error)
 
     def close(self) -> None:
         """Make everything durable and let go of the files; the log is opened again by a new tablet."""
         self.closed = True
+        if self._stages is not None:
+            self._stages.close()
         self.log.close()
 
     def abandon(self) -> None:
         """Let go of the files: what they hold is about to be removed."""
         self.closed = True
+        if self._stages is not None:
+            self._stages.close()
         self.log.abandon()
 
     # --- reading ---------------------------------------------------------------------------------------

@@ -1,0 +1,172 @@
+"""Publishing staged rows in a bucket: each decision becomes one group of the log.
+
+    in order of n     the groups of a bucket are in the order of the decisions' numbers, whatever their sinks; a
+                      decision at or below the newest group was applied, and is passed over
+    whole             a group that cannot be written to its end is taken back: it is there whole or not at all
+    once              the number is a part of the group, so what was applied cannot be applied again
+    then the stage    a stage goes only once its group is as durable as the table promises
+
+Rows were checked when they were staged; images of a primary-key table are computed here, where their order is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import Conflict, StageNotFound
+from strom.log.grouped_log import GroupedLog
+from strom.log.groups import Group, Origin
+from strom.record.columns import ColumnLayout
+from strom.runtime.files import Bytes
+from strom.tablet.stage_file import Piece
+from strom.tablet.stages import StageStore
+
+
+class Commit(NamedTuple):
+    """One decision's part in a bucket."""
+
+    origin: Origin
+    stages: tuple[bytes, ...]
+
+
+class Applied(NamedTuple):
+    """What applying some decisions did: they are applied when the high watermark is ``end_offset``."""
+
+    end_offset: int
+    groups: int
+    rows: int
+    size: int
+    lost: int
+    """Stages that were not there; only where power loss may take what was acknowledged."""
+
+
+class Cut(NamedTuple):
+    """What a read that was planned at a decision's number sees: the offsets [start, end)."""
+
+    start_offset: int
+    end_offset: int
+
+
+class KeyChanges(NamedTuple):
+    """A piece of a primary-key table's stage, decoded and checked row by row (see ``KeyTablet.upsert``)."""
+
+    rows: pa.RecordBatch
+    deletes: npt.NDArray[np.bool_] | None
+    targets: tuple[int, ...] | None
+    schema_id: int
+
+
+@dataclass(frozen=True)
+class PieceForm:
+    """How the pieces of a table's stages are read; from what the server knows of the table."""
+
+    schema_id: int
+    """The newest schema."""
+    layout_of: Callable[[int], ColumnLayout | None]
+    """Log tables: the columns of a schema."""
+    read: Callable[[Bytes, Sequence[int]], KeyChanges] | None = None
+    """Primary-key tables: the changes in a batch that holds these columns."""
+
+
+class Target(Protocol):
+    """What publishing needs of a tablet."""
+
+    log: GroupedLog
+
+    @property
+    def stages(self) -> StageStore:
+        """What is written and not published."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Readers see offsets below this one."""
+
+    @property
+    def keeps_seals(self) -> bool:
+        """Whether a sealed stage survives power loss."""
+
+    def publish_piece(self, piece: Piece, form: PieceForm, now_ms: int) -> int:
+        """Append a piece to the open group; bytes of the log it took."""
+
+    def publish_nothing(self, schema_id: int, now_ms: int) -> int:
+        """Append a batch without records to the open group; the bytes it took."""
+
+    def empty(self, now_ms: int) -> None:
+        """In the open group: remove what was there before it."""
+
+    def take_back(self) -> None:
+        """Take back the open group."""
+
+
+def apply_commits(tablet: Target, commits: Sequence[Commit], *, form: PieceForm, now_ms: int) -> Applied:
+    """Append each decision that is not there yet as one group, in the order of their numbers."""
+    numbers = [commit.origin.number for commit in commits]
+    if numbers != sorted(set(numbers)) or (numbers and numbers[0] <= 0):
+        raise Conflict("decisions are applied in the order of their numbers", numbers=numbers[:100])
+    groups = rows = size = lost = 0
+    for commit in commits:
+        if commit.origin.number <= tablet.log.groups.newest:
+            continue
+        done = _Publishing(tablet, form, now_ms)
+        done.publish(commit)
+        groups, rows, size, lost = groups + 1, rows + done.rows, size + done.size, lost + done.lost
+    end = tablet.log.groups.end_of(numbers[-1]) if numbers else 0
+    return Applied(end, groups, rows, size, lost)
+
+
+class _Publishing:
+    """One decision on its way into the log."""
+
+    def __init__(self, tablet: Target, form: PieceForm, now_ms: int) -> None:
+        self._tablet = tablet
+        self._form = form
+        self._now_ms = now_ms
+        self.rows = self.size = self.lost = 0
+
+    def publish(self, commit: Commit) -> Group:
+        """Append it as one group, or leave everything as it was."""
+        tablet, log = self._tablet, self._tablet.log
+        there = self._there(commit)
+        start = log.begin_group(commit.origin)
+        try:
+            if commit.origin.overwrite:
+                tablet.empty(self._now_ms)
+            for piece in self._pieces(there):
+                self.size += tablet.publish_piece(piece, self._form, self._now_ms)
+                self.rows += piece.rows
+            if log.group_end == start:  # a group has at least one offset
+                self.size += tablet.publish_nothing(self._form.schema_id, self._now_ms)
+            return log.close_group()
+        except BaseException:
+            tablet.take_back()
+            raise
+
+    def _there(self, commit: Commit) -> list[bytes]:
+        missing = [stage_id for stage_id in commit.stages if not self._tablet.stages.has(stage_id)]
+        if missing and self._tablet.keeps_seals:
+            raise StageNotFound(
+                f"decision {commit.origin.number} of sink {commit.origin.sink!r} lists {len(missing)} stages that this "
+                f"bucket does not have or cannot read, {missing[0].hex()} first: it cannot be published here",
+                stage=missing[0].hex(),
+                number=commit.origin.number,
+            )
+        self.lost = len(missing)
+        return [stage_id for stage_id in commit.stages if stage_id not in missing]
+
+    def _pieces(self, stage_ids: Sequence[bytes]) -> Iterator[Piece]:
+        for stage_id in stage_ids:
+            yield from self._tablet.stages.pieces(stage_id)
+
+
+def cut_at(tablet: Target, number: int) -> Cut:
+    """Where a read that was planned at ``number`` starts and ends; Expired when that is not known any more."""
+    above = tablet.log.groups.first_above(number)
+    high = tablet.high_watermark
+    end = high if above is None else min(high, above.start_offset)
+    return Cut(max(tablet.log.start_offset, tablet.log.groups.emptied_at(end)), end)

@@ -1,0 +1,159 @@
+"""Publishing staged changes in a bucket of a primary-key table.
+
+A stage holds changes as they came. Their images, old and new, are computed when the group is written, because only then
+it is known what comes before it; so the changelog chains, whatever was written between staging and publishing. What
+can be refused is refused when it is staged: the changes are folded once against the table as it is then.
+
+An overwriting group deletes every row that is there, then writes its own: in one group, so no reader sees the table
+empty. Whether the table allows its writers to delete does not matter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import RecordTooLarge
+from strom.kv.engines.engine import Engine
+from strom.kv.engines.last_row import LastRow
+from strom.kv.store import KeyStore
+from strom.kv.write_pass import Written, whole_rows, write_pass
+from strom.record.encode import encode
+from strom.tablet.groups import KeyChanges, PieceForm
+from strom.tablet.key_input import check_keys
+from strom.tablet.key_scan import ScanRequest, scan_slice
+from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.stage_file import Piece
+from strom.tablet.stages import StagePiece
+
+DELETES_AT_ONCE_BYTES = 4 * 1024 * 1024
+"""About how many bytes of keys an overwriting group deletes with one batch."""
+
+
+class KeyPublishing(LogTablet):
+    """The part of a primary-key tablet that stages and publishes."""
+
+    store: KeyStore
+    horizon: int
+
+    # --- staging -----------------------------------------------------------------------------------------------------
+
+    def check_piece(self, piece: StagePiece, form: PieceForm) -> int:
+        """Refuse what an upsert would refuse."""
+        assert form.read is not None
+        changes = form.read(piece.records, piece.columns)
+        definition = self.store.definition
+        definition.schema_by_id(changes.schema_id)
+        targets = changes.targets
+        if targets is not None and len(targets) == len(definition.arrow):
+            targets = None
+        whole = whole_rows(changes.rows, targets, definition.arrow)
+        check_keys(whole, definition)
+        if changes.deletes is not None or not isinstance(self._engine(targets), LastRow):
+            # Nothing is changed by this; what the engine refuses is told now, not when it is too late.
+            write_pass(self.store, whole, changes.deletes, targets=targets, engine=self._engine(targets))
+        return int(changes.rows.num_rows)
+
+    # --- publishing --------------------------------------------------------------------------------------------------
+
+    def publish_piece(self, piece: Piece, form: PieceForm, now_ms: int) -> int:
+        """Write a piece's changes into the open group."""
+        assert form.read is not None
+        return self._publish_changes(form.read(piece.records, piece.columns), now_ms)
+
+    def _publish_changes(self, changes: KeyChanges, now_ms: int) -> int:
+        try:
+            return self.upsert(
+                changes.rows,
+                changes.deletes,
+                targets=changes.targets,
+                schema_id=changes.schema_id,
+                writer_id=-1,
+                batch_sequence=-1,
+                now_ms=now_ms,
+            ).size
+        except RecordTooLarge:
+            if changes.rows.num_rows < 2:
+                raise
+        # With the images they replace they are too many for one batch. In a group two batches are as good.
+        return sum(self._publish_changes(half, now_ms) for half in _halves(changes))
+
+    def publish_nothing(self, schema_id: int, now_ms: int) -> int:
+        """A batch without records takes one offset."""
+        start = self.log.group_end
+        header = self._append_nothing(encode(_NO_ROWS, schema_id=schema_id, changes=b""), now_ms)
+        self.store.publish_nothing(start)
+        return header.size
+
+    def empty(self, now_ms: int) -> None:
+        """Delete every row, in the open group."""
+        definition = self.store.definition
+        for keys in self._live_keys():
+            whole = whole_rows(keys, definition.key, definition.arrow)
+            deletes = np.ones(whole.num_rows, np.bool_)
+            written = write_pass(self.store, whole, deletes, targets=None, engine=LastRow())
+            self._append_changes(written, whole.num_rows, -1, -1, now_ms)
+
+    def _live_keys(self) -> Iterator[pa.RecordBatch]:
+        """The keys of all rows that are there now; what is written meanwhile is not seen."""
+        at, cursor = self.store.published, None
+        while True:
+            request = ScanRequest(
+                at=at, cursor=cursor, columns=self.store.definition.key, max_bytes=DELETES_AT_ONCE_BYTES
+            )
+            found = scan_slice(self.store, request, at=at, at_epoch=0, high=at, horizon=self.horizon)
+            for batch in found.batches:
+                yield batch.rows
+            if found.next_cursor is None:
+                return
+            cursor = found.next_cursor
+
+    def drop_overwritten(self) -> None:
+        """What was overwritten was deleted, row by row; the changelog keeps it as it keeps every delete."""
+
+    def take_back(self) -> None:
+        """Take back the open group, in the log and in the store."""
+        super().take_back()
+        if self.log.offline is None:
+            self._undo_to(self.log.end_offset)
+
+    # --- given by the tablet -----------------------------------------------------------------------------------------
+
+    def upsert(
+        self,
+        rows: pa.RecordBatch,
+        deletes: npt.NDArray[np.bool_] | None,
+        *,
+        targets: tuple[int, ...] | None,
+        schema_id: int,
+        writer_id: int,
+        batch_sequence: int,
+        now_ms: int,
+    ) -> Accepted:
+        """Apply one batch of changes."""
+        raise NotImplementedError
+
+    def _engine(self, targets: tuple[int, ...] | None) -> Engine:
+        raise NotImplementedError
+
+    def _append_changes(
+        self, written: Written, rows: int, writer_id: int, batch_sequence: int, now_ms: int
+    ) -> Accepted:
+        raise NotImplementedError
+
+    def _undo_to(self, end: int) -> None:
+        raise NotImplementedError
+
+
+def _halves(changes: KeyChanges) -> Iterator[KeyChanges]:
+    middle = changes.rows.num_rows // 2
+    for part in (slice(None, middle), slice(middle, None)):
+        start, stop, _ = part.indices(changes.rows.num_rows)
+        deletes = None if changes.deletes is None else changes.deletes[part]
+        yield changes._replace(rows=changes.rows.slice(start, stop - start), deletes=deletes)
+
+
+_NO_ROWS = pa.record_batch([], names=[])

@@ -1,0 +1,431 @@
+"""The stages of a bucket: rows that are written and invisible until a decision publishes them.
+
+Invariants
+    1. A stage is sealed once, and then never changes. Its deadline is set when it is sealed, by this server's clock.
+    2. Under ``group`` a seal counts once it is durable, name and all; under ``os`` once it is written.
+    3. Opening finds the sealed stages and nothing else: what was not sealed is gone, and its writer is told so.
+    4. Bytes and number of stages are bounded, for the bucket and for the server.
+
+``add``, ``drop``, ``drop_unsealed``, ``pieces`` and ``close`` are called in the bucket's lane; ``pending_sync``,
+``synced``, ``fail`` and ``pending`` belong to the server's loop, which makes seals durable by group commit, many at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from strom.errors import Busy, ChecksumMismatch, InvalidRequest, StageNotFound, StorageOffline, StromError
+from strom.runtime.files import TEMPORARY_SUFFIX, Bytes, File, Files
+from strom.runtime.locks import new_lock
+from strom.tablet.pending import Pending
+from strom.tablet.stage_file import (
+    SEAL_SIZE,
+    SINK_BYTES_MAX,
+    STAGE_ID_LENGTH,
+    Piece,
+    StageHead,
+    StageSeal,
+    encode_head,
+    encode_piece,
+    encode_seal,
+    piece_size,
+    read_pieces,
+    read_sealed,
+    stage_id_of,
+    stage_path,
+)
+
+STAGES_FOLDER = "stages"
+STAGES_MAX = 10_000
+"""Stages of one bucket."""
+LEASE_MS_MAX = 7 * 24 * 60 * 60 * 1000
+
+State = Literal["open", "sealing", "sealed", "damaged"]
+
+
+@dataclass(frozen=True)
+class StageLimits:
+    """What the stages of a bucket may take."""
+
+    bucket_bytes_max: int = 4 * 1024 * 1024 * 1024
+
+
+class StageRoom:
+    """Bytes that all stages of a server take together. Used from several lanes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self._lock = new_lock()
+
+    def take(self, size: int) -> None:
+        """Take room, or raise Busy."""
+        with self._lock:
+            if self.bytes + size > self.bytes_max:
+                raise Busy(
+                    f"the stages of this server take {self.bytes} of {self.bytes_max} bytes (stage.bytes-max), and "
+                    f"{size} more do not fit; try again when others are published or their leases are over",
+                    bytes=self.bytes,
+                    bytes_max=self.bytes_max,
+                )
+            self.bytes += size
+
+    def note(self, size: int) -> None:
+        """Count what is there already (or, below zero, what went), whatever the bound."""
+        with self._lock:
+            self.bytes += size
+
+
+class StagePiece(NamedTuple):
+    """What one call brings to a stage."""
+
+    stage_id: bytes
+    sink: str
+    epoch: int
+    lease_ms: int
+    sequence: int
+    columns: tuple[int, ...]
+    records: memoryview
+    seal: bool
+
+
+class Staged(NamedTuple):
+    """What a stage holds after a call."""
+
+    rows: int
+    deadline_ms: int | None
+    """Once it is sealed."""
+    seal: int
+    """Durable when ``seals_durable`` is this; 0 when there is nothing to wait for."""
+
+
+class LateStage(NamedTuple):
+    """A sealed stage whose lease is over."""
+
+    stage_id: bytes
+    sink: str
+    epoch: int
+    deadline_ms: int
+
+
+class Stage:
+    """One stage of a bucket."""
+
+    __slots__ = ("deadline_ms", "file", "head", "pieces", "rows", "seal", "size", "state")
+
+    def __init__(self, head: StageHead, *, state: State = "open") -> None:
+        self.head = head
+        self.state: State = state
+        self.file: File | None = None
+        self.pieces = 0
+        self.rows = 0
+        self.size = 0
+        self.deadline_ms: int | None = None
+        self.seal = 0
+
+
+class SealPoint:
+    """Seals to be made durable."""
+
+    def __init__(self, files: Files, folder: str, stages: Sequence[Stage]) -> None:
+        self._files = files
+        self._folder = folder
+        self.stages = stages
+        self._contents = [stage.file for stage in stages]
+        self.number = stages[-1].seal
+
+    def sync(self) -> None:
+        """Contents first, then the names that say that they are whole. Blocks; may run in any thread."""
+        for stage, file in zip(self.stages, self._contents, strict=True):
+            assert file is not None
+            file.sync()
+            _name_sealed(self._files, self._folder, stage)
+        self._files.sync_folder(self._folder)
+
+
+class StageStore:
+    """All stages of one bucket."""
+
+    def __init__(
+        self, files: Files, bucket_folder: str, *, durable: bool, limits: StageLimits, room: StageRoom
+    ) -> None:
+        """Use ``StageStore.open``."""
+        self._files = files
+        self._folder = f"{bucket_folder}/{STAGES_FOLDER}"
+        self._durable = durable
+        self._limits = limits
+        self._room = room
+        self._stages: dict[bytes, Stage] = {}
+        self._sealing: list[Stage] = []
+        self._seals = 0
+        self.seals_durable = 0
+        self.pending = Pending()
+        """Who waits for seals to be durable."""
+        self.bytes = 0
+        self.error: StromError | None = None
+        self.on_failure: Callable[[StorageOffline], None] | None = None
+
+    @staticmethod
+    def open(
+        files: Files, bucket_folder: str, *, durable: bool, limits: StageLimits, room: StageRoom
+    ) -> StageStore:
+        """Find the sealed stages; remove what was not sealed."""
+        store = StageStore(files, bucket_folder, durable=durable, limits=limits, room=room)
+        try:
+            for name in files.list(store._folder):
+                store._find(name)
+        except OSError as error:
+            raise StorageOffline(
+                f"the disk failed while {store._folder} was opened: {error}", folder=store._folder
+            ) from error
+        return store
+
+    def _find(self, name: str) -> None:
+        stage_id = stage_id_of(name)
+        if stage_id is None:
+            if name.endswith(TEMPORARY_SUFFIX):
+                self._files.remove(f"{self._folder}/{name}")
+            return
+        size = self._files.size(f"{self._folder}/{name}")
+        try:
+            head, seal = read_sealed(self._files, self._folder, stage_id)
+        except ChecksumMismatch:
+            # It was sealed, or it would not have this name: it stays until somebody has looked at it.
+            stage = Stage(StageHead(stage_id, "", 0, 0, 0), state="damaged")
+        else:
+            stage = Stage(head, state="sealed")
+            stage.pieces, stage.rows, stage.deadline_ms = seal.pieces, seal.rows, seal.deadline_ms
+        stage.size = size
+        self._stages[stage_id] = stage
+        self._count(size)
+
+    # --- facts -------------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many stages there are."""
+        return len(self._stages)
+
+    @property
+    def writing(self) -> bool:
+        """Whether somebody has begun a stage and not sealed it, or waits for the seal."""
+        return any(stage.state in ("open", "sealing") for stage in list(self._stages.values()))
+
+    @property
+    def damaged(self) -> int:
+        """Sealed stages that cannot be read."""
+        return sum(stage.state == "damaged" for stage in list(self._stages.values()))
+
+    def has(self, stage_id: bytes) -> bool:
+        """Whether a stage is sealed, durably, and can be read."""
+        stage = self._stages.get(stage_id)
+        return stage is not None and stage.state == "sealed"
+
+    def late(self, now_ms: int) -> list[LateStage]:
+        """Sealed stages whose lease is over by this server's clock: only the coordinator knows which of them may go."""
+        return [
+            LateStage(stage.head.stage_id, stage.head.sink, stage.head.epoch, stage.deadline_ms)
+            for stage in list(self._stages.values())
+            if stage.state == "sealed" and stage.deadline_ms is not None and stage.deadline_ms <= now_ms
+        ]
+
+    def pieces(self, stage_id: bytes) -> Iterator[Piece]:
+        """What a sealed stage holds; ChecksumMismatch when a byte of it is wrong."""
+        return read_pieces(self._files, self._folder, stage_id)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def expects(self, piece: StagePiece) -> bool:
+        """Whether a piece is the next one; False when it is there already. Refuses what cannot be staged."""
+        self._check_online()
+        if len(piece.stage_id) != STAGE_ID_LENGTH:
+            raise InvalidRequest(f"a stage's id has {STAGE_ID_LENGTH} bytes, not {len(piece.stage_id)}")
+        if len(piece.sink.encode()) > SINK_BYTES_MAX:
+            raise InvalidRequest(f"a sink's name has at most {SINK_BYTES_MAX} bytes")
+        if not 0 < piece.lease_ms <= LEASE_MS_MAX:
+            raise InvalidRequest(
+                f"a lease is 1 to {LEASE_MS_MAX} ms long, not {piece.lease_ms}", lease_ms=piece.lease_ms
+            )
+        stage = self._stages.get(piece.stage_id)
+        expected = 0 if stage is None else stage.pieces
+        if not 0 <= piece.sequence <= expected:
+            raise StageNotFound(
+                f"stage {piece.stage_id.hex()} has {expected} pieces here, and piece {piece.sequence} came: the server "
+                "was restarted, or the stage's lease is over; stage the rows again",
+                stage=piece.stage_id.hex(),
+                expected=expected,
+            )
+        return piece.sequence == expected and (len(piece.records) > 0 or not piece.seal)
+
+    def add(self, piece: StagePiece, rows: int, now_ms: int) -> Staged:
+        """Add a piece that was checked, and maybe seal. What is there already is acknowledged again."""
+        fresh = self.expects(piece)
+        stage = self._stages.get(piece.stage_id)
+        if stage is None:
+            stage = self._begin(
+                StageHead(piece.stage_id, piece.sink, piece.epoch, piece.lease_ms, begun_ms=now_ms)
+            )
+        if fresh:
+            self._write(stage, Piece(piece.sequence, piece.columns, piece.records, rows))
+        if piece.seal:
+            self._seal(stage, now_ms)
+        return Staged(stage.rows, stage.deadline_ms, stage.seal if stage.state == "sealing" else 0)
+
+    def _begin(self, head: StageHead) -> Stage:
+        if len(self._stages) >= STAGES_MAX:
+            raise Busy(f"the bucket has {STAGES_MAX} stages; try again when some are published")
+        stage = Stage(head)
+        content = encode_head(head)
+        self._take(len(content))
+        try:
+            self._files.make_folder(self._folder)
+            file = self._files.open(stage_path(self._folder, head.stage_id, sealed=False), create=True)
+            file.truncate(0)
+            file.append([content])
+        except BaseException as error:
+            self._count(-len(content))
+            raise self._offline(error) if isinstance(error, OSError) else error from None
+        stage.file, stage.size = file, len(content)
+        self._stages[head.stage_id] = stage
+        return stage
+
+    def _write(self, stage: Stage, piece: Piece) -> None:
+        if stage.state != "open" or stage.file is None:
+            raise InvalidRequest(f"stage {stage.head.stage_id.hex()} is sealed: it takes no more rows")
+        size = piece_size(piece.columns, piece.records)
+        self._take(size)
+        self._append(stage, encode_piece(piece), size)
+        stage.pieces += 1
+        stage.rows += piece.rows
+
+    def _seal(self, stage: Stage, now_ms: int) -> None:
+        if stage.state != "open":
+            return
+        deadline_ms = now_ms + stage.head.lease_ms
+        self._take(SEAL_SIZE)
+        seal = StageSeal(stage.pieces, stage.rows, stage.size, deadline_ms)
+        self._append(stage, [encode_seal(seal)], SEAL_SIZE)
+        stage.deadline_ms = deadline_ms
+        if self._durable:
+            self._seals += 1
+            stage.seal, stage.state = self._seals, "sealing"
+            self._sealing.append(stage)
+            return
+        try:
+            _name_sealed(self._files, self._folder, stage)
+        except OSError as error:
+            raise self._offline(error) from error
+        _finish(stage)
+
+    def _append(self, stage: Stage, buffers: list[Bytes], size: int) -> None:
+        """``size`` bytes at the end of a stage, for which room was taken; all of them or none."""
+        assert stage.file is not None
+        try:
+            stage.file.append(buffers)
+        except BaseException as error:
+            self._count(-size)
+            raise self._offline(error) if isinstance(error, OSError) else error from None
+        stage.size += size
+
+    # --- room --------------------------------------------------------------------------------------------------------
+
+    def _take(self, size: int) -> None:
+        if self.bytes + size > self._limits.bucket_bytes_max:
+            raise Busy(
+                f"the stages of this bucket take {self.bytes} of {self._limits.bucket_bytes_max} bytes "
+                "(stage.bucket.bytes-max); try again when some are published or their leases are over",
+                bytes=self.bytes,
+                bytes_max=self._limits.bucket_bytes_max,
+            )
+        self._room.take(size)
+        self.bytes += size
+
+    def _count(self, size: int) -> None:
+        self.bytes += size
+        self._room.note(size)
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def drop(self, stage_ids: Collection[bytes]) -> int:
+        """Remove stages that were published, or that nobody will publish; those that are not here are no error.
+
+        One whose seal is being made durable at this moment stays, until its lease is over.
+        """
+        wanted = (self._stages.get(stage_id) for stage_id in dict.fromkeys(stage_ids))
+        found = [stage for stage in wanted if stage is not None and stage.state != "sealing"]
+        for stage in found:
+            self._drop(stage)
+        return len(found)
+
+    def drop_unsealed(self, now_ms: int) -> int:
+        """Remove stages that were begun more than a lease ago and never sealed: nobody can list them."""
+        given_up = [
+            stage
+            for stage in self._stages.values()
+            if stage.state == "open" and stage.head.begun_ms + stage.head.lease_ms <= now_ms
+        ]
+        for stage in given_up:
+            self._drop(stage)
+        return len(given_up)
+
+    def _drop(self, stage: Stage) -> None:
+        del self._stages[stage.head.stage_id]
+        try:
+            self._files.remove(stage_path(self._folder, stage.head.stage_id, sealed=stage.state != "open"))
+        except OSError as error:
+            raise self._offline(error) from error
+        finally:
+            self._count(-stage.size)
+
+    def close(self) -> None:
+        """Let go of the files. A stage that is not sealed is lost with this, and its writer begins again."""
+        for stage in self._stages.values():
+            stage.file = None
+        self._room.note(-self.bytes)
+        self.bytes = 0
+
+    # --- durability (on the loop) ------------------------------------------------------------------------------------
+
+    def pending_sync(self) -> SealPoint | None:
+        """The seals that are not durable yet."""
+        if self.error is not None or not self._sealing:
+            return None
+        return SealPoint(self._files, self._folder, list(self._sealing))
+
+    def synced(self, point: SealPoint) -> None:
+        """They are durable."""
+        for stage in point.stages:
+            _finish(stage)
+        del self._sealing[: len(point.stages)]
+        self.seals_durable = max(self.seals_durable, point.number)
+        self.pending.advance(self.seals_durable)
+
+    def fail(self, error: StromError) -> None:
+        """The disk failed, or the bucket is gone: nothing is staged here any more."""
+        if self.error is None:
+            self.error = error
+            self.pending.fail(error)
+            if self.on_failure is not None and isinstance(error, StorageOffline):
+                self.on_failure(error)
+
+    def _offline(self, error: OSError) -> StorageOffline:
+        """For the lane: the loop tells those who wait."""
+        return StorageOffline(f"the disk failed to stage in {self._folder}: {error}", folder=self._folder)
+
+    def _check_online(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def _name_sealed(files: Files, folder: str, stage: Stage) -> None:
+    files.rename(
+        stage_path(folder, stage.head.stage_id, sealed=False),
+        stage_path(folder, stage.head.stage_id, sealed=True),
+    )
+
+
+def _finish(stage: Stage) -> None:
+    stage.state = "sealed"
+    stage.file = None
