@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from strom._version import __version__
-from strom.cli import append, database, demo, doctor, index, keys, log, partition, scan, table, up
+from strom.cli import append, database, demo, doctor, index, keys, log, partition, scan, spark, table, up
 from strom.cli.connection import Connection
 from strom.errors import StromError
 
@@ -38,6 +38,7 @@ app.add_typer(database.app, name="database")
 app.add_typer(partition.app, name="partition")
 app.add_typer(index.app, name="index")
 app.add_typer(log.app, name="log")
+app.add_typer(spark.app, name="spark")
 
 
 def _version(wanted: bool) -> None:

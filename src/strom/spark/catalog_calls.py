@@ -27,9 +27,7 @@ _INSTEAD = {
     "which replaces the row of a key that is there",
     "MERGE": "join in a DataFrame and write it by strom.spark.merge(frame, {table!r}): rows are upserted by "
     "their key, and deleted where a column _change_type says -D",
-    "DELETE": "its WHERE compares columns with constants (=, <, IN, LIKE 'x%', IS NULL, AND, OR, NOT). For "
-    "anything else select the keys into a DataFrame with a column _change_type = '-D' and write it by "
-    "strom.spark.merge(frame, {table!r})",
+    "DELETE": catalog_tables.WHERE_OF_DELETE,
     "RENAME": "a table keeps its name; CREATE TABLE … AS SELECT, then DROP TABLE",
     "ALTER DATABASE": "what a database was created with stays",
 }

@@ -78,7 +78,7 @@ def equalities(schema: Schema, conditions: Iterable[Node]) -> dict[str, Any] | N
 
 def everything(conditions: Sequence[Node]) -> bool:
     """Whether the conditions say nothing."""
-    return all(one.get("call") == "ALWAYS_TRUE" for one in conditions)
+    return all(one.get("value") == "true" and "column" not in one for one in conditions)
 
 
 def _translated(schema: Schema, node: Node) -> Predicate | None:

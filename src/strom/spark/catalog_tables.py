@@ -14,13 +14,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from strom.api.database import Database
 from strom.api.table import Table
 from strom.client.filters import prune
 from strom.client.planning import partition_texts
-from strom.errors import InvalidAlter, InvalidRequest, InvalidTable
+from strom.errors import InvalidAlter, InvalidRequest, InvalidTable, Refused
 from strom.model.schema import Schema
 from strom.spark.catalog_filters import Node, equalities, everything, push
 from strom.spark.types import comment_of, spark_schema, strom_type
@@ -37,8 +37,25 @@ OVERWRITE_PARTITION = "overwrite.partition"
 READ = ["BATCH_READ", "MICRO_BATCH_READ"]
 WRITE = ["BATCH_WRITE", "STREAMING_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER"]
 
+WHERE_OF_DELETE = (
+    "its WHERE compares columns with constants (=, <, IN, LIKE 'x%', IS NULL, AND, OR, NOT). For anything else "
+    "select the keys into a DataFrame with a column _change_type = '-D' and write it by "
+    "strom.spark.merge(frame, {table!r})"
+)
+
 _OF_SPARK = ("external", "is_managed_location", "owner", "provider")
 """Properties that Spark sets by itself, and that say nothing of a table here."""
+
+_WORDS = {
+    "AddColumn": "ADD COLUMN inside a struct, FIRST or AFTER",
+    "DeleteColumn": "DROP COLUMN",
+    "RenameColumn": "RENAME COLUMN",
+    "UpdateColumnComment": "ALTER COLUMN COMMENT",
+    "UpdateColumnNullability": "ALTER COLUMN NOT NULL",
+    "UpdateColumnPosition": "ALTER COLUMN FIRST or AFTER",
+    "UpdateColumnType": "ALTER COLUMN TYPE",
+}
+"""What stood in SQL, by the shim's name of the change."""
 
 # --- what a table is -----------------------------------------------------------------------------------------------
 
@@ -155,25 +172,32 @@ def _one(name: str, said: str | None, clause: list[str]) -> list[str] | None:
 
 
 def alter(table: Table, changes: Sequence[Mapping[str, Any]]) -> None:
-    """ADD COLUMN, SET and UNSET TBLPROPERTIES."""
+    """ADD COLUMN, SET and UNSET TBLPROPERTIES; whatever else is asked, nothing is changed."""
     wanted = {str(one["set"]): str(one["value"]) for one in changes if "set" in one}
     unset = [str(one["unset"]) for one in changes if "unset" in one]
-    added = [one for one in changes if "add" in one]
-    fixed = {PRIMARY_KEY, BUCKET_KEY, BUCKETS, AUTO_INCREMENT, "comment"} & {*wanted, *unset}
-    if fixed or len(wanted) + len(unset) + len(added) < len(changes):
-        what = ", ".join(sorted(fixed)) or ", ".join(one["other"] for one in changes if "other" in one)
+    others = [_WORDS.get(one["other"], one["other"]) for one in changes if "other" in one]
+    others += sorted({PRIMARY_KEY, BUCKET_KEY, BUCKETS, AUTO_INCREMENT, "comment"} & {*wanted, *unset})
+    if others:
         raise InvalidAlter(
-            f"{what} cannot be changed: ALTER TABLE adds columns at the end, sets and unsets properties"
+            f"{', '.join(others)} of {table.name} is not supported by Strom: "
+            "ALTER TABLE adds columns at the end, sets and unsets properties"
         )
-    for one in added:
-        (field,) = StructType.fromJson(json.loads(one["add"])).fields
-        if one["default"] or not field.nullable:
-            raise InvalidAlter(
-                f"column {field.name!r} is NULL in the rows that are there: add it without NOT NULL and DEFAULT"
-            )
-        table.add_column(field.name, strom_type(field.dataType), comment=one["comment"] or None)
-    if wanted or unset:
-        table.alter(set=wanted, unset=unset)
+    try:
+        for field, comment in [_added(one) for one in changes if "add" in one]:
+            table.add_column(field.name, strom_type(field.dataType), comment=comment)
+        if wanted or unset:
+            table.alter(set=wanted, unset=unset)
+    except Refused as error:
+        raise InvalidAlter(error.message, **error.facts) from error
+
+
+def _added(change: Mapping[str, Any]) -> tuple[StructField, str | None]:
+    (field,) = StructType.fromJson(json.loads(change["add"])).fields
+    if change["default"] or not field.nullable:
+        raise InvalidAlter(
+            f"column {field.name!r} is NULL in the rows that are there: add it without NOT NULL and DEFAULT"
+        )
+    return field, change["comment"] or None
 
 
 # --- DELETE and OVERWRITE ------------------------------------------------------------------------------------------
@@ -185,9 +209,7 @@ def delete(table: Table, conditions: Sequence[Node]) -> None:
     if not everything(conditions):
         pushed = push(table.info, None, conditions)
         if len(pushed.exact) < len(conditions):
-            raise InvalidRequest(
-                "the WHERE of a DELETE compares columns with constants (=, <, IN, LIKE 'x%', IS NULL, AND, OR, NOT)"
-            )
+            raise InvalidRequest(f"DELETE FROM {table.name}: {WHERE_OF_DELETE.format(table=table.name)}")
         where = pushed.where
     if table.primary_key:
         for batch in table.scan(list(table.primary_key), where=where).to_batches():

@@ -71,6 +71,7 @@ record PythonSide(Map<String, String> options) {
       case "DatabaseNotFound" -> new NoSuchNamespaceException(about.namespace());
       case "DatabaseExists" -> new NamespaceAlreadyExistsException(about.namespace());
       case "DatabaseNotEmpty" -> new NonEmptyNamespaceException(about.namespace());
+      case "InvalidAlter" -> new UnsupportedOperationException(message); // Spark hides the other kind in a stack
       default -> new IllegalArgumentException(message);
     };
   }

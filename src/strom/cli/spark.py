@@ -1,0 +1,31 @@
+"""``strom spark``: what Spark needs to know of Strom."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Spark: where its jar is.")
+
+JAR_HELP = """Print where the jar of the SQL catalog is, for spark-submit, spark-sql and ADD JAR.
+
+A session made by strom.spark.session() has it already. Settings are in docs/spark.md.
+
+\b
+Examples:
+  strom spark jar
+  spark-sql --jars $(strom spark jar) --conf spark.sql.catalog.strom=strom.spark.StromCatalog \\
+      --conf spark.sql.catalog.strom.bootstrap.servers=localhost:9123
+"""
+
+
+@app.callback()
+def spark() -> None:
+    """Spark."""
+
+
+@app.command("jar", help=JAR_HELP)
+def jar() -> None:
+    """Print the jar's path."""
+    from strom.spark import jar as package
+
+    print(package.path())
