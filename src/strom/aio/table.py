@@ -13,23 +13,34 @@ from strom.aio.tail import Tail
 from strom.aio.writer import Writer
 from strom.client import display
 from strom.client.admin import TableStatus
-from strom.client.changelog import Changelog
+from strom.client.changelog import Changelog, Images
 from strom.client.describing import TypeLike, property_text, type_of
 from strom.client.fetching import Source
 from strom.client.filters import WhereLike, filter_of
+from strom.client.key_plan import KeyScanPlan
+from strom.client.key_scan import KeyScan
 from strom.client.metadata import PartitionInfo
+from strom.client.offsets import Offsets
 from strom.client.options import (
     ACKS_ALL,
     ReadOptions,
     WriterOptions,
     compression_of,
 )
-from strom.client.places import EARLIEST, LATEST, PlaceLike, place_of
-from strom.client.planning import PartitionChoice, partition_texts
+from strom.client.places import EARLIEST, LATEST, Key, PlaceLike, place_of
+from strom.client.planning import (
+    BucketRange,
+    PartitionChoice,
+    ScanPlan,
+    buckets_of,
+    check_place,
+    partition_texts,
+)
 from strom.client.rows import RowReader
 from strom.client.scan import Scan as CoreScan
 from strom.client.tail import Tail as CoreTail
 from strom.errors import InvalidRequest
+from strom.model.bucket import BucketId
 from strom.model.schema import Column
 
 Acks = Literal["all", 0, 1]
@@ -228,6 +239,69 @@ class Table(Keys):
             before=self.flush,
         )
         return Scan(core)
+
+    def read_plan(
+        self,
+        plan: ScanPlan | KeyScanPlan,
+        *,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        limit: int | None = None,
+        changes: bool = False,
+    ) -> Scan:
+        """Exactly what a plan says, wherever it was made; with ``changes`` in the form of ``changelog``."""
+        info = self.info
+        found = filter_of(where, info.schema)
+        core: CoreScan | KeyScan
+        if isinstance(plan, KeyScanPlan):
+            kind = Images if changes else KeyScan
+            core = kind(
+                self._session.cluster,
+                info,
+                columns=columns,
+                where=found,
+                limit=limit,
+                lookups=self.lookups,
+                plan=plan,
+            )
+        else:
+            log = Changelog if changes else CoreScan
+            core = log(
+                self._session.cluster,
+                info,
+                columns=columns,
+                where=found,
+                limit=limit,
+                plan=plan if limit is None or found is not None or changes else plan.limited(limit),
+            )
+        return Scan(core)
+
+    async def extent(self) -> ScanPlan:
+        """Where every bucket of every partition begins and ends right now, those without rows too."""
+        info, cluster = self.info, self._session.cluster
+        buckets = await self._all_buckets()
+        first, last = await Offsets(cluster, info).ends(buckets)
+        ranges = [
+            BucketRange(bucket, partition, first[bucket], last[bucket]) for bucket, partition in buckets
+        ]
+        return ScanPlan(info.table_id, tuple(ranges))
+
+    async def offsets(self, at: PlaceLike = "latest") -> dict[Key, int]:
+        """The offset of a place in every bucket, by (partition, bucket)."""
+        info = self.info
+        place = place_of(at, default=LATEST)
+        buckets = await self._all_buckets()
+        check_place(place, buckets)
+        found = await Offsets(self._session.cluster, info).at(place, buckets)
+        return {(partition, bucket.bucket): found[bucket] for bucket, partition in buckets}
+
+    async def _all_buckets(self) -> list[tuple[BucketId, str | None]]:
+        info, cluster = self.info, self._session.cluster
+        if not info.partitioned:
+            return list(buckets_of(info, None))
+        partitions = await cluster.partitions(info)
+        await cluster.find_leaders(info, [partition.partition_id for partition in partitions])
+        return list(buckets_of(info, partitions))
 
     def tail(
         self,

@@ -15,10 +15,11 @@ from strom.client import display
 from strom.client.admin import TableStatus
 from strom.client.describing import TypeLike
 from strom.client.filters import WhereLike
+from strom.client.key_plan import KeyScanPlan
 from strom.client.metadata import PartitionInfo
 from strom.client.options import ReadOptions, WriterOptions
-from strom.client.places import PlaceLike
-from strom.client.planning import PartitionChoice
+from strom.client.places import Key, PlaceLike
+from strom.client.planning import PartitionChoice, ScanPlan
 from strom.errors import InvalidPredicate, InvalidProjection, StromError
 from strom.model.schema import Column
 
@@ -264,6 +265,41 @@ class Table(Keys):
             start, end, columns=columns, where=where, limit=limit, partitions=partitions
         )
         return Scan(self._session.background, face)
+
+    def read_plan(
+        self,
+        plan: ScanPlan | KeyScanPlan,
+        *,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        limit: int | None = None,
+        changes: bool = False,
+    ) -> Scan:
+        """Exactly the rows of a plan that was made elsewhere, or of a part of one; plans can be pickled.
+
+        With ``changes`` in the form of ``changelog``; the rows of an instant then are insertions. Rows that are no
+        longer kept are an error (``Expired``, ``OffsetOutOfRange``), never left out.
+
+        >>> table.read_plan(table.scan().plan(), columns=["id"]).to_arrow()
+        """
+        face = self._face.read_plan(plan, columns=columns, where=where, limit=limit, changes=changes)
+        return Scan(self._session.background, face)
+
+    def extent(self) -> ScanPlan:
+        """Where every bucket of every partition begins and ends right now, those without rows too.
+
+        >>> table.extent().rows
+        1000000
+        """
+        return self._session.run(self._face.extent())
+
+    def offsets(self, at: PlaceLike = "latest") -> dict[Key, int]:
+        """The offset of a place in every bucket, by (partition, bucket): "earliest", "latest", a datetime.
+
+        >>> table.offsets()
+        {(None, 0): 1000}
+        """
+        return self._session.run(self._face.offsets(at))
 
     def tail(
         self,

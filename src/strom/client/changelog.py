@@ -1,7 +1,8 @@
 """Reads what happened to a table: every record of the log with its kind, its offset and when it was committed.
 
 Of a primary-key table these are the changes of its rows, as ``table.changelog.image`` keeps them; replayed from the
-beginning they give the table. Ranges are planned and fetched as every log's.
+beginning they give the table. Ranges are planned and fetched as every log's. ``Images`` gives the rows of an
+instant in the same form, as if each had just been inserted: what a reader begins with before it follows the changes.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from strom.client.fetching import Chunk
+from strom.client.key_scan import KeyScan
 from strom.client.kinds import kinds_of
 from strom.client.rows import Fetched
 from strom.client.scan import AnyChunk, Scan
+from strom.record.layout import CHANGE_INSERT
 
 CHANGE_TYPE = "_change_type"
 LOG_OFFSET = "_log_offset"
@@ -66,3 +69,31 @@ class Changelog(Scan):
     async def count(self) -> int:
         """How many changes there are; they are read for it."""
         return sum([batch.num_rows async for batch in self.batches()])
+
+
+class Images(KeyScan):
+    """The rows of an instant as changes: each inserted, at the offset of its last change; when is not known."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The facts of each row, then the table's columns."""
+        told = FACTS.set(2, FACTS.field(2).with_nullable(True))
+        return pa.schema([*told, *self._reader.arrow])
+
+    def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
+        """The rows of a chunk; any thread."""
+        assert isinstance(chunk, Chunk)
+        assert self._plan is not None
+        bucket = self._plan.instants[chunk.range_number].bucket.bucket
+        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
+        return [self._with_facts(one, bucket) for one in found if one is not None]
+
+    def _with_facts(self, fetched: Fetched, bucket: int) -> pa.RecordBatch:
+        rows = fetched.data.num_rows
+        facts = [
+            kinds_of(np.full(rows, CHANGE_INSERT, np.uint8), rows),
+            pa.array(fetched.offsets),
+            pa.nulls(rows, FACTS.field(2).type),
+            pa.array(np.full(rows, bucket, np.int32)),
+        ]
+        return pa.RecordBatch.from_arrays([*facts, *fetched.data.columns], schema=self.schema)

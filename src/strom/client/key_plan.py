@@ -22,13 +22,21 @@ from strom.model.bucket import BucketId
 
 @dataclass(frozen=True)
 class Instant:
-    """One bucket as it was before the record at offset ``at``."""
+    """One bucket as it was before the record at offset ``at``; of its rows those last changed in [start, end)."""
 
     bucket: BucketId
     partition: str | None
     at: int
     epoch: int | None
     """Of the record before ``at``; None when it is not known."""
+    start: int = 0
+    end: int | None = None
+    """None for ``at``: all rows."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows of the bucket are meant."""
+        return self.start == 0 and self.end is None
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,10 @@ PLANS_MAX = 5
 
 
 class KeyScan(RowScan):
-    """One question to one table. ``before`` runs before planning: what this client wrote is flushed there."""
+    """One question to one table. ``before`` runs before planning: what this client wrote is flushed there.
+
+    With ``plan``, made elsewhere, nothing is planned: exactly these instants are read, or ``Expired``.
+    """
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class KeyScan(RowScan):
         options: ReadOptions | None = None,
         lookups: Lookups,
         before: Callable[[], Awaitable[None]] | None = None,
+        plan: KeyScanPlan | None = None,
     ) -> None:
         if limit is not None and limit < 0:
             raise InvalidRequest(f"limit is 0 or more, not {limit}", limit=limit)
@@ -64,8 +68,10 @@ class KeyScan(RowScan):
         self._lookups = lookups
         self._reader = RowReader(table.schema, columns)
         self._planner = Planner(cluster, table, where, partitions)
-        self._plan: KeyScanPlan | None = None
-        self._named = keys_named(table, where) if at == LATEST and partitions is None else None
+        self._plan = plan
+        self._given = plan is not None
+        free = at == LATEST and partitions is None and plan is None
+        self._named = keys_named(table, where) if free else None
         self._looked_up: pa.RecordBatch | None = None
         self.statistics = ReadStatistics()
 
@@ -79,6 +85,11 @@ class KeyScan(RowScan):
         """How many rows to stop after while reading."""
         return self.limit
 
+    @property
+    def _parted(self) -> bool:
+        """Whether only some rows of an instant are wanted: then an answer may hold more."""
+        return self._given and self._plan is not None and not all(one.whole for one in self._plan.instants)
+
     async def plan(self) -> KeyScanPlan:
         """The instant this scan reads, fixed the first time."""
         if self._plan is None:
@@ -89,7 +100,7 @@ class KeyScan(RowScan):
 
     async def plan_again(self, expired: Expired) -> KeyScanPlan:
         """A later instant, after the server let go of the planned one; not where an instant was asked for."""
-        if self._at != LATEST:
+        if self._at != LATEST or self._given:
             raise expired
         self._plan = None
         return await self.plan()
@@ -100,7 +111,11 @@ class KeyScan(RowScan):
         """The answers of the servers, to be given to ``read`` one by one."""
         if self._named is not None:
             return LookedUp(await self._look_up(self._named))
-        return KeyStream(self, await self.plan(), self._reader, ordered=ordered)
+        plan = await self.plan()
+        if self._given:  # planned elsewhere: who leads may not be known here
+            ids = {one.bucket.partition_id for one in plan.instants if one.bucket.partition_id is not None}
+            await self._cluster.find_leaders(self._table, sorted(ids))
+        return KeyStream(self, plan, self._reader, ordered=ordered)
 
     def fetches(self, plan: KeyScanPlan, reader: RowReader, *, ordered: bool) -> ChunkStream:
         """The answers for one plan."""
@@ -112,7 +127,10 @@ class KeyScan(RowScan):
         """The rows of a chunk; any thread."""
         if isinstance(chunk, LookedUpChunk):
             return [chunk.rows]
-        return [self._reader.rows(batch) for batch in chunk.batches]
+        if not self._parted:
+            return [self._reader.rows(batch) for batch in chunk.batches]
+        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
+        return [one.data for one in found if one is not None]
 
     async def count(self) -> int:
         """How many rows there are. Without a filter no row is read; with one, only the cheapest column."""
@@ -200,8 +218,9 @@ class InstantFetch(Fetch[ScanRowsResponse]):
         self._index = index
         self._instant = instant
         self._reader = reader
-        self._cursor: int | None = None
-        self._done = False
+        self._cursor: int | None = instant.start or None
+        self._end = instant.at if instant.end is None else instant.end
+        self._done = instant.start >= self._end
 
     @property
     def done(self) -> bool:
@@ -211,7 +230,7 @@ class InstantFetch(Fetch[ScanRowsResponse]):
         return await self._scan.slice_for_sure(self._instant, self._cursor, self._reader)
 
     async def _take(self, answer: ScanRowsResponse) -> Chunk:
-        if answer.next_cursor is None:
+        if answer.next_cursor is None or answer.next_cursor >= self._end:
             self._done = True
         elif self._cursor is not None and answer.next_cursor <= self._cursor:
             raise InvalidRequest("the server's answer leads nowhere", bucket=self._instant.bucket)
@@ -221,7 +240,7 @@ class InstantFetch(Fetch[ScanRowsResponse]):
         for schema_id in {header.schema_id for header, _ in batches}:
             await self._scan.learn(schema_id, self._reader)
         self._scan.statistics.bytes_fetched += sum([header.size for header, _ in batches])
-        return Chunk(self._index, 0, self._instant.at, batches)
+        return Chunk(self._index, self._instant.start, self._end, batches)
 
 
 class KeyStream:

@@ -119,7 +119,10 @@ class RowScan(ABC):
 
 
 class Scan(RowScan):
-    """One question to one log. ``before`` runs before planning: what this client appended is flushed there."""
+    """One question to one log. ``before`` runs before planning: what this client appended is flushed there.
+
+    With ``plan``, made elsewhere, nothing is planned: exactly these offsets are read.
+    """
 
     def __init__(
         self,
@@ -134,6 +137,7 @@ class Scan(RowScan):
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
         options: ReadOptions | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
+        plan: ScanPlan | None = None,
     ) -> None:
         if limit is not None and limit < 0:
             raise InvalidRequest(f"limit is 0 or more, not {limit}", limit=limit)
@@ -146,7 +150,8 @@ class Scan(RowScan):
         self._options = options or ReadOptions()
         self._before = before
         self._reader = RowReader(table.schema, columns)
-        self._plan: ScanPlan | None = None
+        self._plan = plan
+        self._given = plan is not None
         self.statistics = ReadStatistics()
 
     @property
@@ -194,7 +199,11 @@ class Scan(RowScan):
 
     async def stream(self, *, ordered: bool) -> ChunkStream:
         """The answers of the servers, to be given to ``read`` one by one."""
-        return self._stream(await self.plan(), self._reader, ordered=ordered)
+        plan = await self.plan()
+        if self._given:  # planned elsewhere: who leads may not be known here
+            ids = {one.bucket.partition_id for one in plan.ranges if one.bucket.partition_id is not None}
+            await self._cluster.find_leaders(self._table, sorted(ids))
+        return self._stream(plan, self._reader, ordered=ordered)
 
     def _stream(self, plan: ScanPlan, reader: RowReader, *, ordered: bool) -> ChunkStream:
         source = Source(

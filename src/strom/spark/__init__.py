@@ -8,8 +8,8 @@
 
 Or by Spark's own words: ``spark.read.format("strom").option("bootstrap.servers", …).option("table", "shop.orders")``.
 
-Layer: above the client, beside nothing; the only part of Strom that imports PySpark. Executors need the light client and
-no more. Read first: ``source.py``, then ``batch_reader.py`` and ``stream_reader.py``.
+Layer: above the client, beside nothing; the only part of Strom that imports PySpark. Executors need the light
+client and no more. Read first: ``source.py``, then ``batch_reader.py`` and ``stream_reader.py``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
 """``format("strom")``: what Spark asks for a table's columns, its readers and its writers.
 
-Spark makes one of these when a DataFrame is made, keeps it pickled, and asks it again for every action. So whatever is
-decided while the columns are worked out (``schema``) holds for the life of the DataFrame.
+Spark makes one of these when a DataFrame is made, keeps it pickled, and asks it again for every action. So what is
+decided while the columns are worked out (``schema``) holds for the life of the DataFrame: the offsets that are
+read, unless ``pin=query`` leaves that to its first action.
 
 Writers, catalog answers and stream readers live in their own modules and are imported when they are asked for.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import MutableMapping
 from importlib import import_module
 from typing import Any
 
@@ -20,9 +23,21 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from strom.errors import Refused
+from strom.spark import connections
+from strom.spark.options import ReadOptions, Server
+from strom.spark.pinned import Pinned, pin, schema_of
+from strom.spark.problems import told
+
 
 class StromSource(DataSource):
     """One table, as ``.option(…)`` described it."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._pinned: Pinned | None = None
+        self._schema_id: int | None = None
+        """Of the table when its columns were worked out; None when they were given."""
 
     @classmethod
     def name(cls) -> str:
@@ -34,15 +49,21 @@ class StromSource(DataSource):
         if "_op" in self.options:
             answer: StructType | str = _hook("catalog_calls", "answer")(self.options)
             return answer
-        raise NotImplementedError
+        return told(self._look, server=self._server)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads rows that are there."""
-        raise NotImplementedError
+        from strom.spark.batch_reader import BatchReader, FilteringReader
+
+        options = told(lambda: ReadOptions.of(self.options))
+        kind = FilteringReader if options.push_filters and _filters_come() else BatchReader
+        return kind(options, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Follows the table."""
-        raise NotImplementedError
+        from strom.spark.stream_reader import stream_reader
+
+        return stream_reader(self.options, schema, self._schema_id)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a DataFrame."""
@@ -55,6 +76,35 @@ class StromSource(DataSource):
             self.options, schema, overwrite
         )
         return made
+
+    @property
+    def _server(self) -> Server | None:
+        """For the sentence of an error; None when even that was not said."""
+        return Server.of(self.options) if self.options.get("bootstrap.servers") else None
+
+    def _look(self) -> StructType:
+        options = ReadOptions.of(self.options)
+        table = connections.table(options.server, options.table)
+        found = schema_of(options, table.info.schema)
+        if options.columns is None:
+            self._schema_id = table.info.schema.schema_id
+        if options.pin == "load":
+            try:
+                self._pinned = pin(options, table)
+            except Refused:
+                pass  # what a stream may say and a batch may not: the reader that is asked for tells
+        return found
+
+
+def _filters_come() -> bool:
+    """Whether Spark will offer its filters to the reader it asks for now.
+
+    A reader that could take filters is refused by Spark while ``spark.sql.python.filterPushdown.enabled`` is off,
+    as it is by default. Nobody tells a source, so we look at who asks: PySpark's planning has it in
+    ``enable_pushdown``.
+    """
+    frame = sys._getframe(2)
+    return bool(frame.f_locals.get("enable_pushdown", True))
 
 
 def _hook(module: str, name: str) -> Any:

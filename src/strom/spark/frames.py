@@ -1,0 +1,154 @@
+"""DataFrames in a line: the words of a notebook. All of it is ``format("strom")`` with options (``options.py``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from strom.client.places import PlaceLike
+from strom.errors import InvalidRequest
+from strom.spark.options import CHANGELOG_SUFFIX, flat, place_text
+from strom.spark.session import SERVERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def table(
+    spark: SparkSession,
+    name: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    at: PlaceLike = None,
+    start: PlaceLike = None,
+    end: PlaceLike = None,
+    limit: int | None = None,
+    servers: str | None = None,
+    **options: object,
+) -> DataFrame:
+    """The rows of a table: now, or ``at`` a moment; of a log between ``start`` and ``end``.
+
+    >>> strom.spark.table(spark, "shop.orders", columns=["id", "price"], where="price > 10")
+    """
+    said = {"at": at, "start": start, "end": end}
+    return _loaded(spark.read, spark, name, columns, where, said, servers, {**options, "limit": limit})
+
+
+def changes(
+    spark: SparkSession,
+    name: str,
+    *,
+    start: PlaceLike = None,
+    end: PlaceLike = None,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    stream: bool | None = None,
+    servers: str | None = None,
+    **options: object,
+) -> DataFrame:
+    """What happens to a table: a stream from ``start`` on (``"full"``, the whole table first, when nothing is said).
+
+    With ``end``, or ``stream=False``, a batch of what happened in between. Columns ``_change_type``, ``_log_offset``,
+    ``_commit_timestamp`` and ``_bucket`` stand before the table's.
+
+    >>> strom.spark.changes(spark, "shop.users").writeStream.format("console").start()
+    >>> strom.spark.changes(spark, "shop.users", start=yesterday, end=today).count()
+    """
+    streaming = end is None if stream is None else stream
+    reader = spark.readStream if streaming else spark.read
+    full_name = name if name.endswith(CHANGELOG_SUFFIX) else name + CHANGELOG_SUFFIX
+    said = {"start": start, "end": end}
+    return _loaded(reader, spark, full_name, columns, where, said, servers, options)
+
+
+def merge(
+    frame: DataFrame,
+    name: str,
+    *,
+    servers: str | None = None,
+    checkpoint: str | None = None,
+    **options: object,
+) -> StreamingQuery | None:
+    """Write rows into a table by its key: new ones inserted, known ones updated, those with ``_change_type =
+    '-D'`` deleted.
+
+    A stream needs a ``checkpoint`` and gives a query that runs; rows are written exactly once either way.
+
+    >>> strom.spark.merge(frame, "shop.users")
+    >>> query = strom.spark.merge(strom.spark.changes(spark, "shop.users"), "shop.copy", checkpoint="/tmp/copy")
+    """
+    said = {"table": name, **_servers(frame.sparkSession, servers), **_texts(options)}
+    if not frame.isStreaming:
+        frame.write.format("strom").mode("append").options(**said).save()
+        return None
+    if checkpoint is None:
+        raise InvalidRequest("a stream remembers how far it came: say checkpoint=, a folder of its own")
+    return frame.writeStream.format("strom").options(**said, checkpointLocation=checkpoint).start()
+
+
+def lag(query: StreamingQuery) -> int | None:
+    """How many rows a stream is behind its tables; None before its first batch.
+
+    >>> strom.spark.lag(query)
+    0
+    """
+    progress: Any = query.lastProgress
+    if not progress:
+        return None
+    behind = [_behind(source) for source in progress["sources"]]
+    return sum(one for one in behind if one is not None)
+
+
+def _behind(source: Mapping[str, Any]) -> int | None:
+    end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
+    if end is None or latest is None:
+        return None
+    return sum(max(offset - end.get(place, 0), 0) for place, offset in latest.items())
+
+
+def _offsets(position: Any) -> Mapping[Any, int] | None:
+    if isinstance(position, str):
+        position = json.loads(position)
+    return flat(position["offsets"]) if isinstance(position, Mapping) and "offsets" in position else None
+
+
+def _loaded(
+    reader: Any,
+    spark: SparkSession,
+    name: str,
+    columns: Sequence[str] | None,
+    where: str | None,
+    places: Mapping[str, PlaceLike],
+    servers: str | None,
+    options: Mapping[str, object],
+) -> DataFrame:
+    said = {"table": name, **_servers(spark, servers)}
+    if columns is not None:
+        said["columns"] = json.dumps(list(columns))
+    if where is not None:
+        said["where"] = where
+    said |= {key: place_text(place) for key, place in places.items() if place is not None}
+    frame: DataFrame = reader.format("strom").options(**said, **_texts(options)).load()
+    return frame
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in options.items()
+        if value is not None
+    }
+
+
+def _servers(spark: SparkSession, servers: str | None) -> dict[str, str]:
+    found = {"bootstrap.servers": servers} if servers else {}
+    for name in ("bootstrap.servers", "user", "password"):
+        said = spark.conf.get(SERVERS.replace("bootstrap.servers", name), None)
+        if said:
+            found.setdefault(name, said)
+    if "bootstrap.servers" not in found:
+        raise InvalidRequest('say where the server is: servers="host:9123", here or for strom.spark.session')
+    return found

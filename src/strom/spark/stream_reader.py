@@ -1,0 +1,367 @@
+"""``spark.readStream``: follows a table from a place on, batch by batch, each row once.
+
+Spark asks where the table ends (``latestOffset``), writes that into its checkpoint, and then has the part in
+between read; after a failure it asks for the same part again. A position (``stream_position.py``) is all there is
+to remember.
+
+New partitions are found at every trigger and read from their beginning. A column that was added stops a stream
+which reads all columns, before the first row that has it. Rows that are gone before they were read stop it too,
+unless ``failOnDataLoss`` is false.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from strom.api.table import Table
+from strom.client.filters import filter_of
+from strom.client.key_plan import KeyScanPlan
+from strom.client.planning import BucketRange, ScanPlan
+from strom.errors import InvalidRequest, SchemaMismatch, StromError, TableNotFound
+from strom.spark import connections
+from strom.spark.filters import combined
+from strom.spark.options import ReadOptions, Server
+from strom.spark.pinned import check_schema
+from strom.spark.problems import told, told_each, told_now
+from strom.spark.reading import Wanted
+from strom.spark.sizes import sizes_of
+from strom.spark.stream_position import Position, between, ids_of, place_of
+from strom.spark.tasks import ROW_BYTES, Part, Task, cut_and_packed
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    LIMITS = True
+except ImportError:  # before Spark 4.2 a Python source has no say in how much a trigger reads
+    LIMITS = False
+    SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
+
+log = logging.getLogger("strom.spark")
+
+
+def stream_reader(
+    said: Mapping[str, str], schema: StructType, schema_id: int | None
+) -> DataSourceStreamReader:
+    """The reader of a stream. What cannot be is told when it is first asked something: here Spark would lose it."""
+    server = None
+    try:
+        options = ReadOptions.of(said)
+        server = options.server
+        _check(options, schema)
+    except StromError as error:
+        return RefusedReader(error, server)
+    return StreamReader(options, schema, schema_id)
+
+
+def _check(options: ReadOptions, schema: StructType) -> None:
+    if options.at is not None or options.end is not None or options.limit is not None:
+        raise InvalidRequest("a stream has a start and no end: at=, end= and limit= are for spark.read")
+    table = connections.table(options.server, options.table)
+    info = table.info
+    check_schema(options, info.schema, schema)
+    filter_of(combined(options.where, ()), info.schema)
+    plain = info.description.has_primary_key and not options.changelog
+    if plain and options.deletes != "ignore" and not _only_inserts(table):
+        raise InvalidRequest(
+            f"a stream of {options.table}, which has a primary key, is a stream of changes: add "
+            f".option('changelog', 'true') (or read \"{options.table}$changelog\") for inserts, updates and deletes, "
+            "or .option('deletes', 'ignore') for new and updated rows only"
+        )
+
+
+def _only_inserts(table: Table) -> bool:
+    """Whether rows never change once they are there."""
+    return table.properties.get("table.merge-engine", "").lower() == "first_row"
+
+
+class RefusedReader(DataSourceStreamReader):
+    """Stands for a stream that cannot be."""
+
+    def __init__(self, error: StromError, server: Server | None) -> None:
+        self._error = error
+        self._server = server
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The error."""
+        raise told_now(self._error, self._server)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """The error."""
+        raise told_now(self._error, self._server)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The error."""
+        raise told_now(self._error, self._server)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The error."""
+        raise told_now(self._error, self._server)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows one table. The driver keeps one; a pickled one, plain data only, reads in the tasks."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, schema_id: int | None) -> None:
+        self._options = options
+        self._schema = schema
+        self._schema_id = schema_id
+        self._newest: ScanPlan | None = None
+        """Where the buckets were when somebody last asked."""
+        self._target: ScanPlan | None = None
+        """Where an ``availableNow`` query ends."""
+        self._seen: ScanPlan | None = None
+        """What the last batch was planned from: tells whether a partition that is gone had more."""
+
+    # --- what Spark asks ----------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where the stream begins."""
+        return told(self._begin, server=self._options.server).to_json()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """Where the next batch ends. (Before Spark 4.2 nobody says where it starts: then all there is.)"""
+        return told(lambda: self._next(start, limit), server=self._options.server).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """How much a batch may hold."""
+        options = self._options
+        if options.rows_per_trigger is not None:
+            return ReadMaxRows(options.rows_per_trigger)
+        if options.bytes_per_trigger is not None:
+            return ReadMaxBytes(options.bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on nothing newer is read."""
+        self._target = told(lambda: self._look(self._table()), server=self._options.server)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the table ends, for the query's progress: what lies between is the lag."""
+        if self._newest is None:
+            return None
+        return Position.of_extent(self._newest, self._schema_id or 0, ends=True).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        positions = Position.from_json(start), Position.from_json(end)
+        return told(lambda: self._tasks(*positions), server=self._options.server)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if not isinstance(partition, Task):
+            return iter(())
+        wanted = Wanted(self._options, self._schema, combined(self._options.where, ()))
+        return told_each(lambda: wanted.rows(partition), server=self._options.server)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to let go of: the table's retention decides what is kept."""
+
+    def stop(self) -> None:
+        """The connection stays for the next one."""
+
+    # --- where to begin -----------------------------------------------------------------------------------------
+
+    def _begin(self) -> Position:
+        table, start = self._table(), self._options.start
+        schema_id = table.info.schema.schema_id
+        if start in (None, "full") and table.info.description.has_primary_key:
+            plan = table.scan().plan()
+            assert isinstance(plan, KeyScanPlan)
+            # A partition that came since is in the second look only, and is read from its beginning.
+            return Position.of_instant(plan, self._look(table), schema_id)
+        extent = self._look(table)
+        if start in (None, "full", "earliest"):
+            return Position.of_extent(extent, schema_id, ends=False)
+        if start == "latest":
+            return Position.of_extent(extent, schema_id, ends=True)
+        offsets = {
+            key: at for key, at in table.offsets(start).items() if isinstance(key, tuple) and len(key) == 2
+        }
+        return Position(extent.table_id, schema_id, offsets, ids_of(extent))
+
+    # --- how far to go ------------------------------------------------------------------------------------------
+
+    def _next(self, start: dict[str, Any] | None, limit: Any) -> Position:
+        table = self._table()
+        extent = self._look(table)
+        self._newest = extent
+        self._check_columns(table)
+        if start is None:
+            return Position.of_extent(extent, table.info.schema.schema_id, ends=True)
+        target = extent if self._target is None else _cut_to(extent, self._target)
+        position = self._checked(Position.from_json(start), extent)
+        rows = self._rows_of(limit, table, target)
+        if position.full:
+            return position.after_snapshot(rows)
+        return position.after(target, rows)
+
+    def _look(self, table: Table) -> ScanPlan:
+        return table.extent()
+
+    def _check_columns(self, table: Table) -> None:
+        """Stop before the first row with a column that this query lacks. Asked after the ends: none slips in."""
+        if self._schema_id is None:
+            return
+        names = table.info.schema.names
+        newer = table.refresh().info.schema
+        if newer.schema_id != self._schema_id:
+            added = [name for name in newer.names if name not in names or name not in self._schema.names]
+            raise SchemaMismatch(
+                f"table {self._options.table} has new columns ({', '.join(added) or 'a new schema'}): start the "
+                "query again with the same checkpoint and it reads them too, or name the columns with "
+                ".option('columns', …) and it goes on without them",
+                columns=added,
+            )
+
+    def _rows_of(self, limit: Any, table: Table, extent: ScanPlan) -> int | None:
+        if not LIMITS:
+            return None
+        if isinstance(limit, ReadMaxRows):
+            return max(limit.max_rows, 1)
+        if isinstance(limit, ReadMaxBytes):
+            sizes = sizes_of(table, extent.ranges)
+            known = [sizes.bytes_per_offset.get(one.bucket, ROW_BYTES) for one in extent.ranges]
+            return max(int(limit.max_bytes / max(known, default=ROW_BYTES)), 1)
+        return None
+
+    # --- what was lost ------------------------------------------------------------------------------------------
+
+    def _checked(self, position: Position, extent: ScanPlan) -> Position:
+        """The position, once it is clear that everything after it is still there."""
+        if position.table_id != extent.table_id:
+            raise TableNotFound(
+                f"the checkpoint is of another table than {self._options.table} is now: it was dropped and created "
+                "again. Start the query with a new checkpointLocation",
+                table_id=position.table_id,
+            )
+        offsets = dict(position.offsets)
+        for one in extent.ranges:
+            place = place_of(one)
+            at = offsets.get(place)
+            if at is None or one.start <= at <= one.end:
+                continue
+            self._lost(_gap(self._options.table, one, at))
+            offsets[place] = min(max(at, one.start), one.end)
+        self._check_partitions(position, extent)
+        if offsets != position.offsets:
+            position = Position(
+                position.table_id, position.schema_id, offsets, position.partitions, position.full
+            )
+        return position.known(extent)
+
+    def _check_partitions(self, position: Position, extent: ScanPlan) -> None:
+        """A partition that was dropped: fine when all its rows were read, as far as anybody knows."""
+        now = ids_of(extent)
+        before = {} if self._seen is None else {place_of(one): one.end for one in self._seen.ranges}
+        for name, number in position.partitions.items():
+            if now.get(name) == number:
+                continue
+            unread = sum(
+                max(end - position.offsets.get(place, 0), 0)
+                for place, end in before.items()
+                if place[0] == name
+            )
+            if unread:
+                self._lost(
+                    f"partition {name} of {self._options.table} was dropped with {unread} rows that were not read"
+                )
+            else:
+                log.warning("partition %s of %s was dropped", name, self._options.table)
+        self._seen = extent
+
+    def _lost(self, sentence: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise InvalidRequest(
+                f"{sentence}. To go on without them start the query with .option('failOnDataLoss', 'false')"
+            )
+        log.warning("%s; going on without them", sentence)
+
+    # --- tasks --------------------------------------------------------------------------------------------------
+
+    def _tasks(self, start: Position, end: Position) -> list[Task]:
+        table = self._table()
+        extent = self._newest if _reaches(self._newest, end) else self._look(table)
+        assert extent is not None
+        ids = ids_of(extent)
+        same = {name for name, number in end.partitions.items() if ids.get(name) == number}
+        buckets = {
+            place_of(one): one.bucket
+            for one in extent.ranges
+            if one.partition is None or one.partition in same
+        }
+        firsts = {place_of(one): one.start for one in extent.ranges}
+        parts: list[Part] = []
+        for place, part in between(start, end, buckets):
+            if part is None:
+                self._lost(
+                    f"partition {place[0]} of {self._options.table} was dropped before its rows were read"
+                )
+            elif isinstance(part, BucketRange):
+                kept = self._still_there(part, firsts[place], named=place in start.offsets)
+                if kept is not None:
+                    parts.append(kept)
+            else:
+                parts.append(part)
+        options = self._options
+        groups = cut_and_packed(
+            parts, sizes_of(table, parts), split_bytes=options.split_bytes, split_rows=options.split_rows
+        )
+        return [Task(end.table_id, table.info.schema.schema_id, group) for group in groups]
+
+    def _still_there(self, part: BucketRange, first: int, *, named: bool) -> BucketRange | None:
+        if part.start < first:
+            if named:
+                there = BucketRange(part.bucket, part.partition, first, part.end)
+                self._lost(_gap(self._options.table, there, part.start))
+            if first >= part.end:
+                return None
+            return BucketRange(part.bucket, part.partition, first, part.end)
+        return part
+
+    def _table(self) -> Table:
+        options = self._options
+        return connections.known_table(options.server, options.table)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_newest": None, "_target": None, "_seen": None}
+
+
+def _cut_to(extent: ScanPlan, target: ScanPlan) -> ScanPlan:
+    """What is there now, as far as it was there then."""
+    ends = {one.bucket: one.end for one in target.ranges}
+    kept = [
+        BucketRange(one.bucket, one.partition, one.start, max(min(one.end, ends[one.bucket]), one.start))
+        for one in extent.ranges
+        if one.bucket in ends
+    ]
+    return ScanPlan(extent.table_id, tuple(kept))
+
+
+def _reaches(extent: ScanPlan | None, end: Position) -> bool:
+    """Whether everything up to a position was in sight when the buckets were last looked at."""
+    if extent is None or extent.table_id != end.table_id:
+        return False
+    ends = {place_of(one): one.end for one in extent.ranges}
+    return all(ends.get(place, -1) >= offset for place, offset in end.offsets.items())
+
+
+def _gap(table: str, there: BucketRange, at: int) -> str:
+    where = f"bucket {there.bucket.bucket}" + (f" of partition {there.partition}" if there.partition else "")
+    if at < there.start:
+        return (
+            f"{where} of {table} begins at offset {there.start} now, and the stream is at {at}: "
+            f"{there.start - at} rows were let go before they were read (table.log.ttl)"
+        )
+    return f"{where} of {table} ends at offset {there.end}, and the stream is at {at} already: rows were lost"

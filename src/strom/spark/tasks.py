@@ -1,0 +1,124 @@
+"""What one Spark task reads: plain data, decided on the driver, small enough to send by the thousand.
+
+A plan is cut where a range is large and packed where ranges are small, so that tasks are about equal and few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from pyspark.sql.datasource import InputPartition
+
+from strom.client.key_plan import Instant, KeyScanPlan
+from strom.client.planning import BucketRange, ScanPlan
+from strom.model.bucket import BucketId
+
+TASK_BYTES_MIN = 4 * 1024 * 1024
+"""Less is not worth a task of its own."""
+TASKS_WANTED = 16
+"""A small table is still cut into so many tasks, if that leaves them large enough."""
+ROW_BYTES = 64
+"""A guess, where nobody asked how large rows are."""
+
+Part = BucketRange | Instant
+
+
+class Task(InputPartition):
+    """Some ranges of one table, read one after the other."""
+
+    def __init__(
+        self,
+        table_id: int,
+        schema_id: int,
+        parts: tuple[Part, ...],
+        *,
+        rows: bytes | None = None,
+    ) -> None:
+        super().__init__(None)
+        self.table_id = table_id
+        self.schema_id = schema_id
+        self.parts = parts
+        self.rows = rows
+        """Rows that planning found already, as an Arrow stream."""
+
+    @property
+    def plans(self) -> list[ScanPlan | KeyScanPlan]:
+        """What the client reads: instants and ranges of a log apart."""
+        instants = tuple(one for one in self.parts if isinstance(one, Instant))
+        ranges = tuple(one for one in self.parts if isinstance(one, BucketRange))
+        found: list[ScanPlan | KeyScanPlan] = []
+        if instants:
+            found.append(KeyScanPlan(self.table_id, instants, None))
+        if ranges:
+            found.append(ScanPlan(self.table_id, ranges))
+        return found
+
+    def __repr__(self) -> str:
+        return f"Task({len(self.parts)} ranges of table {self.table_id})"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """About how many bytes an offset of each bucket stands for."""
+
+    bytes_per_offset: Mapping[BucketId, float]
+
+    def of(self, part: Part) -> float:
+        """Bytes of a part."""
+        return max(width(part) * self.bytes_per_offset.get(part.bucket, ROW_BYTES), 1.0)
+
+
+def cut_and_packed(
+    parts: Iterable[Part], sizes: Sizes, *, split_bytes: int, split_rows: int | None
+) -> list[tuple[Part, ...]]:
+    """The parts of each task."""
+    whole = list(parts)
+    total = sum(sizes.of(part) for part in whole)
+    target = min(max(total / TASKS_WANTED, TASK_BYTES_MIN), split_bytes)
+    pieces = [piece for part in whole for piece in _cut(part, sizes, target, split_rows)]
+    return list(_packed(pieces, sizes, target, split_rows))
+
+
+def _cut(part: Part, sizes: Sizes, target: float, split_rows: int | None) -> Iterator[Part]:
+    span = width(part)
+    count = max(1, round(sizes.of(part) / target))
+    if split_rows is not None:
+        count = max(count, -(-span // split_rows))
+    start, end = _bounds(part)
+    edges = [start + span * at // count for at in range(count + 1)]
+    for low, high in pairwise(edges):
+        if low < high or count == 1:
+            yield part if count == 1 else replace(part, start=low, end=high)
+    assert edges[-1] == end
+
+
+def _packed(
+    pieces: Sequence[Part], sizes: Sizes, target: float, split_rows: int | None
+) -> Iterator[tuple[Part, ...]]:
+    held: list[Part] = []
+    size, rows = 0.0, 0
+    for piece in pieces:
+        full = size + sizes.of(piece) > 1.5 * target
+        many = split_rows is not None and rows + width(piece) > split_rows
+        if held and (full or many):
+            yield tuple(held)
+            held, size, rows = [], 0.0, 0
+        held.append(piece)
+        size += sizes.of(piece)
+        rows += width(piece)
+    if held:
+        yield tuple(held)
+
+
+def _bounds(part: Part) -> tuple[int, int]:
+    if isinstance(part, Instant):
+        return part.start, part.at if part.end is None else part.end
+    return part.start, part.end
+
+
+def width(part: Part) -> int:
+    """How many offsets a part spans."""
+    start, end = _bounds(part)
+    return end - start
