@@ -190,6 +190,32 @@ SETTINGS: tuple[Setting, ...] = (
         "Log",
         minimum=0,
     ),
+    # --- Staged writes
+    Setting(
+        "stage.bytes-max",
+        Kind.BYTES,
+        "16 gb",
+        "Rows that are staged and not published, in all buckets of one process together; more are refused until some "
+        "are published or their leases are over.",
+        "Staged writes",
+        minimum=0,
+    ),
+    Setting(
+        "stage.bucket.bytes-max",
+        Kind.BYTES,
+        "4 gb",
+        "The same for one bucket.",
+        "Staged writes",
+        minimum=0,
+    ),
+    Setting(
+        "stage.check-interval",
+        Kind.DURATION,
+        "30 s",
+        "How often stages whose leases are over are looked for.",
+        "Staged writes",
+        minimum=1,
+    ),
     # --- Primary-key tables
     Setting(
         "kv.segment.file-size",

@@ -49,9 +49,12 @@ class Slot:
 
     @property
     def quiet(self) -> bool:
-        """Whether nobody uses the tablet or waits for it. An offline one stays: opened again, it would seem well."""
+        """Whether nobody uses the tablet or waits for it. An offline one stays: opened again, it would seem well.
+
+        One with stages stays too: it is looked after until they are published or their leases are over.
+        """
         tablet = self.tablet
-        unused = tablet is None or (not len(tablet.pending) and tablet.online)
+        unused = tablet is None or (not len(tablet.pending) and tablet.online and not tablet.has_stages)
         return self._lane.idle and self.readers == 0 and unused
 
     def do(self, job: Callable[[LogTablet], T], *, small: bool) -> T | asyncio.Future[T]:
@@ -127,3 +130,16 @@ class Slot:
         tablet, self.tablet = self.tablet, None
         if tablet is not None:
             tablet.close()
+
+
+async def in_lane(slot: Slot, job: Callable[[LogTablet], T], *, small: bool = False) -> T:
+    """Do something to a tablet in its turn. When the disk fails, the tablet goes offline, and the loop tells."""
+    try:
+        result = slot.do(job, small=small)
+        return await result if isinstance(result, asyncio.Future) else result
+    except (OSError, StorageOffline) as error:
+        if isinstance(error, OSError):
+            error = StorageOffline(f"the disk failed in bucket {slot.bucket}: {error}")
+        if slot.tablet is not None:
+            slot.tablet.fail(error)
+        raise error from None

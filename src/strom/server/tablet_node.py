@@ -17,6 +17,7 @@ from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
 from strom.server.background.key_jobs import KeyJobs
 from strom.server.background.retention import Retention
+from strom.server.background.stages import StageExpiry
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.fetch import Fetches
 from strom.server.calls.fetch_log import FetchLogCalls
@@ -29,6 +30,7 @@ from strom.server.calls.key_scans import KeyScanCalls
 from strom.server.calls.key_writes import KeyWriteCalls
 from strom.server.calls.offsets import OffsetCalls
 from strom.server.calls.produce import ProduceCalls
+from strom.server.calls.stages import StageCalls
 from strom.server.calls.writes import Writes
 from strom.server.catalog_view import CatalogView
 from strom.server.kernels import Kernels
@@ -87,6 +89,19 @@ class TabletNode:
             world.clock,
             max_bytes=settings["server.fetch.max-bytes"],
         )
+        self.stages = StageCalls(
+            self.tablets,
+            self.tables,
+            commit,
+            checkpoints,
+            self._space,
+            world.clock,
+            shared.limits,
+            metrics,
+        )
+        self.expiry = StageExpiry(
+            self.tablets, world.clock, metrics, every_ms=settings["stage.check-interval"]
+        )
         self.groups: Sequence[CallGroup] = (
             ProduceCalls(self.tablets, self.tables, writes),
             FetchLogCalls(self._fetches, self.tables, limits),
@@ -96,6 +111,7 @@ class TabletNode:
             LookupCalls(self.tablets, self.tables, reads, writes, lookups),
             KeyLookupCalls(reads, lookups, shared.limits),
             scans,
+            self.stages,
         )
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
         self._retention = Retention(
@@ -124,6 +140,7 @@ class TabletNode:
         self._tasks.spawn(self._retention.close_idle(), "close idle logs")
         self._tasks.spawn(self.status.measure_rates(), "measure rates")
         self._tasks.spawn(self._jobs.run(), "upkeep of primary-key buckets")
+        self._tasks.spawn(self.expiry.run(), "stages whose leases are over")
         self._kernels.follow(self._view)
 
     def finish_waiting(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from strom.coordinator.catalog import Catalog
 from strom.errors import NotLeader, ServerStopping, StromError, UnknownBucket
-from strom.log.log import Log
+from strom.log.grouped_log import GroupedLog
 from strom.log.settings import LogSettings
 from strom.model import properties
 from strom.model.bucket import BucketId
@@ -31,6 +31,7 @@ from strom.server.slot import Slot
 from strom.server.table_facts import TableFacts, Tables
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.log_tablet import LogTablet
+from strom.tablet.stages import StageLimits, StageRoom, StageStore
 
 OPEN_MAX = 2000
 """Logs kept open at once; beyond it the longest unused are closed. Each holds a few file descriptors."""
@@ -47,6 +48,9 @@ class TabletSettings:
     log: LogSettings
     keys: KeySettings
     limits: BatchLimits
+    stages: StageLimits
+    stage_bytes_max: int
+    """Of all buckets together."""
 
     @classmethod
     def of(cls, settings: Settings) -> TabletSettings:
@@ -71,7 +75,8 @@ class TabletSettings:
             batch_bytes_max=settings["server.request.max-bytes"],
             decompressed_bytes_max=settings["server.batch.decompressed-bytes-max"],
         )
-        return cls(log, keys, limits)
+        stages = StageLimits(bucket_bytes_max=settings["stage.bucket.bytes-max"])
+        return cls(log, keys, limits, stages, settings["stage.bytes-max"])
 
 
 class Tablets:
@@ -94,6 +99,7 @@ class Tablets:
         self._view = view
         self._tables = tables
         self._lanes = lanes
+        self.stage_room = StageRoom(settings.stage_bytes_max)
         self._tasks = Tasks()
         self._slots: dict[BucketId, Slot] = {}
         self._stopping = False
@@ -135,13 +141,31 @@ class Tablets:
         settings = replace(self._settings.log, sync_on_roll=durability == "group")
         if facts.table.schema.primary_key:
             return self._open_keys(bucket, facts, settings)
-        log = Log.open(
+        log = GroupedLog.open(
             self._world.files,
             bucket_path(self._folder, bucket),
             settings,
             now_ms=self._world.clock.now_ms(),
         )
-        return LogTablet(bucket, log, durability=durability, limits=self._settings.limits)
+        try:
+            stages = self._open_stages(bucket, facts)
+            tablet = LogTablet(
+                bucket, log, durability=durability, limits=self._settings.limits, stages=stages
+            )
+            tablet.drop_overwritten()
+        except BaseException:
+            log.abandon()
+            raise
+        return tablet
+
+    def _open_stages(self, bucket: BucketId, facts: TableFacts) -> StageStore:
+        return StageStore.open(
+            self._world.files,
+            bucket_path(self._folder, bucket),
+            durable=facts.durability == "group",
+            limits=self._settings.stages,
+            room=self.stage_room,
+        )
 
     def _open_keys(self, bucket: BucketId, facts: TableFacts, settings: LogSettings) -> LogTablet:
         load_kernels()
@@ -164,6 +188,7 @@ class Tablets:
             settings=self._settings.keys,
             numbers=numbers,
             now_ms=self._world.clock.now_ms(),
+            stages=self._open_stages(bucket, facts),
         )
 
     # --- dropped buckets -------------------------------------------------------------------------------

@@ -164,9 +164,9 @@ class _Publishing:
             yield from self._tablet.stages.pieces(stage_id)
 
 
-def cut_at(tablet: Target, number: int) -> Cut:
+def cut_at(tablet: Target, number: int | None) -> Cut:
     """Where a read that was planned at ``number`` starts and ends; Expired when that is not known any more."""
-    above = tablet.log.groups.first_above(number)
+    above = None if number is None else tablet.log.groups.first_above(number)
     high = tablet.high_watermark
     end = high if above is None else min(high, above.start_offset)
     return Cut(max(tablet.log.start_offset, tablet.log.groups.emptied_at(end)), end)

@@ -164,6 +164,11 @@ class LogTablet:
         return self._stages
 
     @property
+    def has_stages(self) -> bool:
+        """Whether something is written here and not published."""
+        return self._stages is not None and len(self._stages) > 0
+
+    @property
     def keeps_seals(self) -> bool:
         """Whether a sealed stage survives power loss."""
         return self.durability == "group"
@@ -228,8 +233,12 @@ class LogTablet:
         if start > self.log.start_offset:
             self.log.drop_before(start)
 
-    def cut(self, number: int) -> Cut:
-        """What a read that was planned at a decision's number sees."""
+    def epoch_before(self, offset: int) -> int:
+        """The epoch of the record at ``offset`` - 1, -1 when there is none."""
+        return self.log.epochs.epoch_of(offset - 1)
+
+    def cut(self, number: int | None) -> Cut:
+        """What a read that was planned at a decision's number sees; without a number, whatever is visible."""
         self.check_online()
         return cut_at(self, number)
 

@@ -72,6 +72,7 @@ class Retention:
             if has_keys:  # the rows that are still needed lie in files that a manifest has to name first
                 expired = key_tablet(tablet).expire(now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
             else:
+                tablet.drop_overwritten()
                 expired = tablet.log.expire(
                     now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=tablet.high_watermark
                 )

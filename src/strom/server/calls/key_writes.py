@@ -48,6 +48,7 @@ from strom.server.key_forms import KeyForms, key_tablet
 from strom.server.slot import Slot
 from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets
+from strom.tablet.groups import KeyChanges
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 INLINE_BYTES_MAX = 16 * 1024
@@ -223,8 +224,8 @@ class UpsertBatch:
         self._targets = forms.targets(schema, columns)
         self._schema = forms.written(schema, self._targets)
 
-    def apply(self, tablet: LogTablet, now_ms: int) -> Accepted:
-        """Check every row and write it; in the bucket's lane."""
+    def read(self) -> KeyChanges:
+        """Check every row; in the bucket's lane."""
         header, _ = check(self._records, layout=ColumnLayout.of(self._schema), limits=self._limits)
         rows = decode(
             self._records,
@@ -235,13 +236,18 @@ class UpsertBatch:
             full_validation=True,
             aligned=True,
         )
+        return KeyChanges(rows, self._deletes(), self._targets, header.schema_id)
+
+    def apply(self, tablet: LogTablet, now_ms: int) -> Accepted:
+        """Check every row and write it; in the bucket's lane."""
+        changes = self.read()
         return key_tablet(tablet).upsert(
-            rows,
-            self._deletes(),
-            targets=self._targets,
-            schema_id=header.schema_id,
-            writer_id=header.writer_id,
-            batch_sequence=header.batch_sequence,
+            changes.rows,
+            changes.deletes,
+            targets=changes.targets,
+            schema_id=changes.schema_id,
+            writer_id=self._header.writer_id,
+            batch_sequence=self._header.batch_sequence,
             now_ms=now_ms,
         )
 
