@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from strom.kv.definition import KeyDefinition
+from strom.kv.instant import live_blocks
 from strom.kv.snapshot import Snapshot
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
@@ -222,3 +225,44 @@ def test_readers_see_whole_batches_while_everything_else_goes_on(tmp_path: Path)
     assert problems == []
     assert min(rounds) > 0
     _check(tablet, writer.expected)
+
+
+class _Interrupted:
+    """A lock; before it is taken for the second time, something happens."""
+
+    def __init__(self, lock: AbstractContextManager[object], between: Callable[[], object]) -> None:
+        self._lock = lock
+        self._between = between
+        self._taken = 0
+
+    def __enter__(self) -> object:
+        self._taken += 1
+        if self._taken == 2:
+            self._between()
+        return self._lock.__enter__()
+
+    def __exit__(self, *error: object) -> bool | None:
+        return self._lock.__exit__(*error)  # type: ignore[arg-type]
+
+
+def test_a_scan_beside_a_truncation_has_the_rows_that_came_back(tmp_path: Path) -> None:
+    tablet = _open(tmp_path)
+    writer = Writer(tablet)
+    writer.write(2_000)
+    high, expected = tablet.high_watermark, writer.expected.copy()
+    tablet.hold(high)
+    writer.write(2_000)
+    store, lock = tablet.store, tablet.store.lock
+
+    def cut() -> None:
+        store.lock = lock
+        tablet.truncate(high)
+
+    store.lock = _Interrupted(lock, cut)
+    blocks, _ = live_blocks(store, 0, high, (0, 2), high=high, rows_max=1 << 20)
+    found = np.full(KEYS, -1, np.int64)
+    for block in blocks:
+        rows = block.batch.filter(pa.array(block.live))
+        found[rows.column(0).to_numpy()] = rows.column(1).to_numpy()
+    assert (found == expected).all()
+    assert tablet.store.cuts == 1

@@ -9,7 +9,7 @@ always read before the series: an image that dies in between is then in both, ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,20 +35,46 @@ def live_blocks(
     store: KeyStore, start: int, at: int, columns: Sequence[int] | None, *, high: int, rows_max: int
 ) -> tuple[list[LiveBlock], int]:
     """Blocks of [start, at) until they hold ``rows_max`` rows, and where the next ones begin (``at``: no more)."""
+    while True:
+        with store.lock:
+            directory, cuts = store.rows.directory, store.cuts
+        blocks, reached = _blocks(store.rows.blocks(start, at, columns, directory), at, rows_max)
+        with store.lock:
+            if store.cuts != cuts:
+                continue  # an image may be live again whose death was seen, and which the series no longer tells
+            view = store.series.snapshot()
+            # Records above the high watermark may be cut, and others written in their place, once the lock is free.
+            above = store.series.replaced(high, store.published, below=at)
+        replaced = _distinct(
+            [_within(view.replaced(at, high, below=at), start, reached), _within(above, start, reached)]
+        )
+        return [LiveBlock(b.offsets, _live(b, replaced), b.batch) for b in blocks], reached
+
+
+def _blocks(found: Iterator[Block], at: int, rows_max: int) -> tuple[list[Block], int]:
+    """Some blocks, and where the next ones begin. Without the lock: lookups wait for whoever holds it."""
     blocks: list[Block] = []
-    count, reached = 0, at
-    with store.lock:
-        for block in store.rows.blocks(start, at, columns):
-            blocks.append(block)
-            count += len(block.offsets)
-            if count >= rows_max:
-                reached = block.end
-                break
-        view = store.series.snapshot()
-        # Records above the high watermark may be cut, and others written in their place, as soon as the lock is free.
-        replaced = store.series.replaced(high, store.published, below=at)
-    replaced = np.union1d(view.replaced(at, high, below=at), replaced)
-    return [LiveBlock(b.offsets, _live(b, replaced), b.batch) for b in blocks], reached
+    count = 0
+    for block in found:
+        blocks.append(block)
+        count += len(block.offsets)
+        if count >= rows_max:
+            return blocks, block.end
+    return blocks, at
+
+
+def _within(rising: Ints, start: int, end: int) -> Ints:
+    first, last = np.searchsorted(rising, (start, end))
+    return rising[first:last]
+
+
+def _distinct(parts: Sequence[Ints]) -> Ints:
+    """All values, rising, each once. NumPy's ``unique`` does not let other threads run meanwhile; sorting does."""
+    values = np.concatenate(parts)
+    values.sort()
+    first = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return values[first]
 
 
 def _live(block: Block, replaced: Ints) -> Bools:
@@ -136,7 +162,7 @@ def needed_from(store: KeyStore, start: int, end: int, horizon: int) -> Callable
     with store.lock:
         view, published = store.series.snapshot(), store.published
     kept.append(view.replaced(horizon, published, below=horizon))
-    offsets = np.unique(np.concatenate(kept))
+    offsets = _distinct(kept)
 
     def needed(asked: Ints) -> Bools:
         at = np.searchsorted(offsets, asked)

@@ -108,6 +108,8 @@ class KeyStore:
         self.series = series
         self.published = published
         """Every reader's bound: index, series, rows and lists hold all below, and nothing above."""
+        self.cuts = 0
+        """How often it was truncated: what was read before the last time may have been undone."""
         self.undo: deque[BatchUndo] = deque()
         self.lists: dict[str, SecondaryIndex] = {}
         """Those that are being built too: publishing keeps them all."""
@@ -321,6 +323,7 @@ class KeyStore:
             self.rows.cut(end)
             self.series.cut(end)
             self.published = end
+            self.cuts += 1
 
     def _revert(self, done: BatchUndo) -> None:
         for name, before in done.lists.items():
