@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strom.aio.session import Session
 from strom.aio.table import Table
-from strom.client.admin import DatabaseInfo
+from strom.aio.transaction import Transaction
+from strom.client.admin import DatabaseInfo, SinkStatus
 from strom.client.cluster import Cluster
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike, describe
@@ -178,6 +179,23 @@ class Database:
         writer = None if known is None else self._session.forget_writer(known.table_id)
         if writer is not None:
             await writer.abandon()
+
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    def transaction(
+        self, id: str | None = None, version: int | None = None, *, lease_ms: int | None = None
+    ) -> Transaction:
+        """Publish rows of many tables at once, and once; see ``strom.Database.transaction``."""
+        core = self._session.new_transaction(id, version, lease_ms)
+        return Transaction(self._session, core, self.name)
+
+    async def sinks(self) -> list[SinkStatus]:
+        """What every sink and transaction id has published last."""
+        return await self._session.admin.sinks()
+
+    async def drop_sink(self, name: str) -> None:
+        """Forget what a sink or transaction id has published; not while it runs."""
+        await self._session.admin.drop_sink(name)
 
     # --- the rest ---------------------------------------------------------------------------------------------
 

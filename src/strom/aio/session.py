@@ -12,6 +12,7 @@ from strom.client.cluster import Cluster
 from strom.client.lookups import Lookups
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
+from strom.client.transaction import Transaction
 from strom.errors import ConnectionClosed
 
 
@@ -26,6 +27,7 @@ class Session:
         self._lookups: dict[int, Lookups] = {}
         self._own_writers: set[Writer] = set()
         """Made by ``Table.writer`` and not closed yet: nobody may forget them, their failures would be lost."""
+        self._transactions: set[Transaction] = set()
         self.closed = False
 
     @property
@@ -58,6 +60,12 @@ class Session:
         writer = Writer(self.cluster, table, options, on_close=self._own_writers.discard)
         self._own_writers.add(writer)
         return writer
+
+    def new_transaction(self, id: str | None, version: int | None, lease_ms: int | None) -> Transaction:
+        """A transaction; given up with the session if it is not over before."""
+        made = Transaction(self.cluster, id, version, lease_ms=lease_ms, on_end=self._transactions.discard)
+        self._transactions.add(made)
+        return made
 
     def lookups_of(self, table: TableInfo) -> Lookups:
         """The lookups of a table, shared by all of its handles."""
@@ -96,6 +104,8 @@ class Session:
         if self.closed:
             return
         try:
+            for transaction in list(self._transactions):
+                await transaction.abort()
             await _all([writer.close() for writer in (*self._writers.values(), *self._own_writers)])
         finally:
             self.closed = True

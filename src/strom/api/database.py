@@ -8,10 +8,13 @@ from html import escape
 from types import TracebackType
 from typing import Any, Literal
 
+from strom import aio
 from strom.aio.database import start_server
+from strom.aio.transaction import Transaction as Face
 from strom.api.session import Session, Target
 from strom.api.table import Table
-from strom.client.admin import DatabaseInfo
+from strom.api.transaction import Transaction
+from strom.client.admin import DatabaseInfo, SinkStatus
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike
 from strom.client.options import ClientOptions
@@ -191,6 +194,42 @@ class Database:
         if known is not None:
             self._session.forget_writer(known.table_id)
 
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    def transaction(
+        self, id: str | None = None, version: int | None = None, *, lease_ms: int | None = None
+    ) -> Transaction:
+        """Publish rows of many buckets and tables at once: all of them when the ``with`` is left, or none.
+
+        With an ``id`` and a ``version`` they are published once, however often the same program is run again. Versions
+        of an id grow; give a batch id, a file's number, an offset. ``lease_ms``: how long staged rows are kept while
+        nobody commits them.
+
+        >>> with db.transaction("nightly-import", version=7) as tx:
+        ...     tx.append("orders", orders)
+        ...     tx.upsert("customers", customers)
+        """
+        face = self._session.face
+        made = self._session.run(_made(face, id, version, lease_ms))
+        return Transaction(self._session.background, made)
+
+    def sinks(self) -> list[SinkStatus]:
+        """What every sink of a streaming query and every transaction id has published last.
+
+        >>> [sink.name for sink in db.sinks()]
+        ['nightly-import']
+        """
+        return self._session.run(self._session.face.sinks())
+
+    def drop_sink(self, name: str) -> None:
+        """Forget what a sink or transaction id has published. A version that is written again is then published again.
+
+        Not while its query or program runs.
+
+        >>> db.drop_sink("nightly-import")
+        """
+        self._session.run(self._session.face.drop_sink(name))
+
     # --- the rest ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -234,3 +273,8 @@ class Database:
             if error is None:
                 raise
             error.add_note(f"and the connection could not be closed in order: {failure}")
+
+
+async def _made(face: aio.Database, id: str | None, version: int | None, lease_ms: int | None) -> Face:
+    """On the loop, where a transaction belongs."""
+    return face.transaction(id, version, lease_ms=lease_ms)

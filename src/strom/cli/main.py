@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from strom._version import __version__
-from strom.cli import append, database, demo, doctor, index, keys, log, partition, scan, spark, table, up
+from strom.cli import (
+    append,
+    database,
+    demo,
+    doctor,
+    index,
+    keys,
+    log,
+    partition,
+    scan,
+    sink,
+    spark,
+    table,
+    up,
+)
 from strom.cli.connection import Connection
 from strom.errors import StromError
 
@@ -39,6 +53,7 @@ app.add_typer(partition.app, name="partition")
 app.add_typer(index.app, name="index")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
+app.add_typer(sink.app, name="sink")
 
 
 def _version(wanted: bool) -> None:

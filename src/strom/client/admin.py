@@ -20,6 +20,7 @@ from strom.errors import (
     InvalidDatabase,
     PartitionExists,
     PartitionNotFound,
+    SinkNotFound,
     StromError,
     TableExists,
     TableNotFound,
@@ -31,7 +32,7 @@ from strom.model.names import check_name, nearest
 from strom.model.table import TableDescription, TablePath
 from strom.protocol import api_keys as api
 from strom.protocol.message import Message
-from strom.protocol.messages import databases, own, partitions, tables
+from strom.protocol.messages import databases, own, partitions, stages, tables
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -74,6 +75,21 @@ class TableStatus:
 
     def __repr__(self) -> str:
         return f"TableStatus({self.rows:,} rows, {self.size_bytes:,} bytes, {len(self.buckets)} buckets)"
+
+
+@dataclass(frozen=True)
+class SinkStatus:
+    """A sink, or the id of a transaction: what it published last."""
+
+    name: str
+    query_id: str
+    version: int
+    number: int
+    pending: int
+    """Buckets where its rows may not be visible yet."""
+    one_shot: bool
+    tables: Mapping[int, int]
+    """By table id: the last version."""
 
 
 class Admin:
@@ -250,6 +266,28 @@ class Admin:
         await self._change(api.DROP_PARTITION, request, done=PartitionNotFound)
         name = "$".join(values[key] for key in table.description.partition_keys if key in values)
         self._cluster.metadata.forget_partition(table.table_id, name)
+
+    # --- sinks ------------------------------------------------------------------------------------------------
+
+    async def sinks(self) -> list[SinkStatus]:
+        """What every sink and transaction id has published last."""
+        response = await self._cluster.ask(api.LIST_SINKS, stages.ListSinksRequest())
+        return [
+            SinkStatus(
+                name=one.sink,
+                query_id=one.query_id,
+                version=one.epoch,
+                number=one.number,
+                pending=one.pending,
+                one_shot=one.one_shot,
+                tables={table.table_id: table.last_epoch for table in one.tables},
+            )
+            for one in response.sinks
+        ]
+
+    async def drop_sink(self, name: str) -> None:
+        """Forget what a sink has published; not while it runs."""
+        await self._change(api.DROP_SINK, stages.DropSinkRequest(sink=name), done=SinkNotFound)
 
     async def _change(
         self, call: api.Api[Request, Response], request: Request, *, done: type[StromError]

@@ -46,6 +46,24 @@ class Changes(NamedTuple):
         rows: int = self.rows.num_rows
         return rows
 
+    @property
+    def kinds(self) -> bytes:
+        """What is done with each row."""
+        return self.change * self.num_rows
+
+
+class MixedChanges(NamedTuple):
+    """Rows of one bucket and what is done with each of them."""
+
+    rows: pa.RecordBatch
+    kinds: bytes
+
+    @property
+    def num_rows(self) -> int:
+        """How many."""
+        rows: int = self.rows.num_rows
+        return rows
+
 
 class Written(NamedTuple):
     """Everything before ``offset`` of a bucket is written; the last of it in ``epoch``."""
@@ -108,7 +126,7 @@ class KeyDoor:
             concatenate([piece.rows for piece in pieces]),
             schema_id=self._forms[form].schema.schema_id,
             compression=self._compression,
-            changes=b"".join([piece.change * piece.num_rows for piece in pieces]),
+            changes=b"".join([piece.kinds for piece in pieces]),
             writer_id=writer_id,
             batch_sequence=sequence,
         )
@@ -165,7 +183,6 @@ def part_of(schema: Schema, columns: Sequence[int]) -> Schema:
 
 
 def _bucket_request(batch: Outgoing) -> UpsertRowsBucketRequest:
-    assert batch.encoded is not None
     return UpsertRowsBucketRequest(
-        partition_id=batch.bucket.partition_id, bucket_id=batch.bucket.bucket, records=batch.encoded
+        partition_id=batch.bucket.partition_id, bucket_id=batch.bucket.bucket, records=batch.records
     )

@@ -7,6 +7,7 @@ by the next write, by ``flush`` and by ``close``. Changes of one key are done in
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -14,13 +15,16 @@ from strom.client.arrow_input import ArrowInput, Columns
 from strom.client.blanks import blanks
 from strom.client.cluster import Cluster
 from strom.client.delivery import new_writer_id
-from strom.client.key_door import ALL, DELETE, UPSERT, Changes, KeyDoor, WrittenTo, part_of
+from strom.client.key_door import ALL, DELETE, UPSERT, Changes, KeyDoor, MixedChanges, WrittenTo, part_of
 from strom.client.key_input import key_schema, keyed, picked
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.writer import RowWriter
 from strom.errors import NotPrimaryKeyTable
 from strom.model.schema import Schema
+
+KIND = "__kind"
+"""The name of the column that says what is done with a row, on its way to a bucket."""
 
 
 class KeyWriter(RowWriter):
@@ -31,6 +35,7 @@ class KeyWriter(RowWriter):
         super().__init__(cluster, table, options, self._door, writer_id=writer_id)
         self._upserts: dict[tuple[int, tuple[int, ...]], UpsertIntake] = {}
         self._deletes: dict[int, DeleteIntake] = {}
+        self._mixed: dict[tuple[int, tuple[int, ...]], MixedIntake] = {}
 
     @classmethod
     async def open(
@@ -68,6 +73,23 @@ class KeyWriter(RowWriter):
     def delete_steps(self, keys: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
         """The work of ``delete``."""
         return self._steps(keys, self._delete_intake, aside=aside)
+
+    def change_steps(
+        self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
+    ) -> Iterator[Awaitable[object]]:
+        """Upserts and deletes in the order they are given; ``kinds`` has ``UPSERT`` or ``DELETE`` for each row."""
+        return self._steps(
+            MixedRows(rows, kinds), lambda table: self._mixed_intake(table, columns), aside=False
+        )
+
+    def _mixed_intake(self, table: TableInfo, names: Sequence[str] | None) -> MixedIntake:
+        columns = _targets(table.schema, names)
+        key = (table.schema.schema_id, columns)
+        intake = self._mixed.get(key)
+        if intake is None:
+            form = self._door.form_of(table.schema, columns)
+            intake = self._mixed[key] = MixedIntake(form, self._door.form(form).schema, table, self._options)
+        return intake
 
     def _upsert_intake(self, table: TableInfo, names: Sequence[str] | None) -> UpsertIntake:
         columns = _targets(table.schema, names)
@@ -136,6 +158,36 @@ class DeleteIntake(ArrowInput):
     def piece(self, batch: pa.RecordBatch) -> Changes:
         """The keys, to be deleted."""
         return Changes(batch, DELETE)
+
+
+class MixedRows(NamedTuple):
+    """Rows, and what is done with each."""
+
+    rows: pa.RecordBatch
+    kinds: pa.UInt8Array
+
+
+class MixedIntake(UpsertIntake):
+    """Rows of some columns, each to be written or deleted. The kinds travel as a last column until rows are routed."""
+
+    def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
+        """The rows with their kinds; they are one batch already."""
+        assert isinstance(data, MixedRows)
+        for portion in super().portions(data.rows):
+            assert isinstance(portion, pa.RecordBatch)
+            yield portion.append_column(KIND, data.kinds)
+
+    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
+        """A portion as a batch of the columns that are written, and the kinds."""
+        assert isinstance(portion, pa.RecordBatch)
+        last = portion.num_columns - 1
+        return super().conform(portion.remove_column(last)).append_column(KIND, portion.column(last))
+
+    def piece(self, batch: pa.RecordBatch) -> MixedChanges:  # type: ignore[override]
+        """The rows without their kinds, and these apart."""
+        last = batch.num_columns - 1
+        kinds = batch.column(last).to_numpy(zero_copy_only=False).tobytes()
+        return MixedChanges(batch.remove_column(last), kinds)
 
 
 def _targets(schema: Schema, names: Sequence[str] | None) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,9 @@ from strom.errors import InvalidRequest, LimitExceeded, SinkConflict, SinkNotFou
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model.document import encodable
 from strom.model.table import Table
+
+BUCKET_STAGES_MAX = 10_000
+"""Stages of one decision in one bucket; a tablet server takes as many in one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +177,21 @@ def _requirements(catalog: Catalog, opened: frozenset[int], listed: Sequence[Lis
                 deadline_ms=one.deadline_ms,
                 floor_ms=floor_ms,
             )
+    _check_stage_count(listed)
     floors = sorted({one.part.table_id for one in listed})
     return [*requirements, *(catalog.unchanged(keys.floor(table_id)) for table_id in floors)]
+
+
+def _check_stage_count(listed: Sequence[Listed]) -> None:
+    """A bucket takes a bounded number of stages at once; what is decided must be possible to apply."""
+    count: Counter[tuple[int, int | None, int]] = Counter()
+    for one in listed:
+        count.update((one.part.table_id, one.part.partition_id, bucket) for bucket in one.part.buckets)
+    if count and max(count.values()) > BUCKET_STAGES_MAX:
+        raise LimitExceeded(
+            f"{max(count.values())} tasks wrote to one bucket, a decision takes {BUCKET_STAGES_MAX}: write with fewer "
+            "tasks (coalesce)"
+        )
 
 
 def _partition_exists(catalog: Catalog, table_id: int, partition_id: int) -> Requirement:

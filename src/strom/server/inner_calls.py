@@ -7,8 +7,8 @@ error keeps its number on the way.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from strom.errors import StromError
 from strom.protocol.api_keys import APIS, Api
@@ -24,20 +24,28 @@ TIMEOUT_S = 600.0
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
-Ask = Callable[[str, Facts, float], Awaitable[dict[str, Any]]]
+
+class Ask(Protocol):
+    """``Channel.ask``, and whatever asks as it does."""
+
+    def __call__(
+        self, question: str, facts: Facts | None = None, *, timeout_s: float = ...
+    ) -> Awaitable[dict[str, Any]]: ...
+
+
 Answer = Callable[[Any], Awaitable[Message]]
 
 
 async def ask(channel: Ask, api: Api[Request, Response], request: Request) -> Response:
     """The other process's answer."""
     facts = {"key": api.key, "body": _text(request)}
-    answer = await channel(QUESTION, facts, TIMEOUT_S)
+    answer = await channel(QUESTION, facts, timeout_s=TIMEOUT_S)
     if "code" in answer:
         raise error_of(answer["code"], answer["message"])
     return decode(api.response, bytearray(b64decode(answer["body"])))
 
 
-async def answered(handlers: dict[Api[Any, Any], Answer], facts: Facts) -> Facts:
+async def answered(handlers: Mapping[Api[Any, Any], Answer], facts: Facts) -> Facts:
     """What to say to a question of ``ask``."""
     api = APIS[facts["key"]]
     request = decode(api.request, bytearray(b64decode(facts["body"])))

@@ -19,12 +19,14 @@ from strom.coordinator.coordinator import Coordinator
 from strom.errors import LeaderNotAvailable
 from strom.metadata.embedded import EmbeddedStore
 from strom.metadata.store import MetadataStore
+from strom.protocol.api_keys import APPLY_STAGES, EXPIRE_STAGES
 from strom.protocol.messages.stages import ApplyStagesRequest, ApplyStagesResponse
 from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
 from strom.runtime.world import World
+from strom.server import inner_calls
 from strom.server.calls.dispatch import CallGroup, Dispatch
 from strom.server.calls.state import StateCalls
 from strom.server.catalog_view import CatalogView
@@ -148,7 +150,11 @@ class RunningServer:
 
     async def _apply_stages(self, server_id: int, request: ApplyStagesRequest) -> ApplyStagesResponse:
         """Let a tablet server publish what was decided."""
-        raise LeaderNotAvailable(f"tablet server {server_id} takes no stages")
+        if self._tablet is not None:
+            return await self._tablet.stages.apply(request)
+        if self._supervisor is None:
+            raise LeaderNotAvailable(f"tablet server {server_id} does not run yet")
+        return await inner_calls.ask(self._supervisor.process(server_id).ask, APPLY_STAGES, request)
 
     # --- one process -----------------------------------------------------------------------------------
 
@@ -158,6 +164,7 @@ class RunningServer:
         tablet = self._tablet = TabletNode(
             self._world, self._settings, self._folder.path, 0, view, self._metrics, self._doors.budget
         )
+        tablet.expiry.ask = self._coordinator.sinks.expire
         site = await self._open_doors(view, [tablet.status], tablet.groups)
         listeners = _listeners(self._doors.endpoints)
         coordinator.perform(commands.register_coordinator, Server(COORDINATOR_ID, listeners))
@@ -176,6 +183,7 @@ class RunningServer:
         supervisor = self._supervisor = Supervisor(
             {server_id: self._first_line(server_id) for server_id in ids},
             lambda server_id, ready: self._came_up(view, server_id, ready),
+            self._answer_tablet,
         )
         servers = [RemoteStatus(process, view) for process in supervisor.processes]
         site = await self._open_doors(view, servers, ())
@@ -207,6 +215,13 @@ class RunningServer:
         beside = tablet_endpoints(self._endpoints, server_id)
         bound = [one.bound(port) for one, port in zip(beside, ready["ports"], strict=True)]
         await view.perform(commands.register_server, Server(server_id, _listeners(bound)))
+        if self._coordinator is not None:
+            self._coordinator.publishing.server_returned(server_id)
+
+    async def _answer_tablet(self, facts: Facts) -> Facts:
+        """What a tablet server asks its coordinator."""
+        assert self._coordinator is not None
+        return await inner_calls.answered({EXPIRE_STAGES: self._coordinator.sinks.expire}, facts)
 
     # --- both ------------------------------------------------------------------------------------------
 

@@ -11,11 +11,12 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from strom.errors import Disconnected, StromError
 from strom.runtime.tasks import Tasks
+from strom.server import inner_calls
 from strom.server.channel import LINE_BYTES_MAX, Channel, Facts
 
 START_TIMEOUT_S = 60.0
@@ -31,8 +32,15 @@ logger = logging.getLogger(__name__)
 class TabletProcess:
     """One tablet server, through all its lives."""
 
-    def __init__(self, server_id: int, first_line: Facts, on_ready: Callable[[int, Facts], None]) -> None:
+    def __init__(
+        self,
+        server_id: int,
+        first_line: Facts,
+        on_ready: Callable[[int, Facts], None],
+        answer: Callable[[Facts], Awaitable[Facts]] | None = None,
+    ) -> None:
         self.server_id = server_id
+        self._answer = answer
         self.ready: Facts = {}
         self.starts = 0
         self._first_line = dict(first_line)
@@ -81,6 +89,9 @@ class TabletProcess:
             if not self._started.done():
                 self._started.set_exception(StromError(facts["message"]))
             return {}
+        if question == inner_calls.QUESTION:
+            assert self._answer is not None
+            return await self._answer(facts)
         assert question == "ready", question
         self.ready = facts
         # The next life takes the same ports, so that clients find it where it was.
@@ -102,8 +113,16 @@ class TabletProcess:
 class Supervisor:
     """The tablet servers of this machine."""
 
-    def __init__(self, first_lines: Mapping[int, Facts], on_ready: Callable[[int, Facts], None]) -> None:
-        self.processes = [TabletProcess(server_id, line, on_ready) for server_id, line in first_lines.items()]
+    def __init__(
+        self,
+        first_lines: Mapping[int, Facts],
+        on_ready: Callable[[int, Facts], None],
+        answer: Callable[[Facts], Awaitable[Facts]] | None = None,
+    ) -> None:
+        """``answer``: what is said to calls of the tablet servers (``inner_calls``)."""
+        self.processes = [
+            TabletProcess(server_id, line, on_ready, answer) for server_id, line in first_lines.items()
+        ]
         self._tasks = Tasks()
         self._stopping = False
 
@@ -137,6 +156,13 @@ class Supervisor:
             await asyncio.sleep(pause_s)
             started = loop.create_future()
             started.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    def process(self, server_id: int) -> TabletProcess:
+        """The tablet server with this id; Disconnected when there is none."""
+        for process in self.processes:
+            if process.server_id == server_id:
+                return process
+        raise Disconnected(f"there is no tablet server {server_id}")
 
     async def ask_all(self, question: str, facts: Facts | None = None) -> dict[int, dict[str, Any]]:
         """The answers of those that answer, by server id."""

@@ -17,10 +17,12 @@ from typing import Any
 from strom.coordinator.coordinator import Coordinator
 from strom.errors import PortInUse, StromError
 from strom.metadata.embedded import EmbeddedStore
+from strom.protocol.api_keys import APPLY_STAGES, EXPIRE_STAGES
 from strom.runtime.loops import run
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
 from strom.runtime.world import World
+from strom.server import inner_calls
 from strom.server.calls.databases import DatabaseReads
 from strom.server.calls.dispatch import Dispatch
 from strom.server.calls.partitions import PartitionReads
@@ -87,6 +89,7 @@ class TabletProcessMain:
                 world, self._settings, self._folder, self._server_id, view, metrics, doors.budget
             )
             self._status_answer = answering(node.status)
+            node.expiry.ask = lambda request: inner_calls.ask(channel.ask, EXPIRE_STAGES, request)
             groups = (
                 *node.groups,
                 DatabaseReads(view),
@@ -120,6 +123,8 @@ class TabletProcessMain:
     async def _answer(self, question: str, facts: dict[str, Any]) -> Facts:
         if question == "stop":
             return await self._stop(facts["timeout_s"])
+        if question == inner_calls.QUESTION:
+            return await inner_calls.answered({APPLY_STAGES: self._node.stages.apply}, facts)
         answer: Facts = await self._status_answer(question, facts)
         return answer
 
