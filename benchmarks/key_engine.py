@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,6 +66,12 @@ class Engine:
             now_ms=_now(),
         )
         return self.tablet
+
+    def leave(self) -> None:
+        """As a process that ends: nothing is written, and the memory is given back."""
+        self.tablet.abandon()
+        del self.tablet
+        gc.collect()
 
     def upsert(self, rows: pa.RecordBatch) -> None:
         """One batch, and a look at what is due in the background."""

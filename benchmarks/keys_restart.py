@@ -52,7 +52,7 @@ def _opening(bench: Bench, form: Form, keys: int) -> Answer:
 
 
 def _open(engine: Engine, keys: int) -> float:
-    engine.tablet.abandon()
+    engine.leave()
     began = time.perf_counter()
     tablet = engine.open()
     seconds = time.perf_counter() - began

@@ -14,7 +14,7 @@ Memory: 12 bytes per slot at 35 to 84 % load, and 8 per row id: 22 to 40 bytes a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ class ShardEntries(NamedTuple):
     prefix: int
     depth: int
     hashes: Hashes
-    row_ids: Ints
+    row_ids: npt.NDArray[np.integer[Any]]
     versions: Ints
 
 
@@ -219,33 +219,41 @@ class Index:
         made = cls([(entries.prefix, entries.depth) for entries in shards])
         for shard, entries in enumerate(shards):
             made._table.make_room(shard, len(entries.hashes))
-        for entries in shards:
-            made._load(entries)
+        for shard, entries in enumerate(shards):
+            made._load(shard, entries)
         made._find_free()
         for shard, entries in enumerate(shards):
             if made.place_of(shard) == entries[:2]:  # not split while it was filled
                 made._table.shards[shard, DIRTY] = 0
         return made
 
-    def _load(self, entries: ShardEntries) -> None:
+    def _load(self, shard: int, entries: ShardEntries) -> None:
         hashes = np.ascontiguousarray(entries.hashes, np.uint64)
-        row_ids = np.ascontiguousarray(entries.row_ids, np.int64)
         versions = np.ascontiguousarray(entries.versions, np.int64)
-        if not len(hashes) == len(row_ids) == len(versions):
+        if not len(hashes) == len(entries.row_ids) == len(versions):
             raise StoreCorrupt("a shard of the index with columns of different lengths")
         if not len(hashes):
             return
-        beyond = int(row_ids.max()) + 1
-        strays = (hashes >> np.uint64(1)) >> np.uint64(63 - entries.depth) != entries.prefix
-        if row_ids.min() < 0 or beyond > MAX_ROW_IDS or strays.any():
-            raise StoreCorrupt(f"the shard {entries.prefix}/{entries.depth} has entries that are not its own")
+        beyond = int(entries.row_ids.max()) + 1
+        if beyond > MAX_ROW_IDS or entries.row_ids.min() < 0:
+            raise self._stray(entries)
+        row_ids = np.ascontiguousarray(entries.row_ids, np.uint32)
         self._newest.ensure(beyond)
         self._size = max(self._size, beyond)
         if not cells.fill_empty(row_ids, versions, self._newest.table):
             raise StoreCorrupt(
                 f"the shard {entries.prefix}/{entries.depth} has a row twice, or a bad version"
             )
-        self._table.insert(hashes, row_ids)
+        if self.place_of(shard) == entries[:2] and self._table.fill(shard, hashes, row_ids):
+            return
+        strays = (hashes >> np.uint64(1)) >> np.uint64(63 - entries.depth) != entries.prefix
+        if strays.any():
+            raise self._stray(entries)
+        self._table.insert(hashes, row_ids.astype(np.int64))
+
+    @staticmethod
+    def _stray(entries: ShardEntries) -> StoreCorrupt:
+        return StoreCorrupt(f"the shard {entries.prefix}/{entries.depth} has entries that are not its own")
 
     def _find_free(self) -> None:
         table = self._newest.table

@@ -29,6 +29,7 @@ from strom.kv.compile import (
     uint8,
 )
 from strom.kv.locating import locate
+from strom.kv.newest import version_of
 
 BITS_BYTES = BLOCK_ROWS // 8
 COUNT_BYTES = 8
@@ -112,3 +113,36 @@ def exchange(
         born, files, tail_start, tail_source, tail_block, first_chunk, chunks, source[: len(born)], row[: len(born)]
     )  # fmt: skip
     return changed + mark(addresses, source[: len(born)], row[: len(born)], 1)
+
+
+@kernel(int64(ro(int64), int64, ro(int64, 2), int64, int64, int64, int64, ro(int64), ro(int64)))
+def mark_newest(
+    newest: Any,
+    size: int,
+    files: Any,
+    tail_start: int,
+    tail_source: int,
+    tail_block: int,
+    first_chunk: int,
+    chunks: Any,
+    addresses: Any,
+) -> int:
+    """Make the rows of all newest images live; how many were not so already."""
+    room = 4096
+    offsets = np.empty(room, np.int64)
+    source, row = np.empty(room, np.int32), np.empty(room, np.int32)
+    changed, count = 0, 0
+    for row_id in range(size + 1):
+        if row_id < size:
+            version = version_of(newest, row_id)
+            if version >= 0 and version & 1:
+                offsets[count] = version >> 1
+                count += 1
+        if count == room or row_id == size:
+            locate(
+                offsets[:count], files, tail_start, tail_source, tail_block, first_chunk, chunks, source[:count],
+                row[:count],
+            )  # fmt: skip
+            changed += mark(addresses, source[:count], row[:count], 1)
+            count = 0
+    return changed

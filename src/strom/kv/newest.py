@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.compile import boolean, int64, kernel, load_i64, prefetch, ro, rw, store_i64, void
+from strom.kv.compile import boolean, int64, kernel, load_i64, prefetch, ro, rw, store_i64, uint32, void
 from strom.kv.reserved import CHUNK_BITS, CHUNK_MASK
 
 Ints = npt.NDArray[np.int64]
@@ -16,6 +16,12 @@ _AHEAD = 16
 @kernel()
 def _cell(table: Ints, row_id: int) -> int:
     return table[row_id >> CHUNK_BITS] + (row_id & CHUNK_MASK) * 8  # type: ignore[no-any-return]
+
+
+@kernel()
+def version_of(table: Ints, row_id: int) -> int:
+    """The newest version of a row id that there is."""
+    return load_i64(_cell(table, row_id)) - 1  # type: ignore[no-any-return]
 
 
 @kernel(void(ro(int64), int64, ro(int64), rw(int64)))
@@ -42,14 +48,14 @@ def store_all(row_ids: Ints, versions: Ints, size: int, table: Ints) -> bool:
     return True
 
 
-@kernel(boolean(ro(int64), ro(int64), ro(int64)))
-def fill_empty(row_ids: Ints, versions: Ints, table: Ints) -> bool:
+@kernel(boolean(ro(uint32), ro(int64), ro(int64)))
+def fill_empty(row_ids: npt.NDArray[np.uint32], versions: Ints, table: Ints) -> bool:
     """Store where nothing is yet; False at the first row that has a version, or version that is none."""
     for i in range(len(row_ids)):
         ahead = i + _AHEAD
         if ahead < len(row_ids):
-            prefetch(_cell(table, row_ids[ahead]))
-        cell = _cell(table, row_ids[i])
+            prefetch(_cell(table, int64(row_ids[ahead])))
+        cell = _cell(table, int64(row_ids[i]))
         if load_i64(cell) != 0 or versions[i] < 0:
             return False
         store_i64(cell, versions[i] + 1)

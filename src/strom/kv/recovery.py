@@ -17,7 +17,6 @@ import numpy as np
 
 from strom.errors import StoreCorrupt
 from strom.kv.base_file import BaseFile
-from strom.kv.changes import Ints
 from strom.kv.definition import KeyDefinition
 from strom.kv.index import Index
 from strom.kv.list_builder import build_list
@@ -27,10 +26,7 @@ from strom.kv.secondary import SecondaryIndex
 from strom.kv.series import Series
 from strom.kv.store import KeyStore
 from strom.kv.stored_shards import read_series, read_shard
-from strom.kv.versions import are_images, offsets_of
 from strom.runtime.files import Files
-
-_LIVE_AT_ONCE = 1 << 20
 
 
 def restore(
@@ -83,13 +79,7 @@ def remove_unnamed(files: Files, folder: str, manifest: Manifest | None) -> None
 
 def settle(store: KeyStore) -> None:
     """Derive live bits and lists of a restored store, once its rows are all there."""
-    index = store.index
-    for start in range(0, index.size, _LIVE_AT_ONCE):
-        store.rows.set_live(_image_offsets(index.newest_between(start, start + _LIVE_AT_ONCE)))
+    store.rows.set_live_newest(store.index.tables)
     for one in store.lists.values():
         build_list(store, one)
         one.ready_at = store.published
-
-
-def _image_offsets(versions: Ints) -> Ints:
-    return np.sort(offsets_of(versions[are_images(versions)]))

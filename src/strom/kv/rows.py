@@ -28,6 +28,7 @@ from strom.kv.carrying import Needed, NewFile, build, taken_over
 from strom.kv.columns import ABSENT, Bools, Int32s, Int64s, Octets, Source, source_of
 from strom.kv.directory import Directory
 from strom.kv.file_part import FilePart, part_of, places_of
+from strom.kv.index import IndexTables
 from strom.kv.layout import Layout
 from strom.kv.locating import FILE_FIELDS, Places, found_at
 from strom.kv.tail import NO_ROWS, Tail
@@ -222,6 +223,15 @@ class Rows:
         if journal is not None:
             journal.changes.append((dead.copy(), 0))
             journal.changes.append((born.copy(), 1))
+
+    def set_live_newest(self, index: IndexTables) -> None:
+        """At opening, when no row is live yet: the newest images that an index knows are."""
+        places = self._places
+        first_chunk, chunks, _ = places.positions
+        self.live_count += live.mark_newest(
+            index.newest, index.size, places.files, places.tail_start, places.tail_source, places.tail_block,
+            first_chunk, chunks, places.live,
+        )  # fmt: skip
 
     def set_live(self, offsets: Int64s) -> None:
         """These rows are their keys' newest images now."""

@@ -118,6 +118,10 @@ class Shards:
         if not self.shards[shard, USED]:
             self.shards[shard, MASK], self.shards[shard, LIMIT] = size - 1, _limit(shard, size)
 
+    def fill(self, shard: int, hashes: Hashes, values: npt.NDArray[np.uint32]) -> bool:
+        """Fill an empty shard with entries of its own; False, and nothing done, when they are not or too many."""
+        return bool(slots.fill(hashes, values, shard, self.shards))
+
     def _divide(self, shard: int) -> int:
         depth, prefix = int(self.shards[shard, DEPTH]) + 1, int(self.shards[shard, PREFIX]) * 2
         if depth > MAX_DEPTH:

@@ -194,6 +194,28 @@ def remove_all(hashes: Hashes, values: Ints, shift: int, directory: Numbers, sha
     return len(hashes)
 
 
+@kernel(boolean(ro(uint64), ro(uint32), int64, rw(int64, 2)))
+def fill(hashes: Hashes, values: Any, shard: int, shards: Ints) -> bool:
+    """Fill an empty shard with its entries; False, and nothing done, when they are too many or not its own.
+
+    Entries that come in the order of their slots, as ``take_entries`` gives them, fill it from beginning to end.
+    """
+    area, mask = shards[shard, AREA], shards[shard, MASK]
+    down, prefix = uint64(63 - shards[shard, DEPTH]), uint64(shards[shard, PREFIX])
+    if len(hashes) > shards[shard, LIMIT] or shards[shard, USED] != 0:
+        return False
+    strays = 0
+    for i in range(len(hashes)):
+        strays += 1 if (hashes[i] >> uint64(1)) >> down != prefix else 0
+    if strays > 0:
+        return False
+    for i in range(len(hashes)):
+        place(area, mask, hashes[i], uint32(values[i] + uint32(1)))
+    shards[shard, USED] = len(hashes)
+    shards[shard, DIRTY] = 1
+    return True
+
+
 @kernel(void(ro(uint64), int64, ro(int32), rw(int64, 2)))
 def mark_dirty(hashes: Hashes, shift: int, directory: Numbers, shards: Ints) -> None:
     for i in range(len(hashes)):

@@ -66,7 +66,7 @@ def read_shard(files: Files, path: str, ref: ShardRef) -> ShardEntries:
         ref.prefix,
         ref.depth,
         np.frombuffer(content, "<u8", ref.entries),
-        np.frombuffer(content, "<u4", ref.entries, ids_at).astype(np.int64),
+        np.frombuffer(content, "<u4", ref.entries, ids_at),
         np.frombuffer(content, "<i8", ref.entries, versions_at),
     )
 
