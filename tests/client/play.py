@@ -26,7 +26,7 @@ from strom.model.table import TableDescription, TablePath
 from strom.protocol.api_keys import APIS
 from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import whole
-from strom.protocol.messages import log, metadata, own, partitions, tables
+from strom.protocol.messages import log, metadata, own, partitions, stages, tables
 from strom.record.batch import split, stamp
 from strom.record.decode import decode
 from strom.rpc.call import Call
@@ -236,6 +236,20 @@ class Play:
                     bucket_id=one.bucket, offset=0 if request.offset_type == 0 else self.logs[one].end
                 )
                 for one in ids
+            ]
+        )
+
+    def answer_cut_buckets(self, request: stages.CutBucketsRequest) -> stages.CutBucketsResponse:
+        return stages.CutBucketsResponse(
+            buckets_resp=[
+                stages.CutBucketResponse(
+                    partition_id=one.partition_id,
+                    bucket_id=one.bucket_id,
+                    start_offset=0,
+                    offset=self.logs[BucketId(request.table_id, one.partition_id, one.bucket_id)].end,
+                    grouped=False,
+                )
+                for one in request.buckets_req
             ]
         )
 

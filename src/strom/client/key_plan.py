@@ -6,7 +6,7 @@ the servers keep that instant; then ``Expired``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strom.client.cluster import Cluster
@@ -15,6 +15,7 @@ from strom.client.key_facts import BucketKeys, KeyFacts
 from strom.client.metadata import TableInfo
 from strom.client.offsets import Offsets
 from strom.client.places import LATEST, Key, Kind, Place
+from strom.client.planned import table_ends
 from strom.client.planning import PartitionChoice, buckets_of, check_place, choose_partitions
 from strom.errors import InvalidRequest, OffsetOutOfRange
 from strom.model.bucket import BucketId
@@ -80,12 +81,32 @@ class Planner:
         facts = await KeyFacts(self._cluster, self._table).of([bucket for bucket, _ in buckets])
         now = at == LATEST
         if now:
+            whole = await self._whole(buckets, facts)
+            if whole is not None:
+                return whole
             offsets = {bucket: one.high_watermark for bucket, one in facts.items()}
         else:
             _check_complete(at, buckets)
             offsets = await Offsets(self._cluster, self._table).at(at, buckets)
         instants = [_instant(bucket, name, offsets[bucket], facts[bucket]) for bucket, name in buckets]
         rows = sum(one.live_rows for one in facts.values()) if now else None
+        return KeyScanPlan(self._table.table_id, tuple(one for one in instants if one.at > 0), rows)
+
+    async def _whole(
+        self, buckets: Sequence[tuple[BucketId, str | None]], facts: Mapping[BucketId, BucketKeys]
+    ) -> KeyScanPlan | None:
+        """A plan that holds whole transactions only; None where the facts alone do: no bucket ever saw a stage.
+
+        Asked after the facts: what they tell is older, so that a transaction they hold would be noticed here.
+        """
+        vector = await table_ends(self._cluster, self._table, [bucket for bucket, _ in buckets])
+        if vector is None or not any(cut.grouped for cut in vector.values()):
+            return None
+        known = all(facts[bucket].high_watermark == vector[bucket].end for bucket, _ in buckets)
+        instants = [
+            Instant(bucket, name, vector[bucket].end, vector[bucket].epoch) for bucket, name in buckets
+        ]
+        rows = sum(one.live_rows for one in facts.values()) if known else None
         return KeyScanPlan(self._table.table_id, tuple(one for one in instants if one.at > 0), rows)
 
     async def buckets(self) -> list[tuple[BucketId, str | None]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from strom.client.cluster import Cluster
 from strom.client.metadata import TableInfo
 from strom.client.retry import MISPLACED
-from strom.errors import Expired, InvalidRequest, StromError
+from strom.errors import Expired, InvalidRequest, StromError, UnsupportedVersion
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import CUT_BUCKETS, SNAPSHOT
 from strom.protocol.error_codes import error_of
@@ -56,6 +56,16 @@ async def plan_whole(cluster: Cluster, tables: Sequence[tuple[TableInfo, Sequenc
             if not left:
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+async def table_ends(cluster: Cluster, table: TableInfo, buckets: Sequence[BucketId]) -> Vector | None:
+    """``plan_whole`` for one table; None where the server knows no stages (a Fluss server)."""
+    if not buckets:
+        return {}
+    try:
+        return await plan_whole(cluster, [(table, buckets)])
+    except UnsupportedVersion:
+        return None
 
 
 async def _cut_all(

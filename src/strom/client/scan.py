@@ -8,7 +8,7 @@ Columns, filter and partitions are applied on the server; nothing else is sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from strom.client.metadata import TableInfo
 from strom.client.offsets import Offsets
 from strom.client.options import ReadOptions
 from strom.client.places import EARLIEST, LATEST, Place
+from strom.client.planned import table_ends
 from strom.client.planning import (
     PartitionChoice,
     ScanPlan,
@@ -31,6 +32,7 @@ from strom.client.planning import (
 from strom.client.rows import RowReader
 from strom.client.rows import count as count_rows
 from strom.errors import InvalidRequest
+from strom.model.bucket import BucketId
 
 if TYPE_CHECKING:
     from strom.client.key_plan import KeyScanPlan
@@ -187,7 +189,7 @@ class Scan(RowScan):
         for place in (self._start, self._end):
             check_place(place, buckets)
         offsets = Offsets(cluster, table)
-        first, last = await offsets.ends(buckets)
+        first, last = await self._ends(offsets, buckets)
         return plan_scan(
             table,
             buckets,
@@ -196,6 +198,17 @@ class Scan(RowScan):
             starts=first if self._start == EARLIEST else await offsets.at(self._start, buckets),
             ends=last if self._end == LATEST else await offsets.at(self._end, buckets),
         )
+
+    async def _ends(
+        self, offsets: Offsets, buckets: Sequence[tuple[BucketId, str | None]]
+    ) -> tuple[Mapping[BucketId, int], Mapping[BucketId, int]]:
+        """Where the buckets begin and end; a scan of what is there now holds whole transactions only."""
+        if self._end == LATEST:
+            ids = [bucket for bucket, _ in buckets]
+            vector = await table_ends(self._cluster, self._table, ids)
+            if vector is not None:
+                return {one: vector[one].start for one in ids}, {one: vector[one].end for one in ids}
+        return await offsets.ends(buckets)
 
     async def stream(self, *, ordered: bool) -> ChunkStream:
         """The answers of the servers, to be given to ``read`` one by one."""
