@@ -270,3 +270,5 @@ def test_of_a_log_whole_partitions_are_deleted(spark: SparkSession, server: Serv
         with pytest.raises(Exception, match="is a log: rows are not deleted one by one"):
             spark.sql(f"DELETE FROM {name} WHERE id = 1")
         assert spark.table(name).count() == 20
+        spark.sql(f"TRUNCATE TABLE {name}")
+        assert spark.table(name).collect() == []

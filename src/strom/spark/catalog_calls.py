@@ -183,7 +183,7 @@ def _delete(call: Call) -> bool:
         raise InvalidRequest(
             "what happened to a table cannot be deleted: it is kept as long as table.log.ttl says"
         )
-    catalog_tables.delete(call.table, call.arguments["predicates"])
+    catalog_tables.delete(call.database, call.table, call.arguments["predicates"])
     return True
 
 

@@ -203,26 +203,26 @@ def _added(change: Mapping[str, Any]) -> tuple[StructField, str | None]:
 # --- DELETE and OVERWRITE ------------------------------------------------------------------------------------------
 
 
-def delete(table: Table, conditions: Sequence[Node]) -> None:
-    """Delete the rows that pass: by their keys, or of a log table whole partitions."""
-    where = None
-    if not everything(conditions):
-        pushed = push(table.info, None, conditions)
-        if len(pushed.exact) < len(conditions):
-            raise InvalidRequest(f"DELETE FROM {table.name}: {WHERE_OF_DELETE.format(table=table.name)}")
-        where = pushed.where
-    if table.primary_key:
-        for batch in table.scan(list(table.primary_key), where=where).to_batches():
-            table.delete(batch)
-        table.flush()
+def delete(database: Database, table: Table, conditions: Sequence[Node]) -> None:
+    """Delete the rows that pass, all at once: by their keys, or of a log table whole partitions or everything."""
+    if everything(conditions):
+        with database.transaction() as transaction:
+            transaction.overwrite(table)
         return
-    if not table.partition_by or (where is not None and not where.columns() <= set(table.partition_by)):
+    pushed = push(table.info, None, conditions)
+    if pushed.where is None or len(pushed.exact) < len(conditions):
+        raise InvalidRequest(f"DELETE FROM {table.name}: {WHERE_OF_DELETE.format(table=table.name)}")
+    if table.primary_key:
+        with database.transaction() as transaction:
+            for batch in table.scan(list(table.primary_key), where=pushed.where).to_batches():
+                transaction.delete(table, batch)
+        return
+    if not pushed.where.columns() <= set(table.partition_by):
         raise InvalidRequest(
-            f"{table.name} is a log: rows are not deleted one by one. Whole partitions can be (WHERE names partition "
-            "columns only), INSERT OVERWRITE replaces all rows, and table.log.ttl lets old ones go"
+            f"{table.name} is a log: rows are not deleted one by one. Whole partitions can be (WHERE names "
+            "partition columns only), TRUNCATE TABLE deletes all rows, and table.log.ttl lets old ones go"
         )
-    partitions = table.partitions()
-    for one in partitions if where is None else prune(partitions, table.info.description, where):
+    for one in prune(table.partitions(), table.info.description, pushed.where):
         table.drop_partition(dict(zip(table.partition_by, one.values, strict=True)), if_missing="ignore")
 
 
