@@ -71,6 +71,11 @@ class Database:
         return f"<b>{escape(repr(self))}</b>"
 
     @property
+    def session(self) -> Session:
+        """What its tables share."""
+        return self._session
+
+    @property
     def name(self) -> str:
         """The database whose name may be left out."""
         return self._session.target.database

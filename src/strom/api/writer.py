@@ -6,6 +6,8 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
+import pyarrow as pa
+
 from strom import aio
 from strom.client.blocking import Background
 from strom.client.key_door import WrittenTo
@@ -71,6 +73,17 @@ class Writer:
         """
         with self._turn:
             for need in self._key_core().delete_steps(keys):
+                self._background.run_awaitable(need)
+
+    def change(
+        self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
+    ) -> None:
+        """Upsert and delete rows of a primary-key table in the order they are given: ``kinds`` is 3 or 4 for each.
+
+        >>> writer.change(batch, pa.array([3, 4, 3], pa.uint8()))
+        """
+        with self._turn:
+            for need in self._key_core().change_steps(rows, kinds, columns):
                 self._background.run_awaitable(need)
 
     @property

@@ -50,7 +50,18 @@ READING = (
     "where",
 )
 SERVER = ("bootstrap.servers", "password", "path", "retry.seconds", "table", "user")
-WRITING = ("changeType", "create", "delivery", "mode", "sink", "txnAppId", "txnVersion")
+WRITING = (
+    "changeType",
+    "columns",
+    "compression",
+    "create",
+    "delivery",
+    "lease",
+    "mode",
+    "sink",
+    "txnAppId",
+    "txnVersion",
+)
 """Known to the writers; named here so that a misspelt option can be told from theirs."""
 
 Pin = Literal["load", "query"]
@@ -70,7 +81,7 @@ class Server:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Server:
         """What was said; InvalidRequest says what is missing."""
-        address = _text(options, "bootstrap.servers")
+        address = text_of(options, "bootstrap.servers")
         if address is None:
             raise InvalidRequest(
                 'say where the server is: .option("bootstrap.servers", "host:9123") '
@@ -78,12 +89,12 @@ class Server:
             )
         retry_s = _count(options, "retry.seconds", RETRY_S)
         assert retry_s is not None
-        return cls(address, _text(options, "user"), _text(options, "password"), retry_s)
+        return cls(address, text_of(options, "user"), text_of(options, "password"), retry_s)
 
 
 def table_name(options: Mapping[str, str]) -> str:
     """The table that was said, without ``$changelog``."""
-    name = _text(options, "table") or _text(options, "path")
+    name = text_of(options, "table") or text_of(options, "path")
     if name is None:
         raise InvalidRequest('say which table: .option("table", "db.t") or .load("db.t")')
     return name.removesuffix(CHANGELOG_SUFFIX)
@@ -116,15 +127,15 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
         """What was said; InvalidRequest names the option that cannot be understood."""
-        _refuse_unknown(options)
+        refuse_unknown(options)
         server = Server.of(options)
-        said = _text(options, "table") or _text(options, "path") or ""
+        said = text_of(options, "table") or text_of(options, "path") or ""
         found = cls(
             server=server,
             table=table_name(options),
             changelog=said.endswith(CHANGELOG_SUFFIX) or _flag(options, "changelog", False),
-            columns=_names(options, "columns"),
-            where=_text(options, "where"),
+            columns=names_of(options, "columns"),
+            where=text_of(options, "where"),
             limit=_count(options, "limit"),
             query_limit=_count(options, "_limit"),
             at=_place(options, "at"),
@@ -148,7 +159,8 @@ class ReadOptions:
         return found
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
+def refuse_unknown(options: Mapping[str, str]) -> None:
+    """InvalidRequest for an option that nobody reads, with the one that may have been meant."""
     known = (*SERVER, *READING, *WRITING)
     spelt = {name.lower() for name in known}
     for name in options:
@@ -190,7 +202,7 @@ def flat(offsets: Mapping[str, Any]) -> dict[Key, int]:
 
 
 def _place(options: Mapping[str, str], name: str) -> PlaceLike:
-    text = _text(options, name)
+    text = text_of(options, name)
     if text is None or text in ("earliest", "latest", "full"):
         return text
     if text.startswith("{"):
@@ -221,15 +233,17 @@ def _place(options: Mapping[str, str], name: str) -> PlaceLike:
     return moment
 
 
-def _text(options: Mapping[str, str], name: str) -> str | None:
+def text_of(options: Mapping[str, str], name: str) -> str | None:
+    """What was said; None for nothing."""
     value = options.get(name)
     if value is None or not str(value).strip():
         return None
     return str(value).strip()
 
 
-def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    text = _text(options, name)
+def names_of(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    """A list of names; None for nothing."""
+    text = text_of(options, name)
     if text is None:
         return None
     found = json.loads(text) if text.startswith("[") else [part.strip() for part in text.split(",")]
@@ -239,7 +253,7 @@ def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
 
 
 def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    text = _text(options, name)
+    text = text_of(options, name)
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
@@ -248,7 +262,7 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    text = _text(options, name)
+    text = text_of(options, name)
     if text is None:
         return words[0]
     if text.lower() not in words:
@@ -257,7 +271,7 @@ def _word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
 
 
 def _count(options: Mapping[str, str], name: str, default: int | None = None, *, low: int = 0) -> int | None:
-    text = _text(options, name)
+    text = text_of(options, name)
     if text is None:
         return default
     if not text.isdecimal() or int(text) < low:
@@ -266,7 +280,7 @@ def _count(options: Mapping[str, str], name: str, default: int | None = None, *,
 
 
 def _size(options: Mapping[str, str], name: str) -> int | None:
-    text = _text(options, name)
+    text = text_of(options, name)
     if text is None:
         return None
     try:

@@ -1,0 +1,103 @@
+"""Stages for callers that block: what a Spark task and its driver do, each in its own process.
+
+``Staging`` writes rows that nobody sees; ``publish`` lets one decision make everything that was staged visible at once.
+In one process, ``Database.transaction`` is both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strom.client.metadata import TableInfo
+from strom.client.options import WriterOptions
+from strom.client.staging import (
+    StagedAppends,
+    StagedChanges,
+    StageFact,
+    StageOrder,
+    StagingWriter,
+    drop_facts,
+    staging_writer,
+)
+from strom.client.transaction import Committed, Sink, begin, decide
+
+if TYPE_CHECKING:
+    from strom.api.database import Database
+
+
+class Staging:
+    """One task's stages in one table."""
+
+    def __init__(
+        self, database: Database, table: TableInfo, order: StageOrder, options: WriterOptions | None = None
+    ) -> None:
+        self._session = database.session
+        self._writer = self._session.run(self._opened(table, order, options))
+
+    async def _opened(
+        self, table: TableInfo, order: StageOrder, options: WriterOptions | None
+    ) -> StagingWriter:
+        """On the loop, where a writer belongs."""
+        return staging_writer(self._session.face.session.cluster, table, order, options)
+
+    def append(self, data: object) -> None:
+        """Stage rows of a log table."""
+        assert isinstance(self._writer, StagedAppends)
+        self._drive(self._writer.steps(data))
+
+    def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
+        """Stage rows of a primary-key table."""
+        assert isinstance(self._writer, StagedChanges)
+        self._drive(self._writer.upsert_steps(data, columns))
+
+    def change(
+        self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
+    ) -> None:
+        """Stage upserts and deletes of a primary-key table, in their order."""
+        assert isinstance(self._writer, StagedChanges)
+        self._drive(self._writer.change_steps(rows, kinds, columns))
+
+    def seal(self) -> list[StageFact]:
+        """Make everything durable; what was staged."""
+        self._writer.seal_from_thread()
+        return self._session.run(self._writer.seal())
+
+    def give_up(self) -> None:
+        """Let the servers free what they have."""
+        self._session.run(self._writer.give_up())
+
+    def _drive(self, steps: Iterator[Awaitable[object]]) -> None:
+        background = self._session.background
+        for need in steps:
+            background.run_awaitable(need)
+
+
+def published(database: Database, sink: Sink) -> Mapping[int, int]:
+    """The last version that a sink published, by table id."""
+    session = database.session
+    return session.run(begin(session.face.session.cluster, sink))
+
+
+def publish(
+    database: Database,
+    sink: Sink,
+    version: int,
+    tables: Iterable[int],
+    facts: Sequence[StageFact],
+    *,
+    overwrites: Iterable[tuple[int, int | None]] = (),
+    wait: bool = True,
+) -> Committed:
+    """Let everything that was staged be visible at once, or find that this version is."""
+    session = database.session
+    cluster = session.face.session.cluster
+    return session.run(decide(cluster, sink, version, tables, facts, overwrites=overwrites, wait=wait))
+
+
+def free(database: Database, facts: Iterable[StageFact]) -> None:
+    """Free stages that nobody will publish; only when no decision may have been asked for."""
+    session = database.session
+    session.run(drop_facts(session.face.session.cluster, facts))
