@@ -78,7 +78,7 @@ def session(
         builder = builder.master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return register(builder.getOrCreate())
+    return builder.getOrCreate()
 
 
 def register(spark: AnySession) -> AnySession:

@@ -1,0 +1,76 @@
+"""How a plan becomes tasks: nothing lost, nothing twice, large ranges cut and small ones together."""
+
+from __future__ import annotations
+
+import pickle
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strom.client.key_plan import Instant, KeyScanPlan
+from strom.client.planning import BucketRange, ScanPlan
+from strom.model.bucket import BucketId
+from strom.spark.tasks import TASK_BYTES_MIN, Part, Sizes, Task, cut_and_packed, width
+
+MB = 1024 * 1024
+
+
+def ranges(*rows: int) -> list[Part]:
+    return [BucketRange(BucketId(1, None, number), None, 5, 5 + count) for number, count in enumerate(rows)]
+
+
+def instants(*rows: int) -> list[Part]:
+    return [Instant(BucketId(1, None, number), None, count, 3) for number, count in enumerate(rows)]
+
+
+def covered(groups: list[tuple[Part, ...]]) -> list[tuple[int, int]]:
+    found = []
+    for part in (part for group in groups for part in group):
+        end = part.at if isinstance(part, Instant) and part.end is None else part.end
+        assert end is not None
+        found += [(part.bucket.bucket, at) for at in range(part.start, end)]
+    return found
+
+
+@given(
+    rows=st.lists(st.integers(1, 60), min_size=1, max_size=6),
+    row_bytes=st.sampled_from([1, 1000, MB]),
+    split_rows=st.one_of(st.none(), st.integers(1, 40)),
+    kind=st.sampled_from([ranges, instants]),
+)
+@settings(max_examples=100, deadline=None)
+def test_every_offset_is_read_by_exactly_one_task(
+    rows: list[int], row_bytes: int, split_rows: int | None, kind
+) -> None:  # type: ignore[no-untyped-def]
+    parts = kind(*rows)
+    sizes = Sizes({part.bucket: float(row_bytes) for part in parts})
+    groups = cut_and_packed(parts, sizes, split_bytes=8 * MB, split_rows=split_rows)
+    assert sorted(covered(groups)) == sorted(covered([tuple(parts)]))
+    if split_rows is not None:
+        assert all(sum(width(part) for part in group) <= split_rows for group in groups)
+
+
+def test_small_ranges_share_a_task_and_large_ones_are_cut() -> None:
+    small = ranges(10, 10, 10)
+    assert len(cut_and_packed(small, Sizes({}), split_bytes=64 * MB, split_rows=None)) == 1
+    (large,) = ranges(1000)
+    sizes = Sizes({large.bucket: float(MB)})
+    groups = cut_and_packed([large], sizes, split_bytes=64 * MB, split_rows=None)
+    assert 15 <= len(groups) <= 17
+    assert all(sizes.of(part) <= 70 * MB for group in groups for part in group)
+
+
+def test_a_table_of_medium_size_still_keeps_many_cores_busy() -> None:
+    (medium,) = ranges(96)
+    sizes = Sizes({medium.bucket: float(MB)})
+    groups = cut_and_packed([medium], sizes, split_bytes=64 * MB, split_rows=None)
+    assert len(groups) == 16
+    assert all(sizes.of(group[0]) >= TASK_BYTES_MIN for group in groups)
+
+
+def test_a_task_is_plain_data_that_says_what_the_client_reads() -> None:
+    task = Task(1, 2, (*ranges(3), *instants(4)))
+    again = pickle.loads(pickle.dumps(task))
+    plans = again.plans
+    assert [type(plan) for plan in plans] == [KeyScanPlan, ScanPlan]
+    assert len(pickle.dumps(Task(1, 2, tuple(ranges(3))))) < 500
