@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import hypothesis.strategies as st
@@ -9,13 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from kv.plain_rows import plain
 from strom.client.blanks import blanks
 from strom.client.murmur import bucket_of_key
-from strom.client.row_values import RowValues
-from strom.errors import Corrupt, MalformedBatch
+from strom.client.plain_row import PlainRow
+from strom.errors import MalformedBatch
 from strom.model.bucketing import bucket_of
 from strom.model.keys import encode_keys
-from strom.record.encode import encode
 
 KEYS = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int32())])
 ROW = pa.schema(
@@ -63,49 +64,51 @@ def test_a_single_key_lies_in_the_bucket_of_its_column(a: int, b: str, c: int, b
 
 @settings(max_examples=100, deadline=None)
 @given(st.fixed_dictionaries({name: st.none() | value for name, value in VALUES.items()}))
-def test_a_row_read_from_its_buffers_is_what_arrow_reads(row: dict[str, Any]) -> None:
+def test_a_plain_row_is_read_as_arrow_reads_its_values(row: dict[str, Any]) -> None:
     batch = pa.RecordBatch.from_pylist([row], ROW)
-    reader = RowValues.of(ROW)
+    reader = PlainRow.of(ROW)
     assert reader is not None
-    assert reader.read(encode(batch, schema_id=3), 3) == batch.to_pylist()[0]
-    compressed = encode(batch, schema_id=3, compression="ZSTD")
-    assert reader.read(compressed, 3) == batch.to_pylist()[0]
-
-
-def test_a_slice_of_a_batch_is_read_as_its_row() -> None:
-    rows = [dict.fromkeys(ROW.names) | {"text": f"t{n}", "flag": n % 2 == 0} for n in range(9)]
-    batch = pa.RecordBatch.from_pylist(rows, ROW)
-    reader = RowValues.of(ROW)
-    assert reader is not None
-    for number in range(9):
-        assert reader.read(encode(batch.slice(number, 1), schema_id=1), 1) == rows[number]
+    content = plain(ROW, row)
+    assert reader.read(content, 0) == batch.to_pylist()[0]
+    assert reader.read(memoryview(b"head" + content), 4) == batch.to_pylist()[0]
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_a_damaged_answer_is_refused(data: st.DataObject) -> None:
-    row = {"tiny": 1, "text": "some text", "bytes": b"abc", "double": 0.5}
-    whole = encode(pa.RecordBatch.from_pylist([row], ROW), schema_id=1)
-    position = data.draw(st.integers(25, len(whole) - 1))  # before that lies what no checksum covers
-    whole[position] ^= 1 << data.draw(st.integers(0, 7))
-    reader = RowValues.of(ROW)
-    assert reader is not None
-    with pytest.raises(Corrupt):
-        reader.read(whole, 1)
+@given(st.integers(-(2**63), 2**63 - 1), st.text(), st.integers(-(2**31), 2**31 - 1))
+def test_a_key_is_written_as_the_page_says(a: int, b: str, c: int) -> None:
+    assert PlainRow(KEYS).write([a, b.encode(), c]) == plain(KEYS, {"a": a, "b": b, "c": c})
+    numbers = pa.schema([KEYS.field("a"), KEYS.field("c")])
+    assert PlainRow(numbers).write([a, c]) == plain(numbers, {"a": a, "c": c})
+    with pytest.raises(struct.error):
+        PlainRow(numbers).write([2**63, c])
 
 
-def test_more_rows_than_one_are_refused() -> None:
-    batch = pa.RecordBatch.from_pylist([{"int": 1}, {"int": 2}], ROW)
-    reader = RowValues.of(ROW)
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=30))
+def test_bytes_that_are_no_row_are_refused(content: bytes) -> None:
+    schema = pa.schema([("number", pa.int16()), ("text", pa.string()), ("bytes", pa.binary())])
+    reader = PlainRow.of(schema)
     assert reader is not None
-    with pytest.raises(MalformedBatch, match="one row"):
-        reader.read(encode(batch, schema_id=1), 1)
+    try:
+        row = reader.read(content, 0)
+    except MalformedBatch:
+        return
+    sizes = [int.from_bytes(content[at : at + 4], "little") for at in (3, 7)]
+    assert len(content) == 11 + sum(sizes)
+    assert set(row) == {"number", "text", "bytes"}
+
+
+def test_days_that_python_does_not_know_are_left_to_arrow() -> None:
+    reader = PlainRow.of(pa.schema([("day", pa.date32())]))
+    assert reader is not None
+    with pytest.raises((OverflowError, ValueError)):
+        reader.read(b"\0" + struct.pack("<i", 2**30), 0)
 
 
 def test_other_types_have_no_quick_way() -> None:
     zoned = pa.timestamp("us", "UTC")
     for kind in (pa.time32("s"), pa.list_(pa.int32()), pa.decimal128(10, 2), pa.timestamp("ns"), zoned):
-        assert RowValues.of(pa.schema([("x", kind)])) is None
+        assert PlainRow.of(pa.schema([("x", kind)])) is None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from strom.protocol.error_codes import CODES
 from strom.protocol.fields import Field, Required
 from strom.protocol.frame import LENGTH, REQUEST_HEAD, RESPONSE_HEAD
 from strom.protocol.message import Message
+from strom.protocol.messages.own_keys import LookupRowQuestion
 from strom.protocol.predicate_wire import LIKES, NEGATED_LIKE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "protocol.md").read_text()
@@ -94,6 +95,7 @@ def own_messages() -> Iterator[type[Message]]:
         if key >= OWN_KEYS_FROM:
             visit(api.request)
             visit(api.response)
+    visit(LookupRowQuestion)  # travels encoded, within bytes
     return iter(seen)
 
 

@@ -29,7 +29,13 @@ from strom.protocol.api_keys import API_VERSIONS, AUTHENTICATE, Api, Request, Re
 from strom.protocol.codec import decode
 from strom.protocol.connection import FrameReader
 from strom.protocol.error_codes import error_of
-from strom.protocol.frame import REQUEST_ID_MASK, RESPONSE_HEAD, encode_request, read_response_head
+from strom.protocol.frame import (
+    REQUEST_ID_MASK,
+    RESPONSE_HEAD,
+    encode_request,
+    read_response_head,
+    request_head,
+)
 from strom.protocol.messages.connection import AuthenticateRequest, ErrorResponse
 from strom.rpc.caller import agreed_versions, hello
 from strom.rpc.client_connection import RESPONSE_BYTES_MAX, RESPONSE_FIELDS_MAX
@@ -41,6 +47,8 @@ from strom.runtime.world import World
 
 IDLE_MAX = 8
 """Connections kept per server for the next call."""
+NOT_AT_ALL = -1.0
+"""How long to wait for those who only look."""
 
 
 class DirectCaller:
@@ -91,6 +99,18 @@ class DirectCaller:
             finally:
                 self._awaited.pop(request_id, None)
 
+    def exchange(self, api: Api[Any, Any], body: bytes, *, timeout_s: float = 30.0) -> Bytes:
+        """As ``call``, for a message that is encoded: the frame of its answer, which begins behind RESPONSE_HEAD."""
+        with self._turn:
+            request_id = self.start_encoded(api, body)
+            try:
+                frame = self._wait_for(api, request_id, timeout_s)
+            finally:
+                self._awaited.pop(request_id, None)
+        if not read_response_head(frame)[0]:
+            self._read(api, request_id, frame)  # raises what it says
+        return frame
+
     def close(self) -> None:
         """Close; a thread that waits gets ConnectionClosed."""
         self._break(ConnectionClosed(f"the connection to {self.address} was closed"))
@@ -99,13 +119,25 @@ class DirectCaller:
 
     def start(self, api: Api[Any, Any], request: Any) -> int:
         """Send a request; gives what ``finish`` needs to find its answer."""
+        version = self._version(api)
+        return self._send(encode_request(api.key, version, self.requests & REQUEST_ID_MASK, request))
+
+    def start_encoded(self, api: Api[Any, Any], body: bytes) -> int:
+        """The same for a message that is encoded already."""
+        version = self._version(api)
+        return self._send([request_head(api.key, version, self.requests & REQUEST_ID_MASK, len(body)) + body])
+
+    def _version(self, api: Api[Any, Any]) -> int:
         if self.broken is not None:
             raise type(self.broken)(self.broken.message, **self.broken.facts)
         version = self._versions.get(api.key)
         if version is None:
             raise UnsupportedVersion(f"{self.address} does not offer {api.name}", api=api.name)
+        return version
+
+    def _send(self, buffers: list[Bytes]) -> int:
+        """Send the frame of the next request; its id."""
         request_id = self.requests & REQUEST_ID_MASK
-        buffers = encode_request(api.key, version, request_id, request)
         self.requests += 1
         try:
             self._stream.send(buffers)
@@ -131,16 +163,26 @@ class DirectCaller:
         After RequestTimeout ``finish`` may be called again; a signal that ends the wait ends the connection.
         ``on_begun`` is given what there is of a large frame as soon as that has begun to arrive.
         """
-        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        return self._read(api, request_id, self._wait_for(api, request_id, timeout_s, on_begun))
+
+    def _wait_for(
+        self,
+        api: Api[Any, Any],
+        request_id: int,
+        timeout_s: float | None,
+        on_begun: Callable[[Bytes], None] | None = None,
+    ) -> Bytes:
+        """The frame that answers a request."""
         if (early := self._awaited.get(request_id)) is not None:
-            return self._read(api, request_id, early)
+            return early
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         while True:
             try:
-                frame = self._frame(lambda room: self._stream.receive(room, timeout_s), on_begun)
+                frame = self._frame(timeout_s, on_begun)
             except TimeoutError:
                 frame = None
-            if frame is not None and (found := self._answer(api, request_id, frame)) is not None:
-                return found
+            if frame is not None and self._is_answer(request_id, frame):
+                return frame
             if deadline is not None and self._clock.monotonic() >= deadline:
                 raise RequestTimeout(f"{self.address} did not answer {api.name} in time", api=api.name)
 
@@ -148,26 +190,26 @@ class DirectCaller:
         """The answer if it has arrived."""
         if (early := self._awaited.get(request_id)) is not None:
             return self._read(api, request_id, early)
-        while (frame := self._frame(self._stream.receive_now)) is not None:
-            if (found := self._answer(api, request_id, frame)) is not None:
-                return found
+        while (frame := self._frame(NOT_AT_ALL)) is not None:
+            if self._is_answer(request_id, frame):
+                return self._read(api, request_id, frame)
         return None
 
     def fileno(self) -> int:
         """For a loop that looks after an answer which no thread waits for."""
         return self._stream.fileno()
 
-    def _answer(self, api: Api[Any, Response], request_id: int, frame: Bytes) -> Response | None:
-        """What a frame says, if it is the answer to this request."""
+    def _is_answer(self, request_id: int, frame: Bytes) -> bool:
+        """Whether a frame answers this request; answers to others that are waited for are kept."""
         try:
             answered = read_response_head(frame)[1]
         except InvalidRequest as error:
             raise self._break(self._lost(f"it does not speak our protocol: {error}")) from error
         if answered == request_id:
-            return self._read(api, request_id, frame)
+            return True
         if answered in self._awaited:
             self._awaited[answered] = frame
-        return None
+        return False
 
     def _read(self, api: Api[Any, Response], request_id: int, frame: Bytes) -> Response:
         self._awaited.pop(request_id, None)
@@ -183,9 +225,9 @@ class DirectCaller:
         return answer
 
     def _frame(
-        self, receive: Callable[[memoryview], int | None], on_begun: Callable[[Bytes], None] | None = None
+        self, timeout_s: float | None, on_begun: Callable[[Bytes], None] | None = None
     ) -> Bytes | None:
-        """The next frame; None when ``receive`` has nothing. What came of it stays for the next time."""
+        """The next frame; None when nobody waits and it is not there yet. What came of it stays for the next time."""
         reader = self._reader
         while True:
             try:
@@ -197,7 +239,11 @@ class DirectCaller:
                     if on_begun is not None:
                         on_begun(reader.begun)
                     continue
-                count = receive(reader.room())
+                room = reader.room()
+                if timeout_s == NOT_AT_ALL:
+                    count = self._stream.receive_now(room)
+                else:
+                    count = self._stream.receive(room, timeout_s)
                 if count:
                     reader.filled(count)
             except TimeoutError:
@@ -246,6 +292,14 @@ class DirectCalls:
         caller = self.borrow(address)
         try:
             return caller.call(api, request, timeout_s=timeout_s)
+        finally:
+            self.give_back(caller)
+
+    def exchange(self, address: Address, api: Api[Any, Any], body: bytes, *, timeout_s: float) -> Bytes:
+        """As ``DirectCaller.exchange``."""
+        caller = self.borrow(address)
+        try:
+            return caller.exchange(api, body, timeout_s=timeout_s)
         finally:
             self.give_back(caller)
 

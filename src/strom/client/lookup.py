@@ -37,6 +37,7 @@ from strom.protocol.api_keys import LOOKUP_ROWS
 from strom.protocol.error_codes import error_of
 from strom.protocol.message import whole
 from strom.protocol.messages.own_keys import (
+    LookupRowQuestion,
     LookupRowsBucketRequest,
     LookupRowsBucketResponse,
     LookupRowsRequest,
@@ -148,6 +149,17 @@ class Lookup:
             columns=self._columns,
             index=self.shape.name,
             buckets_req=[_bucket_request(one, at_least) for one in questions],
+            timeout_ms=self.cluster.options.request_timeout_ms,
+        )
+
+    def question(self, bucket: BucketId) -> LookupRowQuestion:
+        """The part of a request for one row that is the same for every key of a bucket."""
+        return LookupRowQuestion(
+            table_id=self.table.table_id,
+            schema_id=self._schema_id,
+            columns=self._columns,
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket,
             timeout_ms=self.cluster.options.request_timeout_ms,
         )
 

@@ -133,6 +133,7 @@ UPSERT_ROWS = _api(20004, Role.LEADER, own_keys.UpsertRowsRequest, own_keys.Upse
 LOOKUP_ROWS = _api(20005, Role.LEADER, own_keys.LookupRowsRequest, own_keys.LookupRowsResponse, waits=True)
 SCAN_ROWS = _api(20006, Role.LEADER, own_keys.ScanRowsRequest, own_keys.ScanRowsResponse)
 KEY_FACTS = _api(20007, Role.LEADER, own_keys.KeyFactsRequest, own_keys.KeyFactsResponse)
+LOOKUP_ROW = _api(20008, Role.LEADER, own_keys.LookupRowRequest, own_keys.LookupRowResponse, waits=True)
 
 STAGE_ROWS = _api(20010, Role.LEADER, stages.StageRowsRequest, stages.StageRowsResponse)
 DROP_STAGES = _api(20011, Role.LEADER, stages.DropStagesRequest, stages.DropStagesResponse)
@@ -149,7 +150,7 @@ STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, SNAPSHOT, CUT_BUCKETS
 """The calls of staged writes, as clients make them."""
 INNER_APIS = (EXPIRE_STAGES, APPLY_STAGES)
 """Between the coordinator and its tablet servers, over their own channel; no listener takes them."""
-KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP, UPSERT_ROWS, LOOKUP_ROWS, SCAN_ROWS, KEY_FACTS)
+KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP, UPSERT_ROWS, LOOKUP_ROWS, LOOKUP_ROW, SCAN_ROWS, KEY_FACTS)
 """The calls of primary-key tables."""
 LOG_APIS = tuple(api for api in APIS.values() if api not in (*KEY_APIS, *STAGE_APIS, *INNER_APIS))
 """Everything that a server of log tables answers."""

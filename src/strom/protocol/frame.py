@@ -52,6 +52,16 @@ def encode_request(api_key: int, api_version: int, request_id: int, message: Mes
     return gather(pieces, size)
 
 
+def request_head(api_key: int, api_version: int, request_id: int, size: int) -> bytes:
+    """What stands before a message of ``size`` bytes that is encoded already."""
+    return _REQUEST.pack(size + REQUEST_HEAD.size, api_key, api_version, request_id)
+
+
+def response_head(request_id: int, size: int) -> bytes:
+    """What stands before a successful response of ``size`` bytes that is encoded already."""
+    return _RESPONSE.pack(size + RESPONSE_HEAD.size, SUCCESS, request_id)
+
+
 def encode_response(request_id: int, message: Message) -> list[Bytes]:
     """A successful response as buffers to send in order."""
     return _encode_response(SUCCESS, request_id, message)

@@ -6,7 +6,7 @@ No I/O: a frame and a session come in, a message, something to wait for, or an e
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from strom.errors import AuthenticationFailed, SecurityDisabled, StromError, UnsupportedVersion
@@ -17,7 +17,7 @@ from strom.protocol.frame import REQUEST_HEAD, encode_error, encode_response
 from strom.protocol.message import Message
 from strom.protocol.messages.connection import ApiVersion, ApiVersionsResponse, AuthenticateResponse
 from strom.rpc.budget import Budget
-from strom.rpc.call import Answer, Call, Handler
+from strom.rpc.call import Answer, AtOnce, Call, Handler
 from strom.rpc.limits import Limits
 from strom.rpc.sasl import Sasl
 from strom.rpc.traffic import Traffic
@@ -65,6 +65,9 @@ class Service:
         )
         self._apis = {api.key: api for api in apis}
         self._apis |= {api.key: api for api in (API_VERSIONS, AUTHENTICATE)}
+        offered: Mapping[int, AtOnce] = getattr(handler, "at_once", {})
+        self.at_once = {key: (self._apis[key], quick) for key, quick in offered.items() if key in self._apis}
+        """The calls that have a short way."""
         self._versions = ApiVersionsResponse(
             api_versions=[
                 ApiVersion(api_key=key, min_version=api.min_version, max_version=api.max_version)

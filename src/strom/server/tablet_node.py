@@ -26,6 +26,7 @@ from strom.server.calls.filtering import FilterLimits
 from strom.server.calls.key_inserts import LookupCalls
 from strom.server.calls.key_lookups import KeyLookupCalls
 from strom.server.calls.key_reads import KeyReads, LookupLimits
+from strom.server.calls.key_row import KeyRowCalls
 from strom.server.calls.key_scans import KeyScanCalls
 from strom.server.calls.key_writes import KeyWriteCalls
 from strom.server.calls.offsets import OffsetCalls
@@ -110,6 +111,7 @@ class TabletNode:
             KeyWriteCalls(self.tablets, self.tables, writes, shared.limits),
             LookupCalls(self.tablets, self.tables, reads, writes, lookups),
             KeyLookupCalls(reads, lookups, shared.limits),
+            KeyRowCalls(reads, lookups),
             scans,
             self.stages,
         )

@@ -40,6 +40,7 @@ from strom.kv.instant import count_live
 from strom.kv.manifest import EpochRef, Manifest, read_manifest
 from strom.kv.reading import lookup_keys, lookup_message, lookup_tuples
 from strom.kv.recovery import restore
+from strom.kv.single_row import SingleRow
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import Written, whole_rows, write_pass
 from strom.log.grouped_log import GroupedLog
@@ -69,6 +70,8 @@ Numbers = Callable[[int], npt.NDArray[np.int64]]
 KV_FOLDER = "kv"
 ENGINES_MAX = 64
 """Different sets of target columns that are remembered."""
+SINGLES_MAX = 64
+"""Likewise of columns that single lookups ask for."""
 
 
 class IndexState(NamedTuple):
@@ -123,6 +126,7 @@ class KeyTablet(KeyPublishing):
         """How often the log was truncated since it was opened."""
         self._numbers = numbers
         self._engines: dict[tuple[int, ...] | None, Engine] = {}
+        self._singles: dict[tuple[int, ...] | None, SingleRow] = {}
         self._held: int | None = None
         self._series_kept: int | None = None
         self.leases = Leases(settings.lease_ms)
@@ -471,6 +475,19 @@ class KeyTablet(KeyPublishing):
         self.check_online()
         found = lookup_message(self.store, keys, high=self._high, columns=columns)
         return FoundMessage(*found, self.epoch_before(found.high_watermark))
+
+    def lookup_row(self, key: bytes, *, columns: tuple[int, ...] | None, bytes_max: int) -> bytes | None:
+        """The row of one key, both as plain rows; None when there is none. Not for nested columns.
+
+        Raises ``kv.unchecked.Unchecked``: have it done first, in a thread, and ask again.
+        """
+        self.check_online()
+        single = self._singles.get(columns)
+        if single is None or not single.current:
+            if len(self._singles) >= SINGLES_MAX:
+                self._singles.clear()
+            single = self._singles[columns] = SingleRow(self.store, columns)
+        return single.find(key, high=self._high, bytes_max=bytes_max)
 
     def lookup_index(
         self,

@@ -92,6 +92,38 @@ class LookupRowsResponse(Message):
     buckets_resp: Sequence[LookupRowsBucketResponse] = repeated(1, LookupRowsBucketResponse, default=())
 
 
+class LookupRowQuestion(Message):
+    """Where one row is looked for, and which of its columns are wanted: as in ``LookupRowsRequest``."""
+
+    table_id: int = int64(1)
+    schema_id: int = int32(2)
+    columns: Sequence[int] = packed(3, INT32, default=())
+    partition_id: int | None = int64(4, default=None)
+    bucket_id: int = int32(5)
+    timeout_ms: int | None = int32(6, default=None)
+
+
+class LookupRowRequest(Message):
+    """One row by its primary key; none of the columns may be nested.
+
+    ``question`` is an encoded ``LookupRowQuestion``: whoever asks again and again sends the same bytes, and a server
+    knows them without reading them. ``key`` is a plain row of the key's columns, without NULLs.
+    """
+
+    question: Payload = raw(1)
+    key: Payload = raw(2)
+    at_least_offset: int | None = int64(3, default=None)
+    at_least_epoch: int | None = int32(4, default=None)
+
+
+class LookupRowResponse(Message):
+    """``row``: a plain row of the columns asked for; absent where there is none."""
+
+    error_code: int | None = int32(1, default=None)
+    error_message: str | None = text(2, default=None)
+    row: Payload | None = raw(3, default=None)
+
+
 class ScanRowsRequest(Message):
     """The rows that are live at the offset ``at`` (-1: now) of one bucket, a slice at a time.
 

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 from strom.errors import UnsupportedVersion
 from strom.protocol.api_keys import API_VERSIONS, AUTHENTICATE, Api
-from strom.rpc.call import Answer, Call
+from strom.rpc.call import Answer, AtOnce, Call
 
 CallHandler = Callable[[Call], Answer]
 
 
 class CallGroup(Protocol):
-    """Some calls that belong together."""
+    """Some calls that belong together. Where there is a mapping ``at_once``, it has short ways of some of them."""
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         """Which method answers which call."""
@@ -24,12 +24,16 @@ class Dispatch:
 
     def __init__(self, groups: Iterable[CallGroup]) -> None:
         self._handlers: dict[int, CallHandler] = {}
+        self.at_once: dict[int, AtOnce] = {}
+        """By API key, what answers without a call being made of it."""
         apis: list[Api[Any, Any]] = [API_VERSIONS, AUTHENTICATE]
         for group in groups:
             for api, handler in group.handlers().items():
                 assert api.key not in self._handlers, api
                 self._handlers[api.key] = handler
                 apis.append(api)
+            quick: Mapping[Api[Any, Any], AtOnce] = getattr(group, "at_once", {})
+            self.at_once |= {api.key: answer for api, answer in quick.items()}
         self.apis = tuple(apis)
         """What the listener advertises."""
 

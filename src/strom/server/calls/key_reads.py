@@ -110,8 +110,7 @@ class KeyReads:
         for one in asked:
             quick = self._quick(one)
             if quick is None:
-                wait = WAIT_MS_DEFAULT if wait_ms is None else min(max(wait_ms, 0), WAIT_MS_MAX)
-                return self._answer_later(asked, found, whole, wait)
+                return self._answer_later(asked, found, whole, bounded_wait(wait_ms))
             found.append(quick)
         return whole(found)
 
@@ -119,27 +118,36 @@ class KeyReads:
         self, asked: Sequence[Asked[R]], found: list[R], whole: Callable[[Sequence[R]], Message], wait_ms: int
     ) -> Message:
         rest = asked[len(found) :]
-        found += await asyncio.gather(*(self._slowly(one, wait_ms) for one in rest))
+        found += await asyncio.gather(*(self.slowly(one, wait_ms) for one in rest))
         return whole(found)
+
+    def ready(self, bucket: BucketId, at_least: AtLeast | None = None) -> tuple[TableFacts, LogTablet] | None:
+        """A bucket that can be asked right now; None when it has to be opened, told or waited for first."""
+        slot = self._tablets.slot(bucket)
+        tablet = slot.opened() if slot.tablet is not None else None
+        if not isinstance(tablet, LogTablet):
+            return None
+        facts = self._table(bucket, tablet)
+        if key_tablet(tablet).definition is not facts.keys.definition:
+            return None
+        if at_least is not None and not key_tablet(tablet).visible(at_least):
+            return None
+        return facts, tablet
 
     def _quick(self, one: Asked[R]) -> R | None:
         """The answer if it can be given on the loop."""
         try:
-            slot = self._tablets.slot(one.bucket)
-            tablet = slot.opened() if slot.tablet is not None else None
-            if one.keys > INLINE_KEYS_MAX or not one.single or not isinstance(tablet, LogTablet):
+            ready = self.ready(one.bucket, one.at_least)
+            if ready is None or one.keys > INLINE_KEYS_MAX or not one.single:
                 return None
-            facts = self._table(one.bucket, tablet)
-            if key_tablet(tablet).definition is not facts.keys.definition:
-                return None
-            if one.at_least is not None and not key_tablet(tablet).visible(one.at_least):
-                return None
+            facts, tablet = ready
             facts.traffic.keys_in.inc(one.keys)
             return one.find(facts, tablet)
         except Exception as error:
             return self._refused(one, error)
 
-    async def _slowly(self, one: Asked[R], wait_ms: int) -> R:
+    async def slowly(self, one: Asked[R], wait_ms: int) -> R:
+        """The answer after whatever has to be waited for, found in a reader thread."""
         try:
             slot = self._tablets.slot(one.bucket)
             self._tables.of(one.bucket.table_id).keys  # noqa: B018  # refuses a log table before it is opened
@@ -182,6 +190,11 @@ class KeyReads:
         if not isinstance(error, StromError):
             logger.error("a lookup in bucket %s failed", one.bucket, exc_info=error)
         return one.refused(error)
+
+
+def bounded_wait(wait_ms: int | None) -> int:
+    """How long a request waits at most that names this time, or none."""
+    return WAIT_MS_DEFAULT if wait_ms is None else min(max(wait_ms, 0), WAIT_MS_MAX)
 
 
 async def visible(tablet: LogTablet, at_least: AtLeast, wait_ms: int) -> None:
