@@ -74,6 +74,7 @@ def test_the_fields_are_where_the_document_says(document: str, heading: str, fie
                 f"{layout.GROUP_OPEN}: open",
                 f"{layout.GROUP_CLOSED}: closed",
                 "bit 0: overwrite",
+                "bit 1: no rows",
                 f"{layout.SINK_LENGTH_MAX} bytes (`SINK_LENGTH_MAX`)",
             ],
         ),
@@ -92,4 +93,4 @@ def test_the_constants_are_what_the_document_says(document: str, words: list[str
 
 def test_the_only_flag_is_the_first_bit() -> None:
     assert layout.FLAG_EMPTY == 1
-    assert layout.FLAG_OVERWRITE == 1
+    assert (layout.FLAG_OVERWRITE, layout.FLAG_NO_ROWS) == (1, 2)

@@ -148,6 +148,12 @@ def test_an_overwriting_decision_replaces_what_was_there(kind: str, durability: 
     bench.check()
     if isinstance(bench.tablet, KeyTablet):
         assert bench.tablet.live_rows() == 0
+        assert bench.tablet.cut(None).start_offset == 0
+    else:
+        assert bench.tablet.start_offset == bench.tablet.end_offset, "no offset counts as a row"
+    bench.append(3)
+    bench.sync()
+    bench.check()
 
 
 def test_a_planned_read_before_an_overwriting_decision_does_not_see_it() -> None:

@@ -151,7 +151,21 @@ def _facts(table: Table) -> dict[str, object]:
         "rows": status.rows,
         "bytes": status.size_bytes,
         "comment": table.comment,
+        **_stage_facts(status),
         **_key_facts(table, status),
+    }
+
+
+def _stage_facts(status: TableStatus) -> dict[str, object]:
+    """What is staged, and how far what was decided is published; nothing for a table that never saw any of it."""
+    stages = sum(bucket.stages for bucket in status.buckets)
+    decision = max((bucket.decision for bucket in status.buckets), default=0)
+    if not stages and not decision:
+        return {}
+    return {
+        "stages": stages,
+        "stage_bytes": sum(bucket.stage_bytes for bucket in status.buckets),
+        "last_decision": decision,
     }
 
 
@@ -178,7 +192,7 @@ def _describe_for_eyes(table: Table) -> None:
     print(f"{table.name}  ({kind}, id {table.table_id})" + (f"  {table.comment}" if table.comment else ""))
     print(f"rows {status.rows:,}   bytes {status.size_bytes:,}   buckets {table.buckets}", end="")
     print(f"   partitioned by {', '.join(table.partition_by)}" if table.partition_by else "")
-    for name, value in _key_facts(table, status).items():
+    for name, value in {**_stage_facts(status), **_key_facts(table, status)}.items():
         print(f"{name.replace('_', ' '):<20} {_words(value)}")
     print()
     print_table(["column", "type"], [[column.name, column.type.sql()] for column in table.columns])

@@ -61,6 +61,11 @@ class BucketStatus:
     segments: int
     size_bytes: int
     error: str | None
+    stages: int = 0
+    """Stages that are written and not published."""
+    stage_bytes: int = 0
+    decision: int = 0
+    """The number of the newest decision that is visible; 0 when none is."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +224,9 @@ class Admin:
                 segments=bucket.segments,
                 size_bytes=bucket.size_bytes,
                 error=bucket.error,
+                stages=bucket.stages or 0,
+                stage_bytes=bucket.stage_bytes or 0,
+                decision=bucket.decision or 0,
             )
             for bucket in response.buckets
             if bucket.partition_id in names  # a partition may come or go between the two questions

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strom.errors import StorageOffline
+from strom.errors import StorageFull, StorageOffline
 from strom.log import layout as at
 from strom.log.active import publish_batch, write_batch
 from strom.log.groups import Group, Groups, Origin, decode_groups, encode_closed, encode_open
@@ -59,6 +59,7 @@ class GroupedLog(Log):
         self._groups_in_file = 0
         self._open_group: _OpenGroup | None = None
         self._write_end = 0
+        self._group_rows = 0
 
     @staticmethod
     def open(files: Files, folder: str, settings: LogSettings, now_ms: int) -> GroupedLog:
@@ -140,6 +141,7 @@ class GroupedLog(Log):
         start = Anchor(self._end_offset, segment.log_size, segment.sidecar_size)
         self._open_group = _OpenGroup(origin, segment, start, self._last_timestamp_ms)
         self._write_end = self._end_offset
+        self._group_rows = 0
         return self._end_offset
 
     def _tell_of_open(self, origin: Origin) -> None:
@@ -205,6 +207,7 @@ class GroupedLog(Log):
         )
         self._last_timestamp_ms = timestamp_ms
         self._sync.bytes_since_checkpoint += header.size
+        self._group_rows += header.record_count
         self._write_end = base_offset + header.last_offset_delta + 1
         return Appended(base_offset, self._write_end, False)
 
@@ -215,7 +218,7 @@ class GroupedLog(Log):
         assert opened is not None
         assert file is not None
         assert self._write_end > opened.start.offset, "a group has at least one offset"
-        group = Group(opened.origin, opened.start.offset, self._write_end)
+        group = Group(opened.origin, opened.start.offset, self._write_end, no_rows=not self._group_rows)
         try:
             file.append([encode_closed(group)])
         except OSError as error:
@@ -225,7 +228,15 @@ class GroupedLog(Log):
         self._sync.group_closed(file, group.end_offset)
         self._open_group = None
         self._end_offset = group.end_offset  # last: this is what readers go by
+        if group.no_rows and group.origin.overwrite:
+            self._roll_if_room()  # so that the empty batch can go too
         return group
+
+    def _roll_if_room(self) -> None:
+        try:
+            self._roll(self._end_offset)
+        except StorageFull:
+            pass  # then the log starts with the empty batch
 
     def abort_group(self) -> int:
         """Take back what was written of the open group; needs no room. Returns where the log ends, as before it."""

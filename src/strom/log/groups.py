@@ -46,6 +46,8 @@ class Group(NamedTuple):
     origin: Origin
     start_offset: int
     end_offset: int
+    no_rows: bool = False
+    """Its one offset is that of an empty batch."""
 
     @property
     def number(self) -> int:
@@ -92,10 +94,10 @@ class Groups:
         return next((group for group in self.closed if group.number > number), None)
 
     def emptied_at(self, end: int) -> int:
-        """Where the newest group up to ``end`` that overwrote the log starts; 0 when none did."""
+        """Where the log starts since the newest group up to ``end`` that overwrote it; 0 when none did."""
         return next(
             (
-                group.start_offset
+                group.end_offset if group.no_rows else group.start_offset
                 for group in reversed(self.closed)
                 if group.origin.overwrite and group.end_offset <= end
             ),
@@ -134,25 +136,27 @@ class Groups:
 
 def encode_open(origin: Origin, start_offset: int) -> bytes:
     """The record before a group's first batch."""
-    return _encode(at.GROUP_OPEN, origin, start_offset, start_offset)
+    return _encode(at.GROUP_OPEN, Group(origin, start_offset, start_offset))
 
 
 def encode_closed(group: Group) -> bytes:
     """The record behind a group's last batch."""
-    return _encode(at.GROUP_CLOSED, *group)
+    return _encode(at.GROUP_CLOSED, group)
 
 
-def _encode(state: int, origin: Origin, start_offset: int, end_offset: int) -> bytes:
+def _encode(state: int, group: Group) -> bytes:
+    origin = group.origin
+    flags = (at.FLAG_OVERWRITE if origin.overwrite else 0) | (at.FLAG_NO_ROWS if group.no_rows else 0)
     sink = _shortened(origin.sink)
     packed = at.GROUP.pack(
         0,
         state,
-        at.FLAG_OVERWRITE if origin.overwrite else 0,
+        flags,
         len(sink),
         origin.number,
         origin.epoch,
-        start_offset,
-        end_offset,
+        group.start_offset,
+        group.end_offset,
         sink,
     )[at.CHECKSUM_LENGTH :]
     return (at.CHECKSUM.pack(crc32c(packed)) + packed) * at.GROUP_COPIES
@@ -232,4 +236,4 @@ def _decode(record: bytes) -> tuple[int, Group] | None:
     origin = Origin(
         number, sink[:length].decode(errors="replace"), epoch, overwrite=bool(flags & at.FLAG_OVERWRITE)
     )
-    return state, Group(origin, start, end)
+    return state, Group(origin, start, end, no_rows=bool(flags & at.FLAG_NO_ROWS))

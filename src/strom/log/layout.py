@@ -163,6 +163,8 @@ GROUP_OPEN: Final = 1
 GROUP_CLOSED: Final = 2
 #: What was in the log before the group is not part of it any more.
 FLAG_OVERWRITE: Final = 1 << 0
+#: The group holds no rows: its one offset is that of an empty batch.
+FLAG_NO_ROWS: Final = 1 << 1
 #: The longest part of a sink's name that a group keeps, in bytes.
 SINK_LENGTH_MAX: Final = 64
 

@@ -34,6 +34,10 @@ class BucketFacts(TypedDict):
     segments: int
     epoch: int
     waiting: int
+    stages: int
+    stage_bytes: int
+    decision: int
+    """The number of the newest one that is visible."""
     error: str | None
     keys: KeyStoreFacts | None
     """Of a primary-key bucket that is open."""
@@ -96,7 +100,7 @@ class LocalStatus:
             table = tables.setdefault(str(facts["table_id"]), _no_rows())
             table["rows"] += facts["high_watermark"] - facts["start_offset"]
             table["lag"] += facts["end_offset"] - facts["high_watermark"]
-            for name in ("size_bytes", "segments", "waiting"):
+            for name in ("size_bytes", "segments", "waiting", "stages", "stage_bytes"):
                 table[name] += facts[name]
             if facts["error"] is not None:
                 table["offline"] += 1
@@ -208,6 +212,9 @@ def _facts(tablet: LogTablet, leader_id: int) -> BucketFacts:
         segments=log.segment_count,
         epoch=log.epoch,
         waiting=len(tablet.pending),
+        stages=len(tablet.stages),
+        stage_bytes=tablet.stages.bytes,
+        decision=tablet.applied,
         error=None if tablet.error is None else str(tablet.error),
         keys=key_facts_of(tablet),
     )
@@ -227,11 +234,24 @@ def unknown_bucket(bucket: BucketId, leader_id: int, error: str | None) -> Bucke
         segments=0,
         epoch=0,
         waiting=0,
+        stages=0,
+        stage_bytes=0,
+        decision=0,
         error=error,
         keys=None,
     )
 
 
 def _no_rows() -> dict[str, Any]:
-    counts = ("rows", "lag", "size_bytes", "segments", "waiting", "offline", "bytes_skipped")
+    counts = (
+        "rows",
+        "lag",
+        "size_bytes",
+        "segments",
+        "waiting",
+        "stages",
+        "stage_bytes",
+        "offline",
+        "bytes_skipped",
+    )
     return {**dict.fromkeys(counts, 0), "rates": {}}

@@ -97,6 +97,9 @@ class Target(Protocol):
     def publish_nothing(self, schema_id: int, now_ms: int) -> int:
         """Append a batch without records to the open group; the bytes it took."""
 
+    def emptied_at(self, end: int) -> int:
+        """Where the log starts since the newest group up to ``end`` that overwrote it; 0 when none did."""
+
     def empty(self, now_ms: int) -> None:
         """In the open group: remove what was there before it."""
 
@@ -169,4 +172,4 @@ def cut_at(tablet: Target, number: int | None) -> Cut:
     above = None if number is None else tablet.log.groups.first_above(number)
     high = tablet.high_watermark
     end = high if above is None else min(high, above.start_offset)
-    return Cut(max(tablet.log.start_offset, tablet.log.groups.emptied_at(end)), end)
+    return Cut(max(tablet.log.start_offset, tablet.emptied_at(end)), end)

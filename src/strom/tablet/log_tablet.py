@@ -227,9 +227,13 @@ class LogTablet:
         self.drop_overwritten()
         return self.stages.drop(gone)
 
+    def emptied_at(self, end: int) -> int:
+        """Where the log starts since the newest group up to ``end`` that overwrote it; 0 when none did."""
+        return self.log.groups.emptied_at(end)
+
     def drop_overwritten(self) -> None:
         """Remove what a visible group has overwritten."""
-        start = self.log.groups.emptied_at(self.high_watermark)
+        start = self.emptied_at(self.high_watermark)
         if start > self.log.start_offset:
             self.log.drop_before(start)
 

@@ -77,7 +77,10 @@ class TableStatusRequest(Message):
 
 
 class BucketStatus(Message):
-    """``error``: why the bucket is offline; its numbers are then 0 where nobody knows them."""
+    """``error``: why the bucket is offline; its numbers are then 0 where nobody knows them.
+
+    ``stages``: what is written and not published; ``decision``: the number of the newest one that is visible.
+    """
 
     partition_id: int | None = int64(1, default=None)
     bucket_id: int = int32(2)
@@ -89,6 +92,9 @@ class BucketStatus(Message):
     segments: int = int32(8)
     error: str | None = text(9, default=None)
     epoch: int = int32(10)
+    stages: int | None = int32(11, default=None)
+    stage_bytes: int | None = int64(12, default=None)
+    decision: int | None = int64(13, default=None)
 
 
 class TableStatusResponse(Message):

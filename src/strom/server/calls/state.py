@@ -63,4 +63,7 @@ def _bucket(facts: BucketFacts) -> own.BucketStatus:
         segments=facts["segments"],
         error=facts["error"],
         epoch=facts["epoch"],
+        stages=facts["stages"],
+        stage_bytes=facts["stage_bytes"],
+        decision=facts["decision"],
     )
