@@ -63,6 +63,8 @@ WRITING = (
     "txnVersion",
 )
 """Known to the writers; named here so that a misspelt option can be told from theirs."""
+SPARK = ("checkpointLocation", "outputMode", "queryName", "truncate")
+"""Spark's own, which it passes on."""
 
 Pin = Literal["load", "query"]
 Deletes = Literal["fail", "ignore"]
@@ -161,7 +163,7 @@ class ReadOptions:
 
 def refuse_unknown(options: Mapping[str, str]) -> None:
     """InvalidRequest for an option that nobody reads, with the one that may have been meant."""
-    known = (*SERVER, *READING, *WRITING)
+    known = (*SERVER, *READING, *WRITING, *SPARK)
     spelt = {name.lower() for name in known}
     for name in options:
         if name.lower() not in spelt and not name.startswith("_") and "." not in name:
