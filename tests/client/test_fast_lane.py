@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,7 +17,7 @@ from strom.client.delivery import Delivery
 from strom.client.direct import DirectCaller
 from strom.client.fast_lane import FastLane
 from strom.client.options import WriterOptions
-from strom.errors import StromError, TableNotFound, UnknownBucket
+from strom.errors import ChecksumMismatch, Disconnected, StromError, TableNotFound, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.runtime.streams import TcpStream
 from strom.testing.process import ServerProcess
@@ -103,7 +104,7 @@ def test_the_last_append_needs_no_flush_to_be_settled(table: strom.Table, carrie
 def test_large_and_small_appends_keep_their_order(table: strom.Table) -> None:
     expected: list[int] = []
     with table.writer() as writer:
-        for number in range(30):
+        for number in range(12):
             rows = [number] if number % 3 else list(range(5000))
             writer.append(pa.table({"id": rows}, schema=SCHEMA))
             expected += rows
@@ -257,3 +258,98 @@ def test_a_signal_amid_sending_loses_nothing(
         writer.flush()
         assert time.monotonic() - started < 15
     assert ids(table)[first:] == [2, 3]
+
+
+def large(first: int) -> tuple[np.ndarray, pa.RecordBatch]:
+    """Rows that stay where they are while they are sent, and the array that shares their memory."""
+    values = np.arange(first, first + 100_000, dtype=np.int64)
+    return values, pa.record_batch({"id": pa.array(values)})
+
+
+@pytest.fixture
+def plain(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[strom.Table]:
+    with strom.connect(server.address) as db:
+        name = f"p{abs(hash(request.node.name))}"
+        yield db.create_table(
+            name, SCHEMA, buckets=1, properties={"table.log.arrow.compression.type": "NONE"}
+        )
+
+
+def test_large_rows_may_be_changed_as_soon_as_append_returns(plain: strom.Table, carried: list[bool]) -> None:
+    with plain.writer() as writer:
+        for number in range(8):
+            values, rows = large(number * 100_000)
+            writer.append(rows)
+            values[:] = -1
+    assert any(carried)
+    assert ids(plain) == list(range(800_000))
+
+
+def test_large_rows_may_be_changed_too_where_the_loop_sends_them(
+    plain: strom.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FastLane, "send", lambda *_: False)
+    with plain.writer() as writer:
+        for number in range(8):
+            values, rows = large(number * 100_000)
+            writer.append(rows)
+            values[:] = -1
+    assert ids(plain) == list(range(800_000))
+
+
+def test_large_rows_arrive_once_through_restarts_of_the_server(tmp_path: Path, carried: list[bool]) -> None:
+    with ServerProcess(tmp_path, settings={"durability": "os"}) as own, strom.connect(own.address) as db:
+        table = db.create_table(
+            "t", SCHEMA, buckets=1, properties={"table.log.arrow.compression.type": "NONE"}
+        )
+        with table.writer() as writer:
+            for number in range(12):
+                writer.append(large(number * 100_000)[1])
+                if number % 4 == 2:
+                    own.kill()
+                    own.start()
+        assert any(carried)
+        assert ids(table) == list(range(1_200_000))
+
+
+def test_rows_that_changed_before_they_had_to_be_sent_again_are_told_and_not_written(
+    tmp_path: Path, carried: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ServerProcess(tmp_path, settings={"durability": "os"}) as own, strom.connect(own.address) as db:
+        table = db.create_table(
+            "t", SCHEMA, buckets=1, properties={"table.log.arrow.compression.type": "NONE"}
+        )
+        with table.writer() as writer:
+            writer.append(large(0)[1])
+            writer.flush()
+            start = DirectCaller.start
+
+            def lost(self: DirectCaller, *arguments: object) -> int:
+                self._break(Disconnected("the wire was cut"))
+                return start(self, *arguments)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(DirectCaller, "start", lost)
+            monkeypatch.setattr(Delivery, "_settle_all", held := Held(Delivery._settle_all))
+            values, rows = large(100_000)
+            writer.append(rows)
+            assert carried[-1]
+            values[5] = -1
+            held.go_on.set()
+            with pytest.raises(ChecksumMismatch, match="changed in memory"):
+                writer.flush()
+        assert ids(table) == list(range(100_000))
+
+
+class Held:
+    """A step of the loop that waits until the test has done its part."""
+
+    def __init__(self, real: Callable[..., None]) -> None:
+        self.go_on = threading.Event()
+        self._real = real
+
+    def __get__(self, delivery: Delivery, _kind: object) -> Callable[..., None]:
+        def step(*arguments: object) -> None:
+            assert self.go_on.wait(30)
+            self._real(delivery, *arguments)
+
+        return step

@@ -24,7 +24,7 @@ def sizes(*, small: bool) -> Iterator[None]:
         yield
         return
     with (
-        mock.patch.object(encoding, "_SMALL_BYTES", 0),
+        mock.patch.object(encoding, "SMALL_BYTES", 0),
         mock.patch.object(encoding, "_COMPRESSED_BYTES_MIN", 0),
         mock.patch.object(encoding, "_COMPRESSED_BUFFER_BYTES_MIN", 0),
     ):

@@ -24,6 +24,8 @@ from typing import Protocol
 
 from strom.client.options import WriterOptions
 from strom.model.bucket import BucketId
+from strom.record.gathered import Gathered
+from strom.runtime.files import Bytes
 
 
 class Piece(Protocol):
@@ -62,8 +64,21 @@ class Outgoing:
         self.size_bytes = 0
         self.writer_id = -1
         self.sequence = -1
-        self.encoded: bytearray | None = None
+        self.encoded: bytearray | Gathered | None = None
         self.attempts = 0
+
+    @property
+    def records(self) -> bytearray | list[Bytes]:
+        """Its bytes, as a request takes them."""
+        assert self.encoded is not None
+        return self.encoded.pieces if isinstance(self.encoded, Gathered) else self.encoded
+
+    def own(self) -> bytearray:
+        """Its bytes, taken out of the memory of whoever gave the rows; ChecksumMismatch when they have changed."""
+        assert self.encoded is not None
+        if isinstance(self.encoded, Gathered):
+            self.encoded = self.encoded.owned()
+        return self.encoded
 
     def __repr__(self) -> str:
         return (

@@ -26,6 +26,7 @@ from strom.client.options import WriterOptions
 from strom.client.retry import MISPLACED, PASSING
 from strom.client.room import Room
 from strom.errors import (
+    ChecksumMismatch,
     ConnectionClosed,
     InvalidRequest,
     LeaderNotAvailable,
@@ -40,6 +41,7 @@ from strom.protocol.api_keys import INIT_WRITER
 from strom.protocol.message import Message
 from strom.protocol.messages.log import InitWriterRequest
 from strom.record.batch import seal
+from strom.record.gathered import Gathered
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
 
@@ -120,20 +122,26 @@ class Delivery:
         with self._lock:
             return self._accumulator.last_number, self._accumulator.seal_all()
 
-    def encode(self, batch: Outgoing) -> None:
-        """Make a batch's bytes; it may leave then. Any thread; the second time does nothing."""
+    def encode(self, batch: Outgoing, *, borrow: bool = False) -> None:
+        """Make a batch's bytes; it may leave then. Any thread; the second time does nothing.
+
+        With ``borrow`` its columns may stay in the memory of whoever gave them: ``send_directly`` is next.
+        """
         with self._lock:
             if batch.encoded is not None:
                 return
             identity, pieces = (batch.writer_id, batch.sequence), batch.pieces
-        encoded = self._door.encode(pieces, batch.form, writer_id=identity[0], sequence=identity[1])
+        writer_id, sequence = identity
+        encoded = self._door.encode(pieces, batch.form, writer_id=writer_id, sequence=sequence)
+        if isinstance(encoded, Gathered) and not borrow:
+            encoded = encoded.joined()
         with self._lock:
             if batch.encoded is not None:
                 return
-            if (batch.writer_id, batch.sequence) != identity:  # numbered anew meanwhile
-                seal(encoded, writer_id=batch.writer_id, batch_sequence=batch.sequence)
             batch.encoded = encoded
             batch.pieces = []
+            if (batch.writer_id, batch.sequence) != identity:  # numbered anew meanwhile
+                seal(batch.own(), writer_id=batch.writer_id, batch_sequence=batch.sequence)
 
     def encode_later(self, batches: Sequence[Outgoing]) -> None:
         """Whoever was to encode these was interrupted: the loop does it, since later ones wait behind them."""
@@ -153,12 +161,18 @@ class Delivery:
             self._lane.open(address)
 
     def send_directly(self, sealed: Sequence[Outgoing]) -> bool:
-        """Send the one batch that was sealed, from this thread; False when it has to go through the loop."""
-        if self._lane is None or len(sealed) != 1:
-            return False
-        batch = sealed[0]
-        address = self._cluster.metadata.leader(batch.bucket)
-        return address is not None and self._lane.send(batch, address, lambda: self._take_aside(batch))
+        """Send the one batch that was sealed, from this thread; False when it has to go through the loop.
+
+        Then its bytes are its own: whoever gave the rows may do with them what they like.
+        """
+        if self._lane is not None and len(sealed) == 1:
+            batch = sealed[0]
+            address = self._cluster.metadata.leader(batch.bucket)
+            if address is not None and self._lane.send(batch, address, lambda: self._take_aside(batch)):
+                return True
+        for batch in sealed:
+            batch.own()
+        return False
 
     def _take_aside(self, batch: Outgoing) -> Message | None:
         with self._lock:
@@ -326,6 +340,12 @@ class Delivery:
         by_server: dict[Address, list[Outgoing]] = {}
         homeless = []
         for batch in batches:
+            try:
+                batch.own()  # one that was sent by another thread and came back
+            except ChecksumMismatch as error:
+                self._fail(error, batch)
+                return
+        for batch in batches:
             address = self._cluster.metadata.leader(batch.bucket)
             if address is None:
                 homeless.append(batch)
@@ -455,15 +475,21 @@ class Delivery:
             return
         finally:
             self._renewing.discard(queue.bucket)
+        try:
+            self._number_anew(queue, writer_id)
+        except ChecksumMismatch as error:
+            self._fail(error, None)
+        self._pump()
+
+    def _number_anew(self, queue: BucketQueue, writer_id: int) -> None:
         with self._lock:
             if not queue.needs_writer_id:
                 return
             for batch in queue.begin_again(writer_id):
                 if batch.encoded is not None:
                     # A copy: the old bytes may still lie in a socket's queue.
-                    batch.encoded = bytearray(batch.encoded)
+                    batch.encoded = bytearray(batch.own())
                     seal(batch.encoded, writer_id=batch.writer_id, batch_sequence=batch.sequence)
-        self._pump()
 
     def _fail(self, error: StromError, batch: Outgoing | None) -> None:
         with self._lock:

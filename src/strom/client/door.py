@@ -19,6 +19,7 @@ from strom.protocol.api_keys import PRODUCE_LOG, Api
 from strom.protocol.error_codes import error_of
 from strom.protocol.message import Message
 from strom.protocol.messages.log import ProduceLogBucketRequest, ProduceLogRequest, ProduceLogResponse
+from strom.record.gathered import Gathered
 
 Outcomes = dict[tuple[int | None, int], StromError | None]
 """(partition id, bucket) -> what went wrong, or None."""
@@ -31,7 +32,9 @@ class Door(Protocol):
     def api(self) -> Api[Any, Any]:
         """The call."""
 
-    def encode(self, pieces: Sequence[Any], form: int, *, writer_id: int, sequence: int) -> bytearray:
+    def encode(
+        self, pieces: Sequence[Any], form: int, *, writer_id: int, sequence: int
+    ) -> bytearray | Gathered:
         """One record batch with the rows of all pieces, sealed for its writer. Any thread."""
 
     def requests(self, batches: Sequence[Outgoing]) -> Iterator[tuple[Message, Sequence[Outgoing]]]:
@@ -58,7 +61,9 @@ class AppendDoor:
         self._schemas[schema.schema_id] = schema
         return schema.schema_id
 
-    def encode(self, pieces: Sequence[Any], form: int, *, writer_id: int, sequence: int) -> bytearray:
+    def encode(
+        self, pieces: Sequence[Any], form: int, *, writer_id: int, sequence: int
+    ) -> bytearray | Gathered:
         return self._encoder.encode(pieces, self._schemas[form], writer_id=writer_id, sequence=sequence)
 
     def requests(self, batches: Sequence[Outgoing]) -> Iterator[tuple[Message, Sequence[Outgoing]]]:
@@ -80,7 +85,6 @@ class AppendDoor:
 
 
 def _bucket_request(batch: Outgoing) -> ProduceLogBucketRequest:
-    assert batch.encoded is not None
     return ProduceLogBucketRequest(
-        partition_id=batch.bucket.partition_id, bucket_id=batch.bucket.bucket, records=batch.encoded
+        partition_id=batch.bucket.partition_id, bucket_id=batch.bucket.bucket, records=batch.records
     )

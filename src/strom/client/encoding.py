@@ -12,6 +12,7 @@ from strom.client.options import WriterOptions
 from strom.model import properties
 from strom.model.schema import Schema
 from strom.record.encode import encode
+from strom.record.gathered import Gathered, gather
 
 
 class Encoder:
@@ -26,18 +27,32 @@ class Encoder:
 
     def encode(
         self, pieces: Sequence[pa.RecordBatch], schema: Schema, *, writer_id: int, sequence: int
-    ) -> bytearray:
-        """One batch with the rows of all pieces, sealed for its writer."""
-        columns = self._statistics.get(schema.schema_id)
-        if columns is None:
-            columns = properties.statistics_columns(self._properties, schema)
-            self._statistics[schema.schema_id] = columns
+    ) -> bytearray | Gathered:
+        """One batch with the rows of all pieces, sealed for its writer. Rows stay where they are, where they can."""
+        columns = self._statistics_of(schema) or None
+        if self._compression == "NONE" and len(pieces) == 1:
+            found = gather(
+                pieces[0],
+                schema_id=schema.schema_id,
+                statistics=columns,
+                writer_id=writer_id,
+                batch_sequence=sequence,
+            )
+            if found is not None:
+                return found
         return encode(
             concatenate(pieces),
             schema_id=schema.schema_id,
             compression=self._compression,
             zstd_level=self._zstd_level,
-            statistics=columns or None,
+            statistics=columns,
             writer_id=writer_id,
             batch_sequence=sequence,
         )
+
+    def _statistics_of(self, schema: Schema) -> Sequence[int]:
+        columns = self._statistics.get(schema.schema_id)
+        if columns is None:
+            columns = properties.statistics_columns(self._properties, schema)
+            self._statistics[schema.schema_id] = columns
+        return columns

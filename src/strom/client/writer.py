@@ -187,7 +187,7 @@ class RowWriter:
                     if aside and batch.size_bytes > ENCODE_INLINE_BYTES_MAX:
                         yield self._delivery.encode_aside(batch)
                     else:
-                        self._delivery.encode(batch)
+                        self._delivery.encode(batch, borrow=not aside)
             except BaseException:
                 self._delivery.encode_later(sealed)
                 raise

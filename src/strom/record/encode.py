@@ -3,6 +3,8 @@
 The columns' own buffers are joined behind a head that is packed by hand. Where that is not possible (nested types,
 bitmaps that start within a byte) or not worth it (small batches), pyarrow writes the message and it is copied once
 more. Either way a slice sends its own rows and not the batch around it, and padding is zero.
+
+Who sends the batch before the columns can change needs no copy at all: ``gathered.py``.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ CODECS = {"NONE": CODEC_NONE, "LZ4_FRAME": CODEC_LZ4_FRAME, "ZSTD": CODEC_ZSTD}
 ZSTD_LEVEL = 3
 
 #: Below this, pyarrow's own writer and a second copy cost less than a walk over the columns.
-_SMALL_BYTES = 64 * 1024
+SMALL_BYTES = 64 * 1024
 #: Below this, compression has nothing to win.
 _COMPRESSED_BYTES_MIN = 512
 _COMPRESSED_BUFFER_BYTES_MIN = 64
 
-_PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
+PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
 _SIZE = struct.Struct("<q")
 _OFFSET = struct.Struct("<i")
 _BOOL = pa.bool_().id
-_VARIABLE_TYPES = frozenset({pa.string().id, pa.binary().id})
+VARIABLE_TYPES = frozenset({pa.string().id, pa.binary().id})
 
 
 def encode(
@@ -62,7 +64,7 @@ def encode(
         raise InvalidConfig(f"unknown compression {compression!r}", known=sorted(CODECS))
     block = _statistics_block(batch, statistics)
     message = message_pieces(batch, codec, zstd_level) if batch.num_rows else []
-    head = _head(
+    head = head_of(
         batch.num_rows,
         block,
         changes,
@@ -80,7 +82,7 @@ def encode(
 def encode_message(message: Bytes, record_count: int, *, schema_id: int) -> list[Bytes]:
     """An Arrow message that exists already, as an append-only batch in two pieces."""
     head = bytearray(
-        _head(
+        head_of(
             record_count,
             b"",
             None,
@@ -100,13 +102,17 @@ def _statistics_block(batch: pa.RecordBatch, columns: Sequence[int] | None) -> b
     """The statistics, filled up so that the message starts at a multiple of 8 and stays aligned in the batch."""
     if not columns or not batch.num_rows:
         return b""
-    block = compute(batch, columns)
+    return filled_up(compute(batch, columns))
+
+
+def filled_up(block: bytes) -> bytes:
+    """Statistics with what is missing to a multiple of 8."""
     if not block:
         return b""
-    return block + _PADDING[-(at.HEADER_SIZE[at.MAGIC_STATISTICS] + len(block)) % at.BUFFER_ALIGNMENT]
+    return block + PADDING[-(at.HEADER_SIZE[at.MAGIC_STATISTICS] + len(block)) % at.BUFFER_ALIGNMENT]
 
 
-def _head(
+def head_of(
     record_count: int,
     statistics: bytes,
     changes: bytes | None,
@@ -115,6 +121,7 @@ def _head(
     writer_id: int,
     batch_sequence: int,
 ) -> bytes:
+    """The header of a batch; its length and its checksum are still to be written."""
     attributes = at.ATTRIBUTE_APPEND_ONLY if changes is None else 0
     delta = max(record_count - 1, 0)
     common = (0, 0, schema_id, attributes, delta, writer_id, batch_sequence, record_count)
@@ -128,7 +135,7 @@ def message_pieces(
 ) -> list[Bytes]:
     """The Arrow message in pieces."""
     # The total counts what lies around a slice too: too large a guess only means a walk for nothing.
-    found = _gather(batch) if batch.get_total_buffer_size() >= _SMALL_BYTES else None
+    found = columns_of(batch) if batch.get_total_buffer_size() >= SMALL_BYTES else None
     if found is None:
         written = batch.serialize()
         if codec == CODEC_NONE or written.size < _COMPRESSED_BYTES_MIN:
@@ -159,7 +166,7 @@ def assemble_message(
         end += length
         padding = -length % at.BUFFER_ALIGNMENT
         if padding:
-            pieces.append(_PADDING[padding])
+            pieces.append(PADDING[padding])
             end += padding
     template = message_template(len(nodes) // 2, len(buffers), codec)
     metadata = bytearray(template.size)
@@ -167,7 +174,7 @@ def assemble_message(
     return [metadata, *pieces]
 
 
-def _gather(batch: pa.RecordBatch) -> tuple[list[int], list[Bytes]] | None:
+def columns_of(batch: pa.RecordBatch) -> tuple[list[int], list[Bytes]] | None:
     """Nodes and buffers straight from the columns; None when one is nested, or has bits that would have to move."""
     rows = batch.num_rows
     nodes: list[int] = []
@@ -183,7 +190,7 @@ def _gather(batch: pa.RecordBatch) -> tuple[list[int], list[Bytes]] | None:
             return None
         nodes += (rows, nulls)
         buffers.append(memoryview(parts[0])[start >> 3 : (start + rows + 7) >> 3] if nulls else b"")
-        if kind.id in _VARIABLE_TYPES:
+        if kind.id in VARIABLE_TYPES:
             buffers += _text_buffers(parts[1], parts[2], start, rows)
         elif len(parts) == 2:
             width = kind.bit_width

@@ -41,25 +41,41 @@ class ColumnStatistics(NamedTuple):
 
 def compute(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
     """The statistics of these columns, or nothing when none of them has any."""
-    positions: list[int] = []
-    null_counts: list[int] = []
-    slots: list[Slot] = []
-    minima: list[Comparable | None] = []
-    maxima: list[Comparable | None] = []
+    collected = Collector()
     for position in columns:
-        column = batch.column(position)
+        collected.add(position, batch.column(position))
+    return collected.block()
+
+
+class Collector:
+    """Takes columns one by one, for whoever does something else with each of them while it is at hand."""
+
+    def __init__(self) -> None:
+        self._positions: list[int] = []
+        self._null_counts: list[int] = []
+        self._slots: list[Slot] = []
+        self._minima: list[Comparable | None] = []
+        self._maxima: list[Comparable | None] = []
+
+    def add(self, position: int, column: pa.Array) -> None:
+        """Look at the column at ``position``, which is behind the one before."""
         slot = slot_of(column.type)
         if slot is None or position > _COLUMN_MAX:
-            continue
+            return
         found = bounds(column)
         if found is None or not _fits(found[0], slot) or not _fits(found[1], slot):
-            continue
-        positions.append(position)
-        null_counts.append(column.null_count)
-        slots.append(slot)
-        minima.append(found[0])
-        maxima.append(found[1])
-    return _write(positions, null_counts, slots, minima, maxima) if positions else b""
+            return
+        self._positions.append(position)
+        self._null_counts.append(column.null_count)
+        self._slots.append(slot)
+        self._minima.append(found[0])
+        self._maxima.append(found[1])
+
+    def block(self) -> bytes:
+        """The statistics, or nothing when no column has any."""
+        if not self._positions:
+            return b""
+        return _write(self._positions, self._null_counts, self._slots, self._minima, self._maxima)
 
 
 def _fits(bound: Comparable | None, slot: Slot) -> bool:
