@@ -6,7 +6,7 @@ all that one decision published. What must be visible follows from the units tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,6 +143,19 @@ class Bench:
         """kill -9 (True), or power loss; then a start."""
         high = self.tablet.high_watermark
         self.disk.crash(survival)
+        self.tablet = self.open()
+        assert self.tablet.end_offset >= high, "what was visible is gone"
+        self.cut()
+        self.forget_unsealed()
+
+    def crash_within(self, act: Callable[[], object], share: float, survival: bool | Survival) -> None:
+        """Crash in the middle of an act: after a share of the changes that it makes to the disk."""
+        high, before, units = self.tablet.high_watermark, len(self.disk.trace), list(self.units)
+        act()
+        # What the crash leaves of the list is found among the units of both.
+        self.units = units + [unit for unit in self.units if unit not in units]
+        count = before + int((len(self.disk.trace) - before) * share)
+        self.disk = ForgettingDisk.at(self.disk.trace, count, survival)
         self.tablet = self.open()
         assert self.tablet.end_offset >= high, "what was visible is gone"
         self.cut()

@@ -102,6 +102,13 @@ class Histories(RuleBasedStateMachine):
         # Under ``os`` only kill -9 is survived by all that was promised.
         self.bench.crash(True if self.bench.durability == "os" else survival)
 
+    @precondition(lambda self: self.pending)
+    @rule(share=strategies.floats(0, 1), survival=SURVIVALS)
+    def crash_while_applying(self, share: float, survival: bool | Drawn | FirstBytes) -> None:
+        bench = self.bench
+        kept = True if bench.durability == "os" else survival
+        bench.crash_within(lambda: bench.apply(*self.pending), share, kept)
+
     @rule()
     def restart(self) -> None:
         self.bench.reopen()
