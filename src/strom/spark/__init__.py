@@ -23,8 +23,8 @@ _NAMES = {
     "changes": "strom.spark.frames",
     "lag": "strom.spark.frames",
     "merge": "strom.spark.frames",
-    "register": "strom.spark.session",
-    "session": "strom.spark.session",
+    "register": "strom.spark.sessions",
+    "session": "strom.spark.sessions",
     "table": "strom.spark.frames",
 }
 """Where each public name lives; a worker that imports one module does not load the others."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strom.client.places import PlaceLike
 from strom.errors import InvalidRequest
 from strom.spark.options import CHANGELOG_SUFFIX, flat, place_text
-from strom.spark.session import SERVERS
+from strom.spark.sessions import SERVERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

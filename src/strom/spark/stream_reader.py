@@ -362,6 +362,6 @@ def _gap(table: str, there: BucketRange, at: int) -> str:
     if at < there.start:
         return (
             f"{where} of {table} begins at offset {there.start} now, and the stream is at {at}: "
-            f"{there.start - at} rows were let go before they were read (table.log.ttl)"
+            f"{there.start - at} rows went before they were read (table.log.ttl, or an overwrite)"
         )
     return f"{where} of {table} ends at offset {there.end}, and the stream is at {at} already: rows were lost"
