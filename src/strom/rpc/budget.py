@@ -35,6 +35,8 @@ class Budget:
         assert limit > 0
         self.limit = limit
         self.used = 0
+        self.small_at = float("-inf")
+        """When a small call of any connection was answered last (the clock's monotonic time)."""
         self._line: deque[Place] = deque()
 
     @property

@@ -49,13 +49,14 @@ class Listener:
         self._port = port
         self._network = world.network
         self._limits = limits or Limits()
+        budget = budget or Budget(self._limits.inflight_bytes_max)
         self._service = Service(
             name,
             handler,
             authentication=authentication,
             limits=self._limits,
-            budget=budget or Budget(self._limits.inflight_bytes_max),
-            traffic=Traffic(name, metrics or Metrics(), world.clock),
+            budget=budget,
+            traffic=Traffic(name, metrics or Metrics(), world.clock, budget),
             apis=apis,
             server_type=server_type,
         )

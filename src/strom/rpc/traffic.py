@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from strom.protocol.api_keys import Api
+from strom.rpc.budget import Budget
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.runtime.metrics import Histogram, Metrics
 
 NOTES_MAX = 200
+SMALL_BYTES_MAX = 64 * 1024
+"""A call of fewer bytes, both ways together, is a small one: whoever sent it waits for the answer."""
 
 
 class InFlight(NamedTuple):
@@ -28,8 +31,9 @@ class Traffic:
     What happens once per call is only noted here, and handed to the metrics now and again (``flush``).
     """
 
-    def __init__(self, listener: str, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, listener: str, metrics: Metrics, clock: Clock, budget: Budget) -> None:
         self._listener = listener
+        self._budget = budget
         self._metrics = metrics
         self.now = clock.monotonic
         """Seconds, for ``began``."""
@@ -43,7 +47,10 @@ class Traffic:
     def answered(self, api: Api[Any, Any] | None, began: float, received: int, buffers: list[Bytes]) -> None:
         """A call is answered (None: one nobody knows)."""
         sent = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
-        self._notes.append((api, self.now() - began, received, sent))
+        now = self.now()
+        if received + sent <= SMALL_BYTES_MAX:
+            self._budget.small_at = now
+        self._notes.append((api, now - began, received, sent))
         if len(self._notes) >= NOTES_MAX:
             self.flush()
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from strom.errors import ServerStopping
+from strom.runtime.scheduling import step_back
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -27,11 +28,16 @@ class Offload(Protocol):
 
 
 class ThreadOffload:
-    """Runs work on up to ``workers`` threads, which start when they are needed."""
+    """Runs work on up to ``workers`` threads, which start when they are needed.
 
-    def __init__(self, workers: int) -> None:
+    ``background``: the threads step back behind those of the loop.
+    """
+
+    def __init__(self, workers: int, *, background: bool = False) -> None:
         assert workers > 0
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="strom-offload")
+        self._threads = ThreadPoolExecutor(
+            workers, thread_name_prefix="strom-offload", initializer=step_back if background else None
+        )
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

@@ -28,14 +28,14 @@ class World:
     """For threads that block; None where everything runs on one loop, as in a simulation."""
 
     @classmethod
-    def system(cls, *, offload_threads: int = OFFLOAD_THREADS) -> World:
-        """The machine this runs on. Its owner closes ``offload`` at the end."""
+    def system(cls, *, offload_threads: int = OFFLOAD_THREADS, background: bool = False) -> World:
+        """The machine this runs on. Its owner closes ``offload`` at the end; ``background``: see ``ThreadOffload``."""
         keep_freed_blocks()
         return cls(
             clock=SystemClock(),
             randomness=SystemRandomness(),
             files=LocalFiles(),
             network=TcpNetwork(),
-            offload=ThreadOffload(offload_threads),
+            offload=ThreadOffload(offload_threads, background=background),
             dial=dial_tcp,
         )

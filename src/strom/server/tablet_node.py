@@ -5,10 +5,12 @@ It is the same whether it shares a process with the coordinator or has one of it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from strom.rpc.budget import Budget
 from strom.runtime.metrics import Metrics
+from strom.runtime.scheduling import CoreWait
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import InlineOffload, Offload, Tasks, ThreadOffload
 from strom.runtime.world import World
@@ -39,6 +41,7 @@ from strom.server.key_store_facts import follow_keys
 from strom.server.status import LocalStatus
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets, TabletSettings
+from strom.server.turns import RECENT_S, InTurns, Turns
 
 LANE_THREADS = 3
 SYNC_THREADS = 4
@@ -64,7 +67,19 @@ class TabletNode:
         self._view = view
         self.tables = Tables(view, metrics, settings["durability"])
         shared = TabletSettings.of(settings)
-        self.tablets = Tablets(world, folder, server_id, shared, view, self.tables, self._lanes)
+        self._core_wait = CoreWait() if isinstance(self._lanes, ThreadOffload) else None
+        turns = _turns(world, budget, metrics, self._core_wait)
+        readers = InTurns(world.offload, turns)
+        self.tablets = Tablets(
+            world,
+            folder,
+            server_id,
+            shared,
+            view,
+            self.tables,
+            self._lanes,
+            InTurns(self._lanes, turns),
+        )
         self._space = DiskSpace(
             world.files, folder, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock
         )
@@ -76,19 +91,21 @@ class TabletNode:
         limits = FilterLimits.of(settings)
         self._fetches = Fetches(
             self.tablets,
-            world.offload,
+            readers,
             max_bytes=settings["server.fetch.max-bytes"],
             crowded=lambda: budget.full,
+            piece=turns.piece,
         )
         lookups = LookupLimits.of(settings)
         reads = KeyReads(self.tablets, self.tables, world.offload)
         scans = KeyScanCalls(
             self.tablets,
             self.tables,
-            reads,
+            KeyReads(self.tablets, self.tables, readers),
             limits,
             world.clock,
             max_bytes=settings["server.fetch.max-bytes"],
+            piece=turns.piece,
         )
         self.stages = StageCalls(
             self.tablets,
@@ -158,12 +175,29 @@ class TabletNode:
         self._lanes.close()
         self._syncs.close()
         self._job_threads.close()
+        if self._core_wait is not None:
+            self._core_wait.close()
         return cleanly
 
 
 def _threads(world: World, count: int) -> Offload:
     """Threads of our own, unless the world is a simulation: then work runs where the world says."""
-    return world.offload if isinstance(world.offload, InlineOffload) else ThreadOffload(count)
+    return (
+        world.offload if isinstance(world.offload, InlineOffload) else ThreadOffload(count, background=True)
+    )
+
+
+def _turns(world: World, budget: Budget, metrics: Metrics, waits: CoreWait | None) -> Turns:
+    """Half of the cores for bulk work while small calls are about: its clients need cores too."""
+    paused = metrics.counter(
+        "strom_bulk_paused_seconds_total", "Seconds that bulk work paused in favour of small calls"
+    )
+    return Turns(
+        lambda: world.clock.monotonic() - budget.small_at < RECENT_S,
+        waits.since_last if waits is not None else lambda: 0.0,
+        at_once=max(1, (os.cpu_count() or 1) // 2),
+        paused=paused.inc,
+    )
 
 
 def _follow(metrics: Metrics, tablets: Tablets, space: DiskSpace) -> None:

@@ -78,7 +78,7 @@ class TabletProcessMain:
         os._exit(3)
 
     async def _serve(self, channel: Channel) -> None:
-        world = World.system(offload_threads=self._settings["server.reader-threads"])
+        world = World.system(offload_threads=self._settings["server.reader-threads"], background=True)
         metrics = Metrics()
         lock = lock_tablet(world.files, self._folder, self._server_id)
         store = EmbeddedStore.open(world.files, self._folder, owner=False, create=False)

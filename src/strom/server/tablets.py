@@ -91,6 +91,7 @@ class Tablets:
         view: CatalogView,
         tables: Tables,
         lanes: Offload,
+        bulk: Offload | None = None,
     ) -> None:
         self.server_id = server_id
         self._world = world
@@ -99,6 +100,7 @@ class Tablets:
         self._view = view
         self._tables = tables
         self._lanes = lanes
+        self._bulk = bulk
         self.stage_room = StageRoom(settings.stage_bytes_max)
         self._tasks = Tasks()
         self._slots: dict[BucketId, Slot] = {}
@@ -129,7 +131,7 @@ class Tablets:
             raise UnknownBucket(f"there is no bucket {bucket}", bucket=str(bucket))
         if leader != self.server_id:
             raise NotLeader(f"server {leader} leads bucket {bucket}", bucket=str(bucket), leader=leader)
-        lane = Lane(str(bucket), self._lanes, self._tasks)
+        lane = Lane(str(bucket), self._lanes, self._tasks, self._bulk)
         slot = self._slots[bucket] = Slot(bucket, lane, lambda: self._open(bucket), self._world.clock)
         return slot
 

@@ -79,7 +79,7 @@ def run(
     """Serve in the foreground; returns the exit code. Errors of starting are raised."""
     prepare_process()
     settings = load(config, os.environ, flags)
-    world = World.system(offload_threads=settings["server.reader-threads"])
+    world = World.system(offload_threads=settings["server.reader-threads"], background=True)
 
     def ready(addresses: Addresses) -> None:
         _print(addresses)

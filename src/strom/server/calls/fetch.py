@@ -106,11 +106,13 @@ class Fetches:
         *,
         max_bytes: int,
         crowded: Callable[[], bool] = lambda: False,
+        piece: Callable[[int], int] = lambda size: size,
     ) -> None:
         self._tablets = tablets
         self._readers = readers
         self._max_bytes = max_bytes
         self._crowded = crowded
+        self._piece = piece
         self._turn = 0
         self._waiting: dict[_Waiting, None] = {}
         self._stopping = False
@@ -262,8 +264,8 @@ class Fetches:
                     break  # the next slice would begin with the batch that did not fit
 
     def _room(self, max_bytes: int) -> int:
-        """Little when the answers that are under way already fill the memory they may have."""
-        return min(max_bytes, CROWDED_BYTES) if self._crowded() else max_bytes
+        """Little when answers under way already fill the memory they may have; less while small calls are about."""
+        return min(max_bytes, CROWDED_BYTES) if self._crowded() else self._piece(max_bytes)
 
     async def _read_slice(self, one: Wanted, room: int) -> None:
         tablet, slot = one.tablet, one.slot

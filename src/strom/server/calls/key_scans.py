@@ -5,7 +5,7 @@ KeyFacts tells what a bucket's store holds.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from strom.protocol.messages.own_keys import (
     ScanRowsResponse,
 )
 from strom.protocol.predicate_wire import from_wire
-from strom.record.sparse import sparse_batches
+from strom.record.sparse import dense_batch, sparse_batches
 from strom.rpc.call import Call
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
@@ -54,6 +54,7 @@ class KeyScanCalls:
         clock: Clock,
         *,
         max_bytes: int,
+        piece: Callable[[int], int] = lambda size: size,
     ) -> None:
         self._tablets = tablets
         self._tables = tables
@@ -61,6 +62,7 @@ class KeyScanCalls:
         self._limits = limits
         self._clock = clock
         self._max_bytes = max_bytes
+        self._piece = piece
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {SCAN_ROWS: self.scan_rows, KEY_FACTS: self.key_facts}
@@ -110,8 +112,9 @@ class KeyScanCalls:
             "columns": forms.columns(request.schema_id, request.columns),
             "predicate": predicate,
             "limit": request.limit,
-            "max_bytes": min(max(request.max_bytes, 1), self._max_bytes),
+            "max_bytes": self._piece(min(max(request.max_bytes, 1), self._max_bytes)),
             "dead": request.dead,
+            "offsets": not request.no_offsets,
         }
 
     # --- LimitScan -------------------------------------------------------------------------------------
@@ -161,7 +164,10 @@ def _slice(
     found = key_tablet(tablet).scan(ScanRequest(**wanted), now_ms=now_ms)
     records: list[Bytes] = []
     for batch in found.batches:
-        records += sparse_batches(batch.rows, batch.offsets, schema_id=schema_id)
+        if batch.offsets is None:
+            records += dense_batch(batch.rows, schema_id=schema_id)
+        else:
+            records += sparse_batches(batch.rows, batch.offsets, schema_id=schema_id)
     response = ScanRowsResponse(
         at=found.at,
         at_epoch=found.at_epoch,
@@ -171,7 +177,7 @@ def _slice(
         horizon=found.horizon,
         series_start=found.series_start,
     )
-    return sum(len(batch.offsets) for batch in found.batches), sum(map(len, records)), response
+    return sum(batch.rows.num_rows for batch in found.batches), sum(map(len, records)), response
 
 
 def _first_rows(forms: KeyForms, tablet: LogTablet, limit: int, now_ms: int) -> tuple[int, bytes]:

@@ -36,6 +36,8 @@ INLINE_BYTES_MAX = 512 * 1024
 """A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop. On a quiet machine
 appends are as fast either way, and beside a bulk load small calls wait less."""
 INLINE_BYTES_MAX_WHEN_SLOW = 64 * 1024
+BULK_BYTES_MIN = 256 * 1024
+"""A write of this size gives way to small calls (``turns.py``)."""
 SLOW_S = 0.01
 SLOW_FOR_S = 10.0
 """But a system that has too much to write makes writers wait, hundreds of milliseconds each. Once an append took
@@ -110,7 +112,7 @@ class Writes:
             limit = min(limit, INLINE_BYTES_MAX_WHEN_SLOW)
         small = write.size <= limit and _is_quick(slot, write.size, self._clock.now_ms())
         try:
-            result = slot.do(do, small=small)
+            result = slot.do(do, small=small, bulk=write.size >= BULK_BYTES_MIN)
         except OSError as error:
             return _failed(write, error)
         ended = self._clock.monotonic()

@@ -1,0 +1,106 @@
+"""Turns of bulk work: while small calls are about, bulk work steps back.
+
+Scans and loads keep every core busy, ours and those of their clients on the same machine. A small call then waits for a
+core several times over, although it needs one for a moment. So as long as somebody asks small things, bulk work is
+done in smaller pieces, a few at a time, and before each piece there is a pause: a multiple of the time that the loop
+itself had to wait for a core since the piece before. Where cores are free the loop does not wait, and bulk work
+goes on as fast as it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+from strom.runtime.tasks import Arguments, Offload, Result
+
+RECENT_S = 0.05
+"""For so long after a small call the next one is expected."""
+PIECE_BYTES = 1024 * 1024
+"""A piece of bulk work while small calls are about."""
+PAUSE_PER_WAIT = 2.0
+PAUSE_S_MIN = 0.0002
+PAUSE_S_MAX = 0.02
+"""So that bulk work gets on, however busy the machine is with other things."""
+
+
+class Turns:
+    """Who does bulk work, and when: ``async with turns:`` around each piece. Belongs to one loop."""
+
+    def __init__(
+        self,
+        small_calls_about: Callable[[], bool],
+        waited: Callable[[], float],
+        *,
+        at_once: int,
+        paused: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        assert at_once > 0
+        self._small_calls_about = small_calls_about
+        self._waited = waited
+        self._at_once = at_once
+        self._paused = paused
+        self._running = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    def piece(self, size: int) -> int:
+        """How much of ``size`` bytes should be one piece now."""
+        return min(size, PIECE_BYTES) if self._small_calls_about() else size
+
+    async def __aenter__(self) -> None:
+        waited = self._waited()
+        if not self._small_calls_about():
+            self._running += 1
+            return
+        await self._take()
+        pause = min(waited * PAUSE_PER_WAIT, PAUSE_S_MAX)
+        if pause > PAUSE_S_MIN:
+            self._paused(pause)
+            try:
+                await asyncio.sleep(pause)
+            except BaseException:
+                self._give()
+                raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._give()
+
+    async def _take(self) -> None:
+        if self._running < self._at_once:
+            self._running += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._give()  # it was given to us, and we go
+            raise
+
+    def _give(self) -> None:
+        while self._line:
+            first = self._line.popleft()
+            if not first.done():
+                first.set_result(None)  # the turn goes on to them
+                return
+        self._running -= 1
+
+
+class InTurns:
+    """An offload for bulk work: what it is given runs in turn."""
+
+    def __init__(self, offload: Offload, turns: Turns) -> None:
+        self._offload = offload
+        self._turns = turns
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        async with self._turns:
+            return await self._offload.run(work, *arguments)
+
+    def close(self) -> None:
+        """Whoever made the offload behind it closes that."""
