@@ -243,6 +243,8 @@ def history() -> Bench:
     bench.log.abort_group()
     del bench.rows[-3:]
     bench.append(1)
+    bench.sync()
+    bench.append(1)
     bench.group(5, 2, 2)
     bench.log.checkpoint()
     bench.append()

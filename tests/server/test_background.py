@@ -51,6 +51,7 @@ class Node:
     """A tablet server without a network."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
         self.world = World.system()
         self.coordinator = Coordinator(MemoryStore())
         self.coordinator.perform(commands.bootstrap, now_ms=1)
