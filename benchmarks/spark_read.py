@@ -1,8 +1,9 @@
 """How fast does Spark read a table of Strom?
 
-Expected: at least 0.7 of ``spark.read.parquet`` of the same rows. Both end in a sink that takes rows and does nothing. The way
-of a row: server, socket, Python worker (checked and cut into columns, not touched), Unix socket, JVM; Parquet has to be
-decoded, in one process. 10 M rows of 10 columns, ``local[2]``, a log table without compression.
+Expected: at least 0.7 of ``spark.read.parquet`` of the same rows. Both end in a sink that takes rows and does
+nothing. The way of a row: server, socket, Python worker (checked and cut into columns, not touched), Unix
+socket, JVM; Parquet has to be decoded, in one process. 10 M rows of 10 columns, ``local[2]``, a log table
+without compression.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def measure(bench: Bench) -> list[Answer]:
         notes = {"cpu_seconds": clock.cpu_of("strom"), "parquet_cpu_seconds": clock.cpu_of("parquet")}
     return [
         Answer(
-            question=f"Spark reads {rows // 1_000_000} M rows × 10 columns",
+            question=f"Spark reads {rows // 1_000_000} M rows of 10 columns",
             figure=figure,
             reference=reference,
             reference_name="spark.read.parquet",
