@@ -8,7 +8,7 @@ import pytest
 
 from strom.record.batch import split
 from strom.record.decode import decode, offsets
-from strom.record.sparse import SPAN_MAX, sparse_batches
+from strom.record.sparse import SPAN_MAX, dense_batch, sparse_batches
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
@@ -36,3 +36,11 @@ def test_rows_keep_their_offsets(given: list[int], batches: int) -> None:
     assert [int(one) for header, view in found for one in offsets(view, header)] == given
     arrived = [decode(view, SCHEMA, header=header) for header, view in found]
     assert pa.Table.from_batches(arrived, SCHEMA).to_pylist() == sent.to_pylist()
+
+
+def test_rows_whose_offsets_nobody_wants_are_a_plain_batch_that_stays_aligned() -> None:
+    sent = rows(5)
+    ((header, view),) = split(b"".join(dense_batch(sent, schema_id=3)))
+    assert not header.sparse
+    assert (header.record_count, header.message_position % 8, header.size % 8) == (5, 0, 0)
+    assert decode(view, SCHEMA, header=header, check_crc=True).equals(sent)

@@ -31,6 +31,10 @@ from strom.protocol.message import whole
 from strom.protocol.messages.own_keys import ScanRowsRequest, ScanRowsResponse
 from strom.record.batch import split
 
+FIRST_BYTES = 1024 * 1024
+SLICE_BYTES_MAX = 2 * 1024 * 1024
+"""Asked for first, and then. The server reads a slice while the one before it is received: small ones overlap."""
+
 PLANS_MAX = 5
 """How often an instant may expire before the first row before that is an error."""
 
@@ -182,9 +186,10 @@ class KeyScan(RowScan):
             columns=[at for at, column in enumerate(schema.columns) if column.id in ids],
             predicate=None if self._where is None else self._where.wire,
             limit=self.limit,
-            max_bytes=self._options.fetch_bytes_max,
+            max_bytes=min(self._options.fetch_bytes_max, FIRST_BYTES if cursor is None else SLICE_BYTES_MAX),
             dead=False,
             schema_id=schema.schema_id,
+            no_offsets=None if self._parted else True,
         )
         address = self._cluster.leader(instant.bucket)
         answer = await self._cluster.call(address, SCAN_ROWS, request, lane="scan")

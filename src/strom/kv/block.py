@@ -12,18 +12,41 @@ from strom.kv.columns import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Oc
 from strom.kv.layout import Selection
 from strom.kv.tail_block import TailView
 
+NO_OFFSETS: Int64s = np.empty(0, np.int64)
 
-class Block(NamedTuple):
-    """Some stored rows, ascending by offset."""
 
-    offsets: Int64s
-    live: Bools
-    """As of the moment the block was taken."""
-    tombstone: Bools
-    batch: pa.RecordBatch
-    """The columns asked for, without a copy."""
-    end: int
-    """Where to go on: no row lies between the last one and here."""
+class Block:
+    """Some stored rows, ascending by offset. Offsets and tombstones are worked out when somebody asks."""
+
+    __slots__ = ("_first", "_held", "_last", "_offsets", "batch", "end", "live")
+
+    def __init__(self, held: Held, run: Run, live: Bools, batch: pa.RecordBatch, end: int) -> None:
+        self._held = held
+        self._first, self._last, self._offsets = run
+        self.live = live
+        """As of the moment the block was taken."""
+        self.batch = batch
+        """The columns asked for, without a copy."""
+        self.end = end
+        """Where to go on: no row lies between the last one and here."""
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return self._last - self._first
+
+    @property
+    def offsets(self) -> Int64s:
+        """Of each row."""
+        if self._offsets is None:
+            assert isinstance(self._held, FileBlock)
+            self._offsets = self._held.file.offsets(self._held.block)
+        return self._offsets
+
+    @property
+    def tombstone(self) -> Bools:
+        """Which rows tell that a key was deleted."""
+        return tombstones_of(self._held, self._first, self._last)
 
 
 class FileBlock(NamedTuple):
@@ -38,24 +61,45 @@ class FileBlock(NamedTuple):
 Held = FileBlock | TailView
 
 
-def offsets_of(held: Held, start: int, until: int) -> tuple[int, Int64s]:
-    """The offsets in [start, until), and the row of the first."""
+class Run(NamedTuple):
+    """Some rows of a source: [first, last)."""
+
+    first: int
+    last: int
+    offsets: Int64s | None
+    """None for all rows of a block of a file, which knows them."""
+
+
+def run_of(held: Held, start: int, until: int) -> Run:
+    """The rows with offsets in [start, until)."""
     if isinstance(held, FileBlock):
         file, block = held.file, held.block
-        if file.first_offset(block) >= until or file.first_offset(block + 1) <= start:
-            return 0, np.empty(0, np.int64)
+        begin, end = file.first_offset(block), file.first_offset(block + 1)
+        if begin >= until or end <= start:
+            return Run(0, 0, None)
+        if begin >= start and end <= until:
+            return Run(0, file.rows_of(block), None)
         offsets = file.offsets(block)
     else:
         offsets = held.offsets
-    first, last = np.searchsorted(offsets, (start, until)).tolist()
-    return first, offsets[first:last]
+    first, last = np.searchsorted(offsets, (start, max(start, until))).tolist()
+    return Run(first, last, offsets[first:last])
 
 
-def end_of(held: Held, offsets: Int64s, until: int) -> int:
+def end_of(held: Held, run: Run, until: int) -> int:
     """Where the next rows may be, after all of a block's below ``until``."""
     if isinstance(held, FileBlock):
         return min(until, held.file.first_offset(held.block + 1))
-    return int(offsets[-1]) + 1
+    assert run.offsets is not None
+    return int(run.offsets[-1]) + 1
+
+
+def offsets_of(held: Held, start: int, until: int) -> tuple[int, Int64s]:
+    """The offsets in [start, until), and the row of the first."""
+    first, last, offsets = run_of(held, start, until)
+    if offsets is None:
+        offsets = held.file.offsets(held.block) if last and isinstance(held, FileBlock) else NO_OFFSETS
+    return first, offsets
 
 
 def tombstones_of(held: Held, first: int, last: int) -> Bools:

@@ -26,9 +26,18 @@ from strom.kv.versions import offsets_of
 class LiveBlock(NamedTuple):
     """Stored rows of one block and which of them are live at the instant."""
 
-    offsets: Ints
+    block: Block
     live: Bools
-    batch: pa.RecordBatch
+
+    @property
+    def offsets(self) -> Ints:
+        """Of each row."""
+        return self.block.offsets
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The columns asked for."""
+        return self.block.batch
 
 
 def live_blocks(
@@ -48,7 +57,7 @@ def live_blocks(
         replaced = _distinct(
             [_within(view.replaced(at, high, below=at), start, reached), _within(above, start, reached)]
         )
-        return [LiveBlock(b.offsets, _live(b, replaced), b.batch) for b in blocks], reached
+        return [LiveBlock(b, _live(b, replaced)) for b in blocks], reached
 
 
 def _blocks(found: Iterator[Block], at: int, rows_max: int) -> tuple[list[Block], int]:
@@ -57,7 +66,7 @@ def _blocks(found: Iterator[Block], at: int, rows_max: int) -> tuple[list[Block]
     count = 0
     for block in found:
         blocks.append(block)
-        count += len(block.offsets)
+        count += block.rows
         if count >= rows_max:
             return blocks, block.end
     return blocks, at
@@ -78,8 +87,8 @@ def _distinct(parts: Sequence[Ints]) -> Ints:
 
 
 def _live(block: Block, replaced: Ints) -> Bools:
-    live = block.live & ~block.tombstone
-    if not len(block.offsets):
+    live = block.live  # a tombstone never is
+    if not len(replaced) or not block.rows:
         return live
     first, last = np.searchsorted(replaced, (block.offsets[0], block.offsets[-1] + 1))
     wanted = replaced[first:last]

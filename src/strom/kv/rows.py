@@ -23,7 +23,7 @@ import pyarrow as pa
 from strom.kv import live
 from strom.kv.base_file import BaseFile
 from strom.kv.base_layout import BLOCK_DATA_BYTES
-from strom.kv.block import Block, FileBlock, Held, batch_of, end_of, offsets_of, tombstones_of
+from strom.kv.block import Block, FileBlock, Held, batch_of, end_of, run_of
 from strom.kv.carrying import Needed, NewFile, build, taken_over
 from strom.kv.columns import ABSENT, Bools, Int32s, Int64s, Octets, Source, source_of
 from strom.kv.directory import Directory
@@ -398,18 +398,18 @@ def _blocks(directory: Directory, start: int, until: int, columns: Sequence[int]
     for number, held in enumerate(places.held):
         # The tail's first block may still hold rows that are in a file by now.
         low = max(start, places.tail_start) if number >= places.tail_source else start
-        first, offsets = offsets_of(held, low, until)
-        if not len(offsets):
+        run = run_of(held, low, until)
+        first, last = run.first, run.last
+        if first == last:
             continue
-        last = first + len(offsets)
         directory.check(np.array([number], np.int32), selection)
         batch = batch_of(directory.sources[number], last, selection)
         yield Block(
-            offsets,
+            held,
+            run,
             live.live_of(held.live, first, last),
-            tombstones_of(held, first, last),
             batch.slice(first) if first else batch,
-            end_of(held, offsets, until),
+            end_of(held, run, until),
         )
 
 

@@ -41,6 +41,13 @@ def sparse_batches(rows: pa.RecordBatch, offsets: npt.NDArray[np.int64], *, sche
     return pieces
 
 
+def dense_batch(rows: pa.RecordBatch, *, schema_id: int) -> list[Bytes]:
+    """Rows for whoever does not ask for their offsets, as a batch that has none: it begins at 0."""
+    return framed(
+        message_pieces(rows), rows.num_rows, 0, rows.num_rows - 1, schema_id=schema_id, sparse=False
+    )
+
+
 def framed(
     pieces: Sequence[Bytes],
     record_count: int,
@@ -52,8 +59,9 @@ def framed(
     attributes: int = at.ATTRIBUTE_APPEND_ONLY,
     writer_id: int = at.NO_WRITER_ID,
     batch_sequence: int = at.NO_BATCH_SEQUENCE,
+    sparse: bool = True,
 ) -> list[Bytes]:
-    """A header for what follows it: deltas, change types if any, the Arrow message."""
+    """A header for what follows it: deltas if it is sparse, change types if any, the Arrow message."""
     head = bytearray(
         at.HEADER[at.MAGIC_PLAIN].pack(
             base_offset,
@@ -62,7 +70,7 @@ def framed(
             timestamp_ms,
             0,
             schema_id,
-            attributes | at.ATTRIBUTE_SPARSE,
+            attributes | (at.ATTRIBUTE_SPARSE if sparse else 0),
             last_offset_delta,
             writer_id,
             batch_sequence,

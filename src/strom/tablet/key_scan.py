@@ -49,12 +49,14 @@ class ScanRequest:
     """About how many bytes of rows to give; at least one block is looked at."""
     dead: bool = False
     """Whether the dead offsets are wanted (they come with the first slice)."""
+    offsets: bool = True
+    """Whether the offset of each row is wanted."""
 
 
 class OffsetBatch(NamedTuple):
-    """Rows and the offset of each, rising."""
+    """Rows and the offset of each, rising (None where nobody asked)."""
 
-    offsets: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64] | None
     rows: pa.RecordBatch
 
 
@@ -123,13 +125,13 @@ def _collect(
         blocks, reached = live_blocks(store, cursor, at, asked, high=high, rows_max=ROWS_AT_ONCE)
         for block in blocks:
             left = None if request.limit is None else request.limit - rows
-            batch = _passing(block, request.predicate, wanted, left)
-            if len(batch.offsets):
+            batch, last = _passing(block, request, wanted, left)
+            if batch.rows.num_rows:
                 found.append(batch)
-                rows += len(batch.offsets)
+                rows += batch.rows.num_rows
                 size += batch.rows.nbytes
             if request.limit is not None and rows >= request.limit:
-                return found, int(batch.offsets[-1]) + 1 if len(batch.offsets) else cursor
+                return found, cursor if last is None else last + 1
         cursor = reached
     return found, cursor
 
@@ -144,15 +146,20 @@ def _columns(store: KeyStore, request: ScanRequest) -> tuple[list[int], tuple[in
 
 
 def _passing(
-    block: LiveBlock, predicate: Predicate | None, wanted: list[int], limit: int | None
-) -> OffsetBatch:
-    """The live rows of a block that pass, with the wanted columns."""
+    block: LiveBlock, request: ScanRequest, wanted: list[int], limit: int | None
+) -> tuple[OffsetBatch, int | None]:
+    """The live rows of a block that pass, with the wanted columns; where there is a limit, the last one's offset."""
     chosen = block.live
-    if predicate is not None and chosen.any():
-        passed = predicate.mask(block.batch).fill_null(False).to_numpy(zero_copy_only=False)
+    if request.predicate is not None and chosen.any():
+        passed = request.predicate.mask(block.batch).fill_null(False).to_numpy(zero_copy_only=False)
         chosen = chosen & passed
     rows = block.batch.select(wanted)
     if limit is None and chosen.all():
-        return OffsetBatch(block.offsets, rows)
+        return OffsetBatch(block.offsets if request.offsets else None, rows), None
     places = np.flatnonzero(chosen)[:limit]
-    return OffsetBatch(block.offsets[places], rows.take(pa.array(places)))
+    rows = rows.take(pa.array(places))
+    if limit is None and not request.offsets:
+        return OffsetBatch(None, rows), None
+    offsets = block.offsets[places]
+    last = int(offsets[-1]) if len(offsets) else None
+    return OffsetBatch(offsets if request.offsets else None, rows), last

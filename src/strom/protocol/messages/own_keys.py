@@ -145,10 +145,12 @@ class ScanRowsRequest(Message):
     max_bytes: int = int32(11)
     dead: bool = boolean(12)
     schema_id: int = int32(13)
+    no_offsets: bool | None = boolean(14, default=None)
+    """The rows' own offsets are not wanted: the batches are plain ones, and what they say of offsets means nothing."""
 
 
 class ScanRowsResponse(Message):
-    """``records``: sparse batches, as FetchRows sends them. No ``next_cursor``: that was the last slice.
+    """``records``: sparse batches, as FetchRows sends them, or plain ones. No ``next_cursor``: that was the last slice.
 
     ``dead``: offsets (i64). ``horizon``: scans reach back to here; ``series_start``: ``start`` may be this or later.
     """
