@@ -283,6 +283,25 @@ def test_stages_and_groups_are_found_again_after_a_restart(tmp_path: Path) -> No
     on_node(tmp_path, test)
 
 
+def test_a_bucket_that_cannot_be_opened_holds_no_room(tmp_path: Path) -> None:
+    async def test(place: Place) -> None:
+        await place.stage(A, rows(1, 2), seal=True)
+        slot, room = place.node.node.tablets.slot(place.bucket), place.node.node.tablets.stage_room
+        held = room.bytes
+        assert held > 0
+        await slot.close()
+        assert room.bytes == 0
+        files = place.node.world.files
+        broken = f"{place.node.folder}/buckets/{place.table_id}/-/{place.number}/epochs"
+        files.make_folder(broken)
+        with pytest.raises(StorageOffline):
+            await place.tablet()
+        assert room.bytes == 0
+        files.remove_tree(broken)
+
+    on_node(tmp_path, test)
+
+
 def test_a_failed_sync_of_a_seal_takes_the_bucket_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,38 +138,44 @@ class Tablets:
     def _open(self, bucket: BucketId) -> LogTablet:
         """Runs in the bucket's lane."""
         facts = self._tables.of(bucket.table_id)
-        durability = facts.durability
         # Where nobody waits for a sync, a sync of a whole segment at its end would only stall writers.
-        settings = replace(self._settings.log, sync_on_roll=durability == "group")
-        if facts.table.schema.primary_key:
-            return self._open_keys(bucket, facts, settings)
-        log = GroupedLog.open(
-            self._world.files,
-            bucket_path(self._folder, bucket),
-            settings,
-            now_ms=self._world.clock.now_ms(),
-        )
-        try:
-            stages = self._open_stages(bucket, facts)
-            tablet = LogTablet(
-                bucket, log, durability=durability, limits=self._settings.limits, stages=stages
-            )
-            tablet.drop_overwritten()
-        except BaseException:
-            log.abandon()
-            raise
-        return tablet
-
-    def _open_stages(self, bucket: BucketId, facts: TableFacts) -> StageStore:
-        return StageStore.open(
+        settings = replace(self._settings.log, sync_on_roll=facts.durability == "group")
+        stages = StageStore.open(
             self._world.files,
             bucket_path(self._folder, bucket),
             durable=facts.durability == "group",
             limits=self._settings.stages,
             room=self.stage_room,
         )
+        opened = self._open_keys if facts.table.schema.primary_key else self._open_log
+        try:
+            return opened(bucket, facts, settings, stages)
+        except BaseException:
+            stages.close()  # what it found counts when it is found again
+            raise
 
-    def _open_keys(self, bucket: BucketId, facts: TableFacts, settings: LogSettings) -> LogTablet:
+    def _open_log(
+        self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
+    ) -> LogTablet:
+        log = GroupedLog.open(
+            self._world.files,
+            bucket_path(self._folder, bucket),
+            settings,
+            now_ms=self._world.clock.now_ms(),
+        )
+        tablet = LogTablet(
+            bucket, log, durability=facts.durability, limits=self._settings.limits, stages=stages
+        )
+        try:
+            tablet.drop_overwritten()
+        except BaseException:
+            log.abandon()
+            raise
+        return tablet
+
+    def _open_keys(
+        self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
+    ) -> LogTablet:
         load_kernels()
         from strom.tablet.key_tablet import KeyTablet
 
@@ -190,7 +196,7 @@ class Tablets:
             settings=self._settings.keys,
             numbers=numbers,
             now_ms=self._world.clock.now_ms(),
-            stages=self._open_stages(bucket, facts),
+            stages=stages,
         )
 
     # --- dropped buckets -------------------------------------------------------------------------------

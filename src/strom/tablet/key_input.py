@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from strom.errors import SchemaMismatch
 from strom.kv import kv_batch
+from strom.kv.columns import VALIDITY, Source
 from strom.kv.definition import KeyDefinition
 from strom.kv.kv_batch import KvBatch
 from strom.kv.row_decoder import KeyDecoder, RowDecoder
@@ -27,8 +28,10 @@ class Incoming(NamedTuple):
     batch_sequence: int
 
 
-def check_keys(rows: pa.RecordBatch, definition: KeyDefinition) -> None:
-    """Refuse rows without a key."""
+def check_keys(rows: pa.RecordBatch, definition: KeyDefinition, source: Source | None = None) -> None:
+    """Refuse rows without a key. ``source``: the rows' addresses, with a bitmap only where there may be NULLs."""
+    if source is not None and not source.addresses[definition.key, VALIDITY].any():
+        return
     for position in definition.key:
         if rows.column(position).null_count:
             name = definition.arrow.field(position).name

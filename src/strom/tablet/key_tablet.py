@@ -32,6 +32,7 @@ from strom.errors import (
     StoreCorrupt,
 )
 from strom.kv.changelog_batch import Stamp, compose
+from strom.kv.columns import source_of
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.kv.engines import engine_of
 from strom.kv.engines.auto_increment import AutoIncrement
@@ -309,8 +310,10 @@ class KeyTablet(KeyPublishing):
         if targets is not None and len(targets) == len(definition.arrow):
             targets = None
         whole = whole_rows(rows, targets, definition.arrow)
-        check_keys(whole, definition)
-        written = write_pass(self.store, whole, deletes, targets=targets, engine=self._engine(targets))
+        source = source_of(whole, self.store.kinds)
+        check_keys(whole, definition, source)
+        engine = self._engine(targets)
+        written = write_pass(self.store, whole, deletes, targets=targets, engine=engine, source=source)
         return self._append_changes(written, rows.num_rows, writer_id, batch_sequence, now_ms)
 
     def put_kv(self, records: memoryview, *, targets: tuple[int, ...] | None, now_ms: int) -> Accepted:

@@ -184,10 +184,9 @@ def _read_piece(file: File, position: int, end: int) -> tuple[Piece, int]:
     size = column_count * COLUMN.size + length
     if column_count > COLUMNS_MAX or length < 0 or start + size > end:
         raise _damaged(file, f"the piece at {position} reaches beyond its file")
-    content = bytearray(file.read_at(start, size))  # its batches are stamped in place
-    if len(content) != size or crc32c(content) != content_crc:
+    view = memoryview(bytearray(size))  # its batches are stamped in place
+    if file.read_into(start, [view]) != size or crc32c(view) != content_crc:
         raise _damaged(file, f"the rows at {start} have another checksum")
-    view = memoryview(content)
     columns = _columns(view[: column_count * COLUMN.size])
     return Piece(sequence, columns, view[column_count * COLUMN.size :], rows), start + size
 
