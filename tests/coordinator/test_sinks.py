@@ -73,6 +73,12 @@ def test_the_same_epoch_again_changes_nothing() -> None:
     assert house.catalog.sinks["s"].parts == (StagedPart(name(1), house.log, None, (0,)),)
 
 
+def test_a_call_whose_answer_was_lost_is_told_the_same_again() -> None:
+    house = Sinks()
+    first = house.decide("s", 7, listed(1, house.log, 0))
+    assert house.decide("s", 7, listed(1, house.log, 0)) == first
+
+
 def test_decisions_of_all_sinks_are_numbered_in_one_row() -> None:
     house = Sinks()
     numbers = [house.decide(sink, epoch).number for epoch in range(2) for sink in ("a", "b")]

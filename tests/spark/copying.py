@@ -28,7 +28,7 @@ class Copying:
     sink: str
     checkpoint: str
     master: str = "local[2,4]"
-    rows_per_batch: int = 80_000
+    rows_per_batch: int = 150_000
     repartition: int = 0
     failing: bool = False
     """The first attempt of every task fails in the middle of its rows."""

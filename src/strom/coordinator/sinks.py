@@ -133,7 +133,9 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int) -> Plan[Decisio
     listed = [one for one in proposal.stages if one.part.table_id in opened]
     overwrites = [one for one in proposal.overwrites if one[0] in opened]
     if not opened or (proposal.one_shot and not listed and not overwrites):
-        return Plan(Decision(0 if row is None else row.number, frozenset(), warnings))
+        # A call that is repeated because its answer was lost is told what the first one was told.
+        decided = proposal.tables if row is not None and _is_of(row, proposal) else frozenset()
+        return Plan(Decision(0 if row is None else row.number, decided, warnings))
     requirements = _requirements(catalog, opened, listed)
     key = keys.sink(proposal.sink)
     number = catalog.next_id(keys.DECISION_COUNTER)
@@ -152,6 +154,14 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int) -> Plan[Decisio
     requirements += [catalog.unchanged(key), catalog.unchanged(keys.DECISION_COUNTER)]
     updates = [Put(key, _bounded(new)), Put(keys.DECISION_COUNTER, encode_number(number + 1))]
     return Plan(Decision(number, opened, warnings), requirements, updates)
+
+
+def _is_of(row: SinkRow, proposal: Proposal) -> bool:
+    """Whether the row's decision is this very proposal: names of stages are used by one attempt only."""
+    if row.epoch != proposal.epoch:
+        return False
+    decided = {part.stage_id for part in row.parts}
+    return any(one.part.stage_id in decided for one in proposal.stages)
 
 
 def _requirements(catalog: Catalog, opened: frozenset[int], listed: Sequence[Listed]) -> list[Requirement]:
