@@ -18,6 +18,7 @@ from strom.kv.columns import Int32s, Source, source_of
 from strom.kv.copy_kernels import OUTSIDE, UNCHECKED
 from strom.kv.directory import Directory
 from strom.kv.gather import check_data, gather
+from strom.kv.reserved import address_of
 from strom.record import layout as at
 from strom.record.batch import BatchHeader, read_columns, read_header
 from strom.record.checksum import crc32c
@@ -79,10 +80,10 @@ def compose(
     memory = np.empty(size, np.uint8)
     written = np.empty((len(selection.positions), 3), np.int64)
     buffers = np.empty((2 * len(written) + len(selection.var), 2), np.int64)
-    address = memory.ctypes.data
+    address = address_of(memory)
     write_batch(
         directory.addresses, selection.spec, source, row, kinds, places, address + _HEADER_SIZE, selection.template,
-        selection.marks, body, written, buffers,
+        selection.marks, body, head, written, buffers,
     )  # fmt: skip
     content: memoryview = memory.data
     fields = (stamp.schema_id, 0, count - 1, stamp.writer_id, stamp.batch_sequence, count)
@@ -90,7 +91,7 @@ def compose(
     crc = crc32c(content[_COVERED:])
     _CRC.pack_into(content, _CRC_AT, crc)
     header = BatchHeader(0, size, at.MAGIC_PLAIN, 0, at.NO_EPOCH, crc, *fields, 0, _HEADER_SIZE)
-    buffers[:, 0] += head
+    # The log asks for the buffers, not for the nodes.
     columns = BatchColumns(
         head, size, (), [(start, length) for start, length in buffers.tolist()], CODEC_NONE
     )

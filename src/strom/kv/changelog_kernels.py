@@ -262,16 +262,17 @@ def _copy_column(
 @kernel(
     void(
         ro(int64, 3), ro(int64, 2), ro(int32), ro(int32), ro(uint8), ro(int64, 2), int64, ro(uint8), ro(int64), int64,
-        rw(int64, 2), rw(int64, 2),
+        int64, rw(int64, 2), rw(int64, 2),
     )
 )  # fmt: skip
 def write_batch(
     addresses: Any, spec: Any, source: Any, row: Any, kinds: Any, places: Any, records: int, template: Any,
-    marks: Any, size: int, written: Any, buffers: Any,
+    marks: Any, size: int, head: int, written: Any, buffers: Any,
 ) -> None:  # fmt: skip
     """Write change types and message to an address. ``marks``: where the template wants counts, nodes and buffers.
 
-    ``written`` = the addresses of the columns in the message; ``buffers`` = position and size of each in the body.
+    ``written`` = the addresses of the columns in the message; ``buffers`` = position and size of each in the batch,
+    whose body begins at ``head``.
     """
     count = len(source)
     for at in range(count):
@@ -294,6 +295,6 @@ def write_batch(
         written[j, 2] = base + places[j, DATA]
         for part in range(3 if spec[FORMS, j] == VAR else 2):
             entry = _name(entry, places[j, VALIDITY + part], places[j, VALIDITY_SIZE + part], base)
-            buffers[number, 0] = places[j, VALIDITY + part]
+            buffers[number, 0] = head + places[j, VALIDITY + part]
             buffers[number, 1] = places[j, VALIDITY_SIZE + part]
             number += 1

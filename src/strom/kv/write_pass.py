@@ -50,9 +50,10 @@ def write_pass(
     *,
     targets: tuple[int, ...] | None,
     engine: Engine,
+    source: Source | None = None,
 ) -> Written:
-    """The records of some changes. ``rows`` has all columns of the newest schema. In the lane."""
-    source = source_of(rows, store.kinds)
+    """The records of some changes. ``rows`` has all columns of the newest schema; ``source`` is theirs. In the lane."""
+    source = source_of(rows, store.kinds) if source is None else source
     image = store.definition.image
     if deletes is None and type(engine) is LastRow:
         return _last_rows(store, source, full=image == "FULL")
