@@ -50,8 +50,11 @@ public final class StromCatalog implements TableCatalog, SupportsNamespaces {
     return PythonSide.texts(found).stream().map(one -> Identifier.of(namespace, one)).toArray(Identifier[]::new);
   }
 
+  /** PRIMARY KEY, where this Spark knows it. */
   @Override public Set<TableCatalogCapability> capabilities() {
-    return Set.of(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT);
+    Set<TableCatalogCapability> all = EnumSet.allOf(TableCatalogCapability.class);
+    all.removeIf(one -> !one.name().equals("SUPPORT_TABLE_CONSTRAINT"));
+    return all;
   }
 
   @Override public Table createTable(Identifier table, TableInfo info) {
