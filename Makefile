@@ -19,6 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "==> installing strom and what its tests need; PySpark alone is 400 MB"
 	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]' \
 	  | awk '/Downloading .*[0-9][0-9]\.[0-9] MB|Building wheel|Installing collected/ {print "    " substr($$0, 1, 90); fflush()}'
+	@$(BIN)/python -m strom.spark.java_home
 	@touch $(STAMP)
 
 $(VENV)/.running: pyproject.toml constraints.txt

@@ -61,10 +61,10 @@ def test_small_ranges_share_a_task_and_large_ones_are_cut() -> None:
 
 
 def test_a_table_of_medium_size_still_keeps_many_cores_busy() -> None:
-    (medium,) = ranges(96)
+    (medium,) = ranges(48)
     sizes = Sizes({medium.bucket: float(MB)})
     groups = cut_and_packed([medium], sizes, split_bytes=64 * MB, split_rows=None)
-    assert len(groups) == 16
+    assert len(groups) == 8
     assert all(sizes.of(group[0]) >= TASK_BYTES_MIN for group in groups)
 
 

@@ -9,7 +9,7 @@
     changelog           true: every change with _change_type, _log_offset, _commit_timestamp, _bucket
     pin                 "load" (default): what the DataFrame reads is decided now; "query": by its first action
     pushFilters         true: Spark's filters are applied by the server; only for a DataFrame that is used once
-    splitBytes          about how much one task reads (64 MB)        splitRows
+    splitBytes          about how much one task reads (128 MB)       splitRows
     maxRowsPerTrigger, maxBytesPerTrigger, failOnDataLoss, deletes   streams
 
 Names are case-insensitive, as all options of Spark. Others, for writing, are read by the writers.
@@ -29,7 +29,7 @@ from strom.model.names import nearest
 from strom.runtime.units import parse_size_bytes
 
 CHANGELOG_SUFFIX = "$changelog"
-SPLIT_BYTES = 64 * 1024 * 1024
+SPLIT_BYTES = 128 * 1024 * 1024
 RETRY_S = 60
 
 READING = (

@@ -17,7 +17,7 @@ from strom.model.bucket import BucketId
 
 TASK_BYTES_MIN = 4 * 1024 * 1024
 """Less is not worth a task of its own."""
-TASKS_WANTED = 16
+TASKS_WANTED = 8
 """A small table is still cut into so many tasks, if that leaves them large enough."""
 ROW_BYTES = 64
 """A guess, where nobody asked how large rows are."""
