@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from strom.testing.process import ServerProcess
 
 from cli.command import strom
+from strom import connect
+from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,20 @@ def test_describe_shows_columns_and_buckets_to_people(server: ServerProcess) -> 
     assert shown.code == 0, shown.err
     assert "BIGINT" in shown.out
     assert "high watermark" in shown.out
+
+
+def test_describe_shows_what_is_staged_and_published(server: ServerProcess) -> None:
+    describe = ["table", "describe", "cli_staged", "-o", "json"]
+    with connect(server.address) as db:
+        table = db.create_table("cli_staged", {"id": "BIGINT"}, buckets=1)
+        (before,) = _rows(strom(*describe, server=server.address).out)
+        assert "stages" not in before
+        with db.transaction() as tx:
+            tx.append(table, [{"id": 1}, {"id": 2}])
+        (after,) = _rows(strom(*describe, server=server.address).out)
+        assert (after["rows"], after["stages"], after["stage_bytes"]) == (2, 0, 0)
+        assert int(str(after["last_decision"])) > 0
+        assert "last decision" in strom(*describe[:3], server=server.address).out
 
 
 def test_partitions_are_created_listed_and_dropped(server: ServerProcess) -> None:

@@ -135,10 +135,10 @@ class Slot:
             tablet.close()
 
 
-async def in_lane(slot: Slot, job: Callable[[LogTablet], T], *, small: bool = False) -> T:
+async def in_lane(slot: Slot, job: Callable[[LogTablet], T], *, small: bool = False, bulk: bool = False) -> T:
     """Do something to a tablet in its turn. When the disk fails, the tablet goes offline, and the loop tells."""
     try:
-        result = slot.do(job, small=small)
+        result = slot.do(job, small=small, bulk=bulk)
         return await result if isinstance(result, asyncio.Future) else result
     except (OSError, StorageOffline) as error:
         if isinstance(error, OSError):

@@ -30,7 +30,7 @@ from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_writes import UpsertBatch
-from strom.server.calls.writes import TIMEOUT_S_MAX, as_told
+from strom.server.calls.writes import BULK_BYTES_MIN, TIMEOUT_S_MAX, as_told
 from strom.server.slot import Slot, in_lane
 from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets, wait_for
@@ -132,7 +132,8 @@ class StageCalls:
             tablet.stages.on_failure = tablet.fail
             return tablet, tablet.stage_piece(piece, form=form, now_ms=now_ms)
 
-        return await in_lane(slot, stage, small=form.read is None and len(records) <= INLINE_BYTES_MAX)
+        small = form.read is None and len(records) <= INLINE_BYTES_MAX
+        return await in_lane(slot, stage, small=small, bulk=len(records) >= BULK_BYTES_MIN)
 
     def _form(self, facts: TableFacts) -> PieceForm:
         """How the pieces of a table are read, now and when they are published."""
@@ -202,7 +203,8 @@ class StageCalls:
         slot, facts = self._tablets.slot(bucket), self._tables.of(bucket.table_id)
         form = self._form(facts)
         for commit in commits:
-            tablet, done = await in_lane(slot, partial(self._group, commit, form))
+            bulk = slot.tablet is not None and slot.tablet.stages.bytes >= BULK_BYTES_MIN
+            tablet, done = await in_lane(slot, partial(self._group, commit, form), bulk=bulk)
             self._count(slot, tablet, facts, commit, done)
             tablet.advance()
             if tablet.durability == "group":
