@@ -1,68 +1,96 @@
 """Does one greedy client starve the rest?
 
 Expected: no. With a full scan and a bulk load running against the same server, the p99 of a small fetch stays within 5
-times its idle p99: big reads and writes go through the server in slices, and none holds the loop for more than a
-fraction of a millisecond. On two cores four busy processes also compete for the CPU itself. Beside it: 200 connections
-of which 50 tail a table; all rows reach all tails.
+times its idle p99. The traffic runs at normal priority; beside it, the same with the traffic at nice 10.
+
+On two cores four busy processes and their threads compete for the cores themselves, and no server decides about that.
+What the machine alone does is asked of two that have nothing to do with the traffic: a process that echoes bytes, and
+a second server that only has the small table. That the first server may do better than the second is no mistake: it
+makes its scan and its load pause while small calls are about (docs/decisions/0008-fairness.md).
+
+Beside it: 200 connections of which 50 tail a table; all rows reach all tails.
 """
 
 from __future__ import annotations
 
 import asyncio
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import chain
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 import strom
-from benchmarks.harness import Answer, Bench, Samples, Target
+from benchmarks import beside, raw
+from benchmarks.beside import Latencies, Process
+from benchmarks.harness import Answer, Bench, Samples
 from benchmarks.workload import SMALL_SCHEMA, small_batch
 from strom import aio
 from strom.testing.process import ServerProcess
 
 ROWS = 10_000
-ROUNDS = 3
-"""Idle and busy in turn; the p99 of one round hangs on a few calls, so the median of the rounds' p99 counts."""
+SETTINGS = {"durability": "os"}
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=1000, quick=400)
-    idle: list[list[float]] = []
-    busy: list[list[float]] = []
-    with ServerProcess(bench.folder / "data", settings={"durability": "os"}) as server:
+    count, rounds = bench.size(full=800, quick=400), bench.size(full=7, quick=3)
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerProcess(bench.folder / "data", settings=SETTINGS))
+        other = stack.enter_context(ServerProcess(bench.folder / "other", settings=SETTINGS))
+        echo, _ = stack.enter_context(raw.started("echo"))
         _fill(server.address, bench.size(full=300, quick=100))
-        for _ in range(ROUNDS):
-            idle.append(_small_fetches(server.address, count))
-            with _greedy(server.address, "scan"), _greedy(server.address, "load"):
-                busy.append(_small_fetches(server.address, count))
-    figure = Samples(tuple(map(_p99, busy)), "ms p99", 0.0, 0.0)
-    reference = Samples(tuple(map(_p99, idle)), "ms p99", 0.0, 0.0)
-    notes = {
-        "idle_median_ms": statistics.median(chain(*idle)) * 1e3,
-        "busy_median_ms": statistics.median(chain(*busy)) * 1e3,
-        "busy_max_ms": max(chain(*busy)) * 1e3,
+        _fill(other.address, 1)
+
+        def fetches() -> Latencies:
+            return _small_fetches(server.address, count)
+
+        def others() -> Latencies:
+            return _small_fetches(other.address, count)
+
+        def echoes() -> Latencies:
+            return raw.echo_round_trips(echo, count, pause_s=0.001)
+
+        alone = {one: [one() for _ in range(rounds)] for one in (fetches, others, echoes)}
+        answers = []
+        for words, low in (("", False), (" (traffic at nice 10)", True)):
+            with _greedy(server.address, "scan", low), _greedy(server.address, "load", low):
+                time.sleep(beside.SETTLE_S)
+                before = _bulk(server)
+                busy = [fetches() for _ in range(rounds)]
+                notes = _rates(before, _bulk(server))
+                question = f"small fetch under a full scan and a bulk load, p99{words}"
+                answers.append(beside.answer(question, busy, alone[fetches], counts=not low, notes=notes))
+                if not low:
+                    # What the same traffic does to those who have nothing to do with it.
+                    answers += [
+                        beside.answer(f"  reference: {name}, p99", [one() for _ in range(rounds)], alone[one])
+                        for name, one in (
+                            ("the same fetch from an idle second server", others),
+                            ("an echo of 100 bytes by an idle process", echoes),
+                        )
+                    ]
+    return [*answers, _crowd(bench)]
+
+
+def _bulk(server: ServerProcess) -> tuple[float, float, float, float]:
+    """Seconds now, bytes in, bytes out, seconds of pauses, so far."""
+    names = ("request_bytes_total", "response_bytes_total")
+    moved = [beside.metric(server.http_address, f"strom_rpc_{name}") for name in names]
+    paused = beside.metric(server.http_address, "strom_bulk_paused_seconds_total")
+    return time.monotonic(), moved[0], moved[1], paused
+
+
+def _rates(before: tuple[float, ...], after: tuple[float, ...]) -> dict[str, object]:
+    seconds, moved_in, moved_out, paused = (now - then for now, then in zip(after, before, strict=True))
+    return {
+        "bulk_in_mb_per_s": moved_in / seconds / 1e6,
+        "bulk_out_mb_per_s": moved_out / seconds / 1e6,
+        "bulk_paused_share": paused / seconds,
     }
-    fair = Answer(
-        question="small fetch under a full scan and a bulk load, p99",
-        figure=figure,
-        reference=reference,
-        reference_name="idle",
-        ratio=figure.median / reference.median,
-        target=Target(5, at_least=False),
-        notes=notes,
-    )
-    return [fair, _crowd(bench)]
-
-
-def _p99(values: list[float]) -> float:
-    return statistics.quantiles(values, n=100)[98] * 1e3
 
 
 def _fill(address: str, batches: int) -> None:
@@ -78,7 +106,7 @@ def _fill(address: str, batches: int) -> None:
         small.flush()
 
 
-def _small_fetches(address: str, count: int) -> list[float]:
+def _small_fetches(address: str, count: int) -> Latencies:
     """Seconds of each read of a 100-row table, one after the other."""
 
     async def run() -> list[float]:
@@ -97,15 +125,15 @@ def _small_fetches(address: str, count: int) -> list[float]:
 
 
 @contextmanager
-def _greedy(address: str, role: str) -> Iterator[None]:
-    command = [sys.executable, "-m", "benchmarks.log_fairness", role, address]
+def _greedy(address: str, role: str, low_priority: bool) -> Iterator[Process]:
+    command = [sys.executable, "-m", "benchmarks.log_fairness", role, address, "low" if low_priority else ""]
     with subprocess.Popen(
         command, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "going\n"
         try:
-            yield
+            yield process
             assert process.poll() is None, f"the greedy {role} ended early"
         finally:
             process.kill()
@@ -163,4 +191,5 @@ def _crowd(bench: Bench) -> Answer:
 
 
 if __name__ == "__main__":
+    beside.step_back(sys.argv[3] == "low")
     {"scan": _scan_for_ever, "load": _load_for_ever}[sys.argv[1]](sys.argv[2])
