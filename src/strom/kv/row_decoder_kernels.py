@@ -22,12 +22,14 @@ from strom.kv.compile import (
     load_i32,
     load_i64,
     load_u8,
+    load_u64,
     ro,
     rw,
     store_i16,
     store_i32,
     store_i64,
     store_u8,
+    store_u64,
     uint8,
     uint64,
 )
@@ -306,17 +308,26 @@ def _is_text(out: Bytes, at: Number, end: Number) -> Number:
     return True
 
 
+_HIGH_BITS = 0x8080808080808080
+
+
 @kernel(int64(int64, ro(int64), ro(int32), rw(uint8), boolean))
 def copy_spans(base: Number, starts: Ints, offsets: npt.NDArray[np.int32], out: Bytes, text: bool) -> Number:
     """Copy what :func:`read_rows` found to its place; the row of the first value that is no text, or -1."""
-    high = uint8(0)
+    high, target = uint64(0), int64(out.ctypes.data)
     for i in range(len(starts)):
-        begin, source = offsets[i], base + starts[i]
-        for k in range(offsets[i + 1] - begin):
-            byte = load_u8(source + k)
-            out[begin + k] = byte
-            high |= byte
-    if text and high >= 0x80:
+        place, source = target + int64(offsets[i]), base + starts[i]
+        size = int64(offsets[i + 1]) - int64(offsets[i])
+        words = size & ~7
+        for at in range(0, words, 8):
+            word = load_u64(source + at)
+            store_u64(place + at, word)
+            high |= word
+        for at in range(words, size):
+            byte = load_u8(source + at)
+            store_u8(place + at, byte)
+            high |= uint64(byte)
+    if text and high & uint64(_HIGH_BITS) != uint64(0):
         for i in range(len(starts)):
             if not _is_text(out, int64(offsets[i]), int64(offsets[i + 1])):
                 return i
