@@ -9,7 +9,7 @@ import pytest
 from coordinator.house import House, path
 from strom.coordinator import commands
 from strom.coordinator.sink_rows import EmptiedPart, SinkRow, StagedPart, decode_sink, encode_sink
-from strom.coordinator.sinks import Decision, Listed, Proposal
+from strom.coordinator.sinks import ONE_SHOT_KEPT_MS, Decision, Listed, Proposal
 from strom.errors import (
     InvalidRequest,
     LimitExceeded,
@@ -44,13 +44,16 @@ class Sinks(House):
         self.users = self.table("users", keys=("id",), buckets=2).table_id
 
     def decide(self, sink: str, epoch: int, *stages: Listed, **more: Any) -> Decision:
-        rolled = more.pop("rolled", None)
+        rolled, now_ms = more.pop("rolled", None), more.pop("now_ms", 0)
         if rolled is None:
             row = self.catalog.sinks.get(sink)
             rolled = 0 if row is None else row.number
         options = {"query_id": "q", "one_shot": False, "tables": frozenset((self.log, self.users)), **more}
         found: Decision = self.do(
-            commands.decide, Proposal(sink=sink, epoch=epoch, stages=stages, **options), rolled=rolled
+            commands.decide,
+            Proposal(sink=sink, epoch=epoch, stages=stages, **options),
+            rolled=rolled,
+            now_ms=now_ms,
         )
         return found
 
@@ -156,6 +159,16 @@ def test_a_one_shot_sink_is_forgotten_in_the_commit_that_raises_the_floor() -> N
         house.decide("once", 0, listed(1, house.log, 0), one_shot=True)
 
 
+def test_a_one_shot_overwrite_without_rows_is_remembered_as_long_as_it_may_be_repeated() -> None:
+    house = Sinks()
+    options = {"one_shot": True, "overwrites": [(house.log, None)], "now_ms": 1_000}
+    first = house.decide("once", 0, **options)
+    assert house.do(commands.forget_sinks, {"once": first.number}, now_ms=1_001) == []
+    assert house.decide("once", 0, **options) == first, "the table would be emptied a second time"
+    later = 1_000 + ONE_SHOT_KEPT_MS
+    assert house.do(commands.forget_sinks, {"once": first.number}, now_ms=later) == ["once"]
+
+
 def test_a_named_sink_is_never_forgotten_but_can_be_dropped() -> None:
     house = Sinks()
     house.decide("s", 4, listed(1, house.log, 0))
@@ -221,7 +234,7 @@ def test_a_proposal_that_makes_no_sense_is_refused(change: dict[str, Any]) -> No
         **change,
     }
     with pytest.raises((InvalidRequest, TableDropped)):
-        house.do(commands.decide, Proposal(**facts), rolled=0)
+        house.do(commands.decide, Proposal(**facts), rolled=0, now_ms=0)
     assert not house.catalog.sinks
 
 

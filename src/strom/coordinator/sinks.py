@@ -37,6 +37,8 @@ from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model.document import encodable
 from strom.model.table import Table
 
+ONE_SHOT_KEPT_MS = 600_000
+"""A one-shot decision without stages has no deadline that would refuse a repeated call: it is remembered so long."""
 BUCKET_STAGES_MAX = 10_000
 """Stages of one decision in one bucket; a tablet server takes as many in one call."""
 
@@ -120,7 +122,7 @@ def warnings_of(row: SinkRow | None, epoch: int) -> tuple[str, ...]:
     )
 
 
-def decide(catalog: Catalog, proposal: Proposal, *, rolled: int) -> Plan[Decision | None]:
+def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) -> Plan[Decision | None]:
     """Decide an epoch. None: the sink has a decision other than ``rolled``; roll that forward and ask again."""
     check_proposal(proposal)
     row = catalog.sinks.get(proposal.sink)
@@ -146,7 +148,7 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int) -> Plan[Decisio
         one_shot=proposal.one_shot,
         epoch=proposal.epoch,
         number=number,
-        deadline_ms=max((one.last_deadline_ms for one in listed), default=0),
+        deadline_ms=max((one.last_deadline_ms for one in listed), default=now_ms + ONE_SHOT_KEPT_MS),
         last={**kept, **dict.fromkeys(opened, proposal.epoch)},
         parts=tuple(one.part for one in listed),
         emptied=_emptied(catalog, overwrites),
@@ -160,6 +162,8 @@ def _is_of(row: SinkRow, proposal: Proposal) -> bool:
     """Whether the row's decision is this very proposal: names of stages are used by one attempt only."""
     if row.epoch != proposal.epoch:
         return False
+    if row.one_shot:
+        return True  # its name was made for this one call
     decided = {part.stage_id for part in row.parts}
     return any(one.part.stage_id in decided for one in proposal.stages)
 

@@ -34,9 +34,9 @@ def publish_all(
     check_one_table(messages)
     database = connections.database(options.server)
     facts = [fact for message in messages for fact in message.facts]
+    overwrites = _overwrites(options, table_id) if overwrite else []
     mark = _mark(sink, epoch)
     mark.touch()
-    overwrites = _overwrites(options, table_id) if overwrite else []
     try:
         committed = publish(database, sink, epoch, [table_id], facts, overwrites=overwrites)
     except Refused:

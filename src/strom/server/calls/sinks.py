@@ -94,7 +94,10 @@ class SinkCalls:
             check_owner(row, proposal.query_id)
             await self._settle(row)
             decision: Decision | None = await self._view.perform(
-                commands.decide, proposal, rolled=0 if row is None else row.number
+                commands.decide,
+                proposal,
+                rolled=0 if row is None else row.number,
+                now_ms=self._clock.now_ms(),
             )
             if decision is not None:
                 return decision
