@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from strom.protocol.api_keys import FETCH_ROWS, LIST_OFFSETS
 from strom.rpc.budget import Budget
 from strom.rpc.traffic import SMALL_BYTES_MAX, Traffic
 from strom.runtime.clock import SystemClock
@@ -117,10 +118,12 @@ def test_the_bulk_jobs_of_a_lane_wait_for_their_turn_and_the_order_stays() -> No
     assert len(machine.pauses) == 2
 
 
-def test_a_small_call_is_noticed_and_a_large_one_is_not() -> None:
+def test_a_small_call_for_rows_is_noticed_and_no_other() -> None:
     budget = Budget(1)
     traffic = Traffic("one", Metrics(), SystemClock(), budget)
-    traffic.answered(None, traffic.now(), 100, [b"x" * SMALL_BYTES_MAX])
-    assert budget.small_at == float("-inf")
+    traffic.answered(FETCH_ROWS, traffic.now(), 100, [b"x" * SMALL_BYTES_MAX])
+    traffic.answered(LIST_OFFSETS, traffic.now(), 100, [b"x"])
     traffic.answered(None, traffic.now(), 100, [b"x"])
+    assert budget.small_at == float("-inf")
+    traffic.answered(FETCH_ROWS, traffic.now(), 100, [b"x"])
     assert 0.0 <= traffic.now() - budget.small_at < 60.0

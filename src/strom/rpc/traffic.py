@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from strom.protocol.api_keys import Api
+from strom.protocol.api_keys import (
+    FETCH_LOG,
+    FETCH_ROWS,
+    LOOKUP,
+    LOOKUP_ROW,
+    LOOKUP_ROWS,
+    PREFIX_LOOKUP,
+    PRODUCE_LOG,
+    PUT_KV,
+    UPSERT_ROWS,
+    Api,
+)
 from strom.rpc.budget import Budget
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
@@ -13,7 +24,11 @@ from strom.runtime.metrics import Histogram, Metrics
 
 NOTES_MAX = 200
 SMALL_BYTES_MAX = 64 * 1024
-"""A call of fewer bytes, both ways together, is a small one: whoever sent it waits for the answer."""
+ROW_CALLS = frozenset(
+    (PRODUCE_LOG, FETCH_LOG, PUT_KV, LOOKUP, PREFIX_LOOKUP, FETCH_ROWS, UPSERT_ROWS, LOOKUP_ROWS, LOOKUP_ROW)
+)
+"""A call for rows with no more bytes, both ways together, is a small one: whoever sent it waits for the answer. What a scan
+asks before it begins is not."""
 
 
 class InFlight(NamedTuple):
@@ -48,7 +63,7 @@ class Traffic:
         """A call is answered (None: one nobody knows)."""
         sent = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         now = self.now()
-        if received + sent <= SMALL_BYTES_MAX:
+        if received + sent <= SMALL_BYTES_MAX and api in ROW_CALLS:
             self._budget.small_at = now
         self._notes.append((api, now - began, received, sent))
         if len(self._notes) >= NOTES_MAX:
