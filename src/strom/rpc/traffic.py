@@ -27,8 +27,8 @@ SMALL_BYTES_MAX = 64 * 1024
 ROW_CALLS = frozenset(
     (PRODUCE_LOG, FETCH_LOG, PUT_KV, LOOKUP, PREFIX_LOOKUP, FETCH_ROWS, UPSERT_ROWS, LOOKUP_ROWS, LOOKUP_ROW)
 )
-"""A call for rows with no more bytes, both ways together, is a small one: whoever sent it waits for the answer. What a scan
-asks before it begins is not."""
+"""A call for rows with no more bytes, both ways together, is a small one: whoever sent it waits for the answer.
+What a scan asks before it begins is not."""
 
 
 class InFlight(NamedTuple):
