@@ -19,6 +19,7 @@ from strom.kv.compile import (
     load_i64,
     load_u32,
     load_u64,
+    prefetch,
     ro,
     rw,
     trailing_zeros,
@@ -31,6 +32,8 @@ from strom.model.schema import Schema
 
 START, END, FORM, FIRST, SECOND, ROWS, SOURCE, BLOCK_ROWS, BLOCKS = range(9)
 FILE_FIELDS = 9
+_AHEAD = 12
+"""Offsets whose places are asked for before they are needed."""
 
 
 class Places(NamedTuple):
@@ -109,6 +112,21 @@ def _cell(first_chunk: Any, chunks: Any, offset: Any) -> Any:
     return int64(load_u32(chunks[chunk] + 4 * (offset & (CHUNK_OFFSETS - 1))))
 
 
+@kernel()
+def _ask(offset: Any, files: Any, tail_start: Any, first_chunk: Any, chunks: Any) -> None:
+    """Have the cells fetched that say where an offset lies."""
+    if offset >= tail_start:
+        chunk = (offset >> CHUNK_SHIFT) - first_chunk
+        if 0 <= chunk < len(chunks):
+            prefetch(chunks[chunk] + 4 * (offset & (CHUNK_OFFSETS - 1)))
+    elif offset >= 0:
+        at = _file_of(files, offset)
+        if at >= 0 and files[at, FORM] != SPARSE:
+            bit = offset - files[at, START]
+            prefetch(files[at, FIRST] + (bit >> 6) * 8)
+            prefetch(files[at, SECOND] + (bit >> 9) * 4)
+
+
 @kernel(void(ro(int64), ro(int64, 2), int64, int64, int64, int64, ro(int64), rw(int32), rw(int32)))
 def locate(
     offsets: Any,
@@ -123,6 +141,8 @@ def locate(
 ) -> None:
     """Fill in source and row of each offset; source -1 where nothing is held."""
     for i in range(len(offsets)):
+        if i + _AHEAD < len(offsets):
+            _ask(offsets[i + _AHEAD], files, tail_start, first_chunk, chunks)
         offset = offsets[i]
         source[i] = -1
         row[i] = 0

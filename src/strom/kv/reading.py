@@ -20,6 +20,7 @@ from strom.kv.changes import Ints
 from strom.kv.columns import Int32s, source_of
 from strom.kv.directory import Directory
 from strom.kv.gather import gather, gather_message, rows_equal
+from strom.kv.look import look
 from strom.kv.publication import Hashes
 from strom.kv.secondary import SecondaryIndex
 from strom.kv.store import KeyStore
@@ -69,6 +70,9 @@ def _look(
     """Which keys have a row, where these rows lie, and the instant."""
     source = source_of(keys, store.key_layout.kinds)
     hashes = store.hasher.hash(source)
+    looked = look(store, source, hashes, high)
+    if looked is not None:
+        return looked.positions, looked.directory, (looked.source, looked.row), looked.at
     with store.lock:
         at = high()
         directory = store.rows.directory

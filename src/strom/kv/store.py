@@ -116,7 +116,7 @@ class KeyStore:
         self.key_layout = Layout(pa.schema([definition.arrow.field(p) for p in definition.key]))
         self._key_columns = tuple(range(len(definition.key)))
         self._key_positions = np.array(definition.key, np.int64)
-        self._key_spec = np.array(
+        self.key_spec = np.array(
             [definition.key, *zip(*((kind.code, kind.width) for kind in self.key_layout.kinds), strict=True)],
             np.int64,
         )
@@ -147,7 +147,7 @@ class KeyStore:
         hashes = self.hasher.hash(keys)
         stored = self.rows.directory
         found = survey(
-            keys, hashes, self.index, stored, self._key_spec, exact=self.hasher.bijective, placed=placed
+            keys, hashes, self.index, stored, self.key_spec, exact=self.hasher.bijective, placed=placed
         )
         if found is not None:
             return KeyGroups(*found[:5]), found.source, found.row

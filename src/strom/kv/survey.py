@@ -160,7 +160,7 @@ def _readable(rows: Any, whole: Any, sound: Any, spec: Any, source: Any, row: An
 
 
 @kernel()
-def _are_these(
+def are_these(
     keys: Any, spec: Any, asked: Any, row_ids: Any, rows: Any, whole: Any, sound: Any, addresses: Any,
     source: Any, row: Any,
 ) -> Any:  # fmt: skip
@@ -226,6 +226,6 @@ def _survey(
     locate(
         offsets, files, tail_start, tail_source, tail_block, first_chunk, chunks, source, row
     )  # -1 has no place
-    if not exact and not _are_these(keys, spec, asked, row_ids, rows, whole, sound, addresses, source, row):
+    if not exact and not are_these(keys, spec, asked, row_ids, rows, whole, sound, addresses, source, row):
         return NOT_SURE
     return groups

@@ -97,11 +97,11 @@ class TabletNode:
             piece=turns.piece,
         )
         lookups = LookupLimits.of(settings)
-        reads = KeyReads(self.tablets, self.tables, world.offload)
+        reads = KeyReads(self.tablets, self.tables, world.offload, world.clock)
         scans = KeyScanCalls(
             self.tablets,
             self.tables,
-            KeyReads(self.tablets, self.tables, readers),
+            KeyReads(self.tablets, self.tables, readers, world.clock),
             limits,
             world.clock,
             max_bytes=settings["server.fetch.max-bytes"],

@@ -1,6 +1,6 @@
 """What lookups of all kinds share: finding the bucket, waiting for an offset, and where the work is done.
 
-A few keys are looked up on the loop, because a thread would cost more than they do; many go to the reader threads in
+Keys are looked up on the loop, because a thread would cost more than they do; very many go to the reader threads in
 slices, so that everyone else's calls take turns with them. So does whatever may find many rows for one key: by prefix,
 by a secondary index. Errors are told bucket by bucket.
 """
@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from strom.errors import LimitExceeded, RequestTimeout, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
+from strom.runtime.clock import Clock
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload
 from strom.server.key_forms import key_tablet
@@ -26,7 +27,11 @@ from strom.tablet.key_lookup import AtLeast
 from strom.tablet.log_tablet import LogTablet
 
 INLINE_KEYS_MAX = 64
-"""More keys than this are looked up off the loop (about a microsecond each, and a hundred for the first)."""
+"""More keys than this are looked up off the loop when that has shown to take long (``Pace``)."""
+INLINE_KEYS_MOST = 1024
+"""More keys than this always are. A key takes less than half a microsecond, the way to a thread and back hundreds."""
+INLINE_S_MAX = 0.002
+ASIDE_S = 1.0
 SLICE_KEYS = 4096
 WAIT_MS_DEFAULT = 30_000
 WAIT_MS_MAX = 600_000
@@ -91,11 +96,36 @@ class Asked(Generic[R]):
         self.single = single
 
 
+class Pace:
+    """Whether many keys may be looked up on the loop: not for a while after one that took long.
+
+    Rows in memory are found in no time. Rows in files that the system has to read first are not, and nobody can tell
+    beforehand: the loop waits for them once a second at most, threads for all others.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self._aside_until = now()
+
+    def allows(self, keys: int) -> bool:
+        """Whether to do it right here."""
+        if keys <= INLINE_KEYS_MAX:
+            return True
+        return keys <= INLINE_KEYS_MOST and self.now() >= self._aside_until
+
+    def took(self, began: float) -> None:
+        """A lookup on the loop has ended."""
+        now = self.now()
+        if now - began > INLINE_S_MAX:
+            self._aside_until = now + ASIDE_S
+
+
 class KeyReads:
     """Performs lookups."""
 
-    def __init__(self, tablets: Tablets, tables: Tables, readers: Offload) -> None:
+    def __init__(self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock) -> None:
         self._tablets = tablets
+        self._pace = Pace(clock.monotonic)
         self._tables = tables
         self._readers = readers
 
@@ -138,11 +168,14 @@ class KeyReads:
         """The answer if it can be given on the loop."""
         try:
             ready = self.ready(one.bucket, one.at_least)
-            if ready is None or one.keys > INLINE_KEYS_MAX or not one.single:
+            if ready is None or not one.single or not self._pace.allows(one.keys):
                 return None
             facts, tablet = ready
             facts.traffic.keys_in.inc(one.keys)
-            return one.find(facts, tablet)
+            began = self._pace.now()
+            found = one.find(facts, tablet)
+            self._pace.took(began)
+            return found
         except Exception as error:
             return self._refused(one, error)
 
