@@ -347,14 +347,8 @@ class KeyTablet(KeyPublishing):
         self, written: Written, rows: int, writer_id: int, batch_sequence: int, now_ms: int
     ) -> Accepted:
         stamp = Stamp(self.definition.schema.schema_id, writer_id, batch_sequence)
-        batch = compose(
-            written.directory,
-            written.source,
-            written.row,
-            written.kinds,
-            stamp,
-            bytes_max=2 * self._limits.batch_bytes_max,
-        )
+        where, limit = (written.directory, written.source, written.row), 2 * self._limits.batch_bytes_max
+        batch = compose(*where, written.kinds, stamp, bytes_max=limit)
         appended = self._append_one(batch.content, batch.header, batch.columns, now_ms=now_ms)
         try:
             if batch.rows.rows:
