@@ -97,10 +97,11 @@ def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        if held and rows + batch.num_rows > 2 * ROWS_TOGETHER:
-            yield _one(held)
+        large = batch.num_rows >= ROWS_TOGETHER
+        if held and (large or rows + batch.num_rows > 2 * ROWS_TOGETHER):
+            yield _one(held)  # before the large one: changes of a key stay in their order
             held, rows = [], 0
-        if batch.num_rows >= ROWS_TOGETHER:
+        if large:
             yield batch
             continue
         held.append(batch)

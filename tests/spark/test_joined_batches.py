@@ -1,0 +1,28 @@
+"""Small batches are put together on their way to Spark, and rows stay in their order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from strom.spark.reading import ROWS_TOGETHER, joined
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [304, ROWS_TOGETHER + 100, 5],
+        [10, 20, 30],
+        [ROWS_TOGETHER, 1, ROWS_TOGETHER, 1],
+        [5000, 5000, 20_000, 7],
+    ],
+)
+def test_rows_stay_in_their_order(sizes: list[int]) -> None:
+    numbers = pa.array(range(sum(sizes)))
+    batches, start = [], 0
+    for size in sizes:
+        batches.append(pa.record_batch({"id": numbers.slice(start, size)}))
+        start += size
+    found = list(joined(iter(batches)))
+    assert len(found) <= len(batches)
+    assert [row for batch in found for row in batch.column("id").to_pylist()] == numbers.to_pylist()
