@@ -67,24 +67,29 @@ class FilesContract:
         assert file.read_at(3, 0) == b""
         assert file.read_at(2, 1 << 40) == b"cdef"
 
-    def test_ranges_come_back_in_the_order_asked_for(self, files: Files, folder: str) -> None:
+    def test_rooms_are_filled_one_after_the_other(self, files: Files, folder: str) -> None:
         file = files.open(f"{folder}/a", create=True)
         content = bytes(range(256)) * 256
         file.append([content])
-        ranges = [
-            (0, 10),
-            (10, 5),
-            (20, 0),
-            (21, 9),
-            (40_000, 100),
-            (5, 5),
-            (5, 20),
-            (65_530, 100),
-            (70_000, 5),
-        ]
-        expected = [content[position : position + length] for position, length in ranges]
-        assert [bytes(found) for found in file.read_ranges(ranges)] == expected
-        assert file.read_ranges([]) == []
+        rooms = [memoryview(bytearray(size)) for size in (10, 0, 5, 1, 40_000)]
+        assert file.read_into(100, rooms) == 40_016
+        assert b"".join(rooms) == content[100:40_116]
+        assert file.read_into(100, []) == 0
+
+    def test_rooms_are_filled_up_to_the_end_of_the_file(self, files: Files, folder: str) -> None:
+        file = files.open(f"{folder}/a", create=True)
+        file.append([b"abcdef"])
+        rooms = [memoryview(bytearray(b"....")) for _ in range(3)]
+        assert file.read_into(1, rooms) == 5
+        assert [bytes(room) for room in rooms] == [b"bcde", b"f...", b"...."]
+        assert file.read_into(6, rooms) == file.read_into(100, rooms) == 0
+
+    def test_more_rooms_than_one_call_takes_are_filled(self, files: Files, folder: str) -> None:
+        file = files.open(f"{folder}/a", create=True)
+        file.append([bytes(range(256)) * 20])
+        rooms = [memoryview(bytearray(2)) for _ in range(2500)]
+        assert file.read_into(0, rooms) == 5000
+        assert b"".join(rooms) == (bytes(range(256)) * 20)[:5000]
 
     def test_a_truncated_file_ends_there_and_grows_from_there(self, files: Files, folder: str) -> None:
         file = files.open(f"{folder}/a", create=True)

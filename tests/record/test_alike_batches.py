@@ -50,6 +50,8 @@ def test_batches_of_different_shapes_are_projected_in_turn() -> None:
 def test_parts_are_summed_up_within_their_buffer_only() -> None:
     content = bytes(range(256)) * 1024
     parts = [(0, 5), (7, 0), (100, 70_000), (len(content) - 3, 3)]
-    assert crc32c_parts(content, parts) == [crc32c(content[start : start + size]) for start, size in parts]
+    assert crc32c_parts(content, parts) == tuple(
+        crc32c(content[start : start + size]) for start, size in parts
+    )
     with pytest.raises(ValueError, match="outside"):
         crc32c_parts(content, [(len(content) - 1, 70_000)])

@@ -14,11 +14,12 @@ from record.batches import COMPRESSIONS, change_types, encoded, resealed, rows
 from strategies import record_batches
 from strom.errors import InvalidProjection, MalformedBatch
 from strom.record.batch import check, read_columns, read_header, stamp
+from strom.record.body import STEP_BYTES
 from strom.record.checksum import crc32c_many
 from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, decode
 from strom.record.encode import encode
-from strom.record.project import RANGE_BYTES, Projection, padding, project_batch
+from strom.record.project import Projection, padding, project_batch
 
 TEN = pa.record_batch({f"c{i}": pa.array(np.arange(3000) * i) for i in range(10)})
 
@@ -77,7 +78,12 @@ def test_the_bytes_of_wanted_columns_are_passed_through(compression: str) -> Non
     view = encode(TEN, schema_id=1, compression=compression)
     projection = Projection(ColumnLayout.of(TEN.schema), [2, 7])
     columns = read_columns(view, read_header(view))
-    wanted = [bytes(view[p : p + n]) for p, n in projection.cut(view, read_header(view)).buffers if n]
+    wanted = [
+        bytes(view[p : p + n])
+        for column in (2, 7)
+        for p, n in columns.buffers[2 * column : 2 * column + 2]
+        if n
+    ]
     found = projected(view, projection)
     after = read_columns(found, read_header(found))
     assert [bytes(found[p : p + n]) for p, n in after.buffers if n] == wanted
@@ -121,13 +127,13 @@ def test_only_the_head_and_the_wanted_buffers_are_needed() -> None:
     assert decode(found, projection.schema).equals(TEN.select([4]))
 
 
-def test_large_columns_are_cut_in_ranges_that_fit_the_cache() -> None:
+def test_large_columns_are_read_in_steps_that_fit_the_cache() -> None:
     batch = pa.record_batch({f"c{i}": np.arange(20_000) + i for i in range(10)})
     view = encode(batch, schema_id=1)
     projection = Projection(ColumnLayout.of(batch.schema), list(range(1, 9)))
     cut = projection.cut(view, read_header(view))
-    assert [length for _, length in cut.ranges] == [320_000] * 4
-    assert RANGE_BYTES <= 320_000
+    assert [step.size for step in cut.body.steps] == [320_000] * 4
+    assert STEP_BYTES <= 320_000
     assert decode(projected(view, projection), projection.schema).equals(batch.select(range(1, 9)))
 
 
@@ -140,7 +146,7 @@ def test_a_wanted_buffer_that_lies_outside_is_refused() -> None:
         struct.pack_into("<qq", view, place, *claimed)
         with pytest.raises(MalformedBatch):
             Projection(ColumnLayout.of(TEN.schema), [1, 4]).cut(view, read_header(view))
-        assert Projection(ColumnLayout.of(TEN.schema), [1, 2]).cut(view, read_header(view)).buffers
+        assert Projection(ColumnLayout.of(TEN.schema), [1, 2]).cut(view, read_header(view)).body.steps
 
 
 def test_a_batch_without_records_is_projected_to_one_without() -> None:

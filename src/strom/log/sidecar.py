@@ -13,6 +13,7 @@ nothing. Format: docs/formats/sidecar.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -130,11 +131,14 @@ def decode_entry(chunk: bytes, position: int = 0) -> Entry | None:
     return entry
 
 
-def decode_buffer_crcs(chunk: bytes, position: int, entry: Entry) -> list[int]:
+def decode_buffer_crcs(chunk: bytes, position: int, entry: Entry) -> tuple[int, ...]:
     """The buffer checksums of the sound entry at ``position``."""
-    start = position + at.ENTRY_SIZE
-    crcs: list[int] = np.frombuffer(chunk, "<u4", entry.buffer_count, start).tolist()
-    return crcs
+    return _crcs_of(entry.buffer_count).unpack_from(chunk, position + at.ENTRY_SIZE)
+
+
+@lru_cache(maxsize=256)
+def _crcs_of(count: int) -> Struct:
+    return Struct(f"<{count}I")
 
 
 def check_batch(view: memoryview, entry: Entry) -> None:

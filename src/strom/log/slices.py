@@ -9,16 +9,16 @@ A damaged batch ends a slice before it; the read that begins with it raises Chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from strom.errors import ChecksumMismatch
 from strom.log.chain import Chain, Place
 from strom.log.index import Anchor
-from strom.log.sidecar import Entry, check_batch, check_head, damaged_batch
+from strom.log.memory import AnswerMemory, read_cut
+from strom.log.sidecar import Entry, check_batch, check_head
 from strom.record.batch import BatchHeader, read_header
-from strom.record.checksum import crc32c, crc32c_parts
-from strom.record.project import RANGE_BYTES, Cut, Projection, padding, project_batch
+from strom.record.project import Projection, project_batch
 from strom.runtime.files import Bytes, File
 
 ProjectionOf = Callable[[int], Projection | None]
@@ -66,6 +66,7 @@ class SliceReader:
         self._skip = skip
         self._min_one = min_one
         self._buffers: list[Bytes] = []
+        self._memory = AnswerMemory(self._buffers, max_bytes)
         self._next_offset = 0
         self._batches = self._rows = self._size = 0
         self._batches_skipped = self._rows_skipped = self._bytes_skipped = 0
@@ -82,6 +83,7 @@ class SliceReader:
         except ChecksumMismatch:
             if self._next_offset == begin:
                 raise
+        self._memory.emit()
         self._remember(place)
         return LogSlice(
             self._buffers,
@@ -190,6 +192,7 @@ class SliceReader:
 
     def _emit(self, piece: memoryview) -> None:
         if len(piece):
+            self._memory.emit()
             self._buffers.append(piece)
 
     # --- parts of large batches ----------------------------------------------------------------------------------
@@ -210,8 +213,11 @@ class SliceReader:
         cut = projection.cut(head, header)
         if not self._fits(cut.size):
             return False  # before its bytes are read: the next slice would read them again
-        crcs = projection.pick_buffers(walk.buffer_crcs(entry))
-        return self._take(entry, _read_cut(files.log, entry, cut, crcs))
+        room = self._memory.room(cut.size)
+        read_cut(files.log, entry, cut, walk.buffer_crcs(entry), room)
+        self._memory.keep(cut.size)
+        self._count(entry, cut.size)
+        return self._size < self._max_bytes
 
     # --- counting ------------------------------------------------------------------------------------------------
 
@@ -222,6 +228,7 @@ class SliceReader:
         size = sum(len(piece) for piece in pieces)
         if not self._fits(size):
             return False
+        self._memory.emit()
         self._buffers.extend(pieces)
         self._count(entry, size)
         return self._size < self._max_bytes
@@ -240,58 +247,3 @@ class SliceReader:
 
     def _may_go_on(self) -> bool:
         return self._bytes_skipped < SKIPPED_BYTES_MAX and self._batches_skipped < SKIPPED_BATCHES_MAX
-
-
-def _read_cut(log: File, entry: Entry, cut: Cut, crcs: Sequence[int]) -> list[Bytes]:
-    """The batch of a cut in pieces. Every buffer is held against its checksum, and summed up with the rest.
-
-    Both are done part by part, while the part is in the processor's cache.
-    """
-    pieces: list[Bytes] = [cut.head]
-    crc = cut.crc
-    buffers = zip(cut.buffers, crcs, strict=True)
-    for ranges in _groups(cut.ranges):
-        at = entry.position
-        parts = log.read_ranges([(at + start, size) for start, size in ranges])
-        for (start, size), part in zip(ranges, parts, strict=True):
-            if len(part) != size:
-                raise damaged_batch(entry, "the log ends within it")
-            _check_buffers(entry, part, start, buffers)
-            pieces.append(part)
-            crc = crc32c(part, crc)
-            if fill := padding(size):
-                pieces.append(fill)
-                crc = crc32c(fill, crc)
-    cut.seal(crc)
-    return pieces
-
-
-def _groups(ranges: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Ranges that are read together: few bytes of many are one call, many bytes are several."""
-    group: list[tuple[int, int]] = []
-    size = 0
-    for one in ranges:
-        group.append(one)
-        size += one[1]
-        if size >= RANGE_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _check_buffers(
-    entry: Entry, part: Bytes, start: int, buffers: Iterator[tuple[tuple[int, int], int]]
-) -> None:
-    """Hold the buffers of a range, which starts at ``start``, against their checksums."""
-    end = start + len(part)
-    places: list[tuple[int, int]] = []
-    expected: list[int] = []
-    for (position, length), crc in buffers:
-        if length:
-            places.append((position - start, length))
-            expected.append(crc)
-            if position + length == end:
-                break
-    if crc32c_parts(part, places) != expected:
-        raise damaged_batch(entry, "a column does not fit its checksum")

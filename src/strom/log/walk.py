@@ -79,7 +79,7 @@ class Walk:
         size = at.ENTRY_SIZE + at.ENTRY.unpack_from(self._source, self._source_at)[1] * at.BUFFER_CRC_LENGTH
         return self._source[self._source_at : self._source_at + size]
 
-    def buffer_crcs(self, entry: Entry) -> list[int]:
+    def buffer_crcs(self, entry: Entry) -> tuple[int, ...]:
         """The checksums per buffer of the entry that ``next`` returned last."""
         return decode_buffer_crcs(self._source, self._source_at, entry)
 

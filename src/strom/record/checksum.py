@@ -28,12 +28,12 @@ _view = np.frombuffer
 _byte = np.uint8
 
 
-def _native() -> Callable[[int, int, int], int] | None:
+def _native(library: type[ctypes.CDLL]) -> Callable[[int, int, int], int] | None:
     """(checksum so far, address, length) -> checksum; None where the library does not show it."""
     try:
         from google_crc32c import _crc32c
 
-        function = ctypes.CDLL(_crc32c.__file__).crc32c_extend
+        function = library(_crc32c.__file__).crc32c_extend
     except (ImportError, OSError, AttributeError):
         return None
     function.restype = ctypes.c_uint32
@@ -44,7 +44,9 @@ def _native() -> Callable[[int, int, int], int] | None:
     return cast(Callable[[int, int, int], int], function)
 
 
-_extend_at = _native()
+_extend_at = _native(ctypes.CDLL)
+_extend_small_at = _native(ctypes.PyDLL)
+"""The same, and the interpreter is not let go."""
 
 
 def crc32c(buffer: Bytes, initial: int = 0) -> int:
@@ -55,19 +57,22 @@ def crc32c(buffer: Bytes, initial: int = 0) -> int:
     return cast(int, _binding(initial, _view(buffer, _byte)))
 
 
-def crc32c_parts(buffer: Bytes, parts: Iterable[tuple[int, int]]) -> list[int]:
-    """The checksum of each (start, length) of ``buffer``, which must lie within it."""
+def crc32c_parts(buffer: Bytes, parts: Iterable[tuple[int, int]], *, start: int = 0) -> tuple[int, ...]:
+    """The checksum of each (start, length) of ``buffer``, counted from ``start``; they must lie within it."""
     held = pa.py_buffer(buffer)
-    octets, address = _view(buffer, _byte), held.address
+    address, end = held.address, held.size
     found: list[int] = []
-    for start, length in parts:
-        if length >= LARGE_BYTES and _extend_at is not None:
-            if not 0 <= start <= held.size - length:
-                raise ValueError(f"{length} bytes at {start} lie outside a buffer of {held.size}")
-            found.append(_extend_at(0, address + start, length))
+    for place, length in parts:
+        place += start
+        if not 0 <= place <= end - length:
+            raise ValueError(f"{length} bytes at {place} lie outside a buffer of {end}")
+        if _extend_at is None or _extend_small_at is None:
+            found.append(_binding(0, _view(buffer, _byte, length, place)))
+        elif length >= LARGE_BYTES:
+            found.append(_extend_at(0, address + place, length))
         else:
-            found.append(_binding(0, octets[start : start + length]))
-    return found
+            found.append(_extend_small_at(0, address + place, length))
+    return tuple(found)
 
 
 def crc32c_many(buffers: Iterable[Bytes], initial: int = 0) -> int:

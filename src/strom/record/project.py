@@ -1,23 +1,24 @@
 """Some columns of a batch as a batch of their own, without decoding or decompressing any of them.
 
 The wanted buffers are passed through as they are, compressed or not; only the header and the Arrow metadata are
-written anew, from a template. So the cost is that of the bytes that leave (one checksum over them) plus a constant.
+written anew, from a template. So the cost is that of the bytes that leave plus a constant; ``body.py`` says how they
+are read from a file.
 
 The result is a batch of magic 0: statistics are left behind, change types are kept, offsets and timestamp stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from strom.errors import InvalidProjection, MalformedBatch, TornBatch
 from strom.record import layout as at
 from strom.record.batch import BatchHeader, read_header
+from strom.record.body import Body, picker
 from strom.record.checksum import crc32c, crc32c_many
 from strom.record.columns import BatchColumns, ColumnLayout
 from strom.record.message import message_template, read_vectors, split_message
@@ -28,11 +29,6 @@ _PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
 _HEADER_SIZE = at.HEADER_SIZE[at.MAGIC_PLAIN]
 _CRC_START = at.SCHEMA_ID_POSITION[at.MAGIC_PLAIN]
 _CRC_FIELD = slice(at.CRC_POSITION[at.MAGIC_PLAIN], _CRC_START)
-
-RANGE_BYTES = 256 * 1024
-"""A range that has grown so large ends with its buffer: it is checked while it is in the processor's cache."""
-
-Buffer = TypeVar("Buffer")
 
 
 class _Plan(NamedTuple):
@@ -52,8 +48,7 @@ class _Shape(NamedTuple):
     """The old metadata, where the body starts, the size of the batch, its rows: all that the rest depends on."""
     metadata: bytearray
     ranges: list[tuple[int, int]]
-    buffers: list[tuple[int, int]]
-    body_size: int
+    body: Body
 
 
 class Cut(NamedTuple):
@@ -62,8 +57,8 @@ class Cut(NamedTuple):
     head: bytearray
     ranges: list[tuple[int, int]]
     """(position, length) of what is wanted of the old batch, in order."""
-    buffers: list[tuple[int, int]]
-    """The same of each buffer in them; the empty ones too."""
+    body: Body
+    """The same for one who reads it from a file."""
     size: int
     """Bytes of the batch to be."""
 
@@ -78,7 +73,7 @@ class Cut(NamedTuple):
 
 
 _NO_HEADER = bytes(_HEADER_SIZE)
-_NO_BODY = _Shape((b"", 0, 0, 0), bytearray(), [], [], 0)
+_NO_BODY = _Shape((b"", 0, 0, 0), bytearray(), [], Body((), 0))
 
 
 class Projection:
@@ -97,15 +92,12 @@ class Projection:
         buffers = [i for r in ranges for i in range(r.buffer_start, r.buffer_end)]
         self._node_count = len(nodes) // 2
         self._buffer_count = len(buffers)
-        self._pick_nodes = _picker(nodes)
-        self._pick_buffers = _picker(buffers)
-        self._pick_positions = _picker([2 * i for i in buffers])
-        self._pick_lengths = _picker([2 * i + 1 for i in buffers])
+        self._buffers = buffers
+        self._pick_nodes = picker(nodes)
+        self._pick_buffers = picker(buffers)
+        self._pick_positions = picker([2 * i for i in buffers])
+        self._pick_lengths = picker([2 * i + 1 for i in buffers])
         self._latest: _Shape | None = None
-
-    def pick_buffers(self, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
-        """Those of the wanted columns, of anything that a batch has one of per buffer."""
-        return self._pick_buffers(buffers)
 
     def cut(self, head: Bytes, header: BatchHeader) -> Cut:
         """What to read of a batch, and what to put before it. ``head`` is the batch up to its Arrow body.
@@ -133,19 +125,25 @@ class Projection:
             zip(self._pick_positions(vectors.buffers), self._pick_lengths(vectors.buffers), strict=True)
         )
         plan = _plan(buffers, size - body)
+        filled = [
+            (number, body + position, place, length)
+            for number, (position, length), place in zip(
+                self._buffers, buffers, plan.places[0::2], strict=True
+            )
+            if length
+        ]
         return _Shape(
             told,
             self._metadata(count, vectors.nodes, vectors.codec, plan),
             [(body + position, length) for position, length in plan.ranges],
-            [(body + position, length) for position, length in buffers],
-            plan.body_size,
+            Body(filled, plan.body_size),
         )
 
     def _framed(self, header: BatchHeader, between: Bytes, shape: _Shape) -> Cut:
         head = bytearray().join((_NO_HEADER, between, shape.metadata))
-        size = len(head) + shape.body_size
+        size = len(head) + shape.body.size
         _write_header(head, header, size)
-        return Cut(head, shape.ranges, shape.buffers, size)
+        return Cut(head, shape.ranges, shape.body, size)
 
     def message(self, view: Bytes, header: BatchHeader, columns: BatchColumns) -> list[Bytes]:
         """The Arrow message of the wanted columns of a batch in memory, in pieces."""
@@ -186,7 +184,7 @@ def _plan(buffers: Sequence[tuple[int, int]], body_size: int) -> _Plan:
     """What to take of a body, and where each buffer will lie in the new one.
 
     Buffers that lie side by side come as one range, with the padding between them: columns that were written next to
-    each other are read, summed up and sent as one piece, up to ``RANGE_BYTES``.
+    each other are summed up and sent as one piece.
     """
     ranges: list[tuple[int, int]] = []
     places: list[int] = []
@@ -198,12 +196,7 @@ def _plan(buffers: Sequence[tuple[int, int]], body_size: int) -> _Plan:
             continue
         if position < end or length < 0:
             raise MalformedBatch("a buffer lies on another one, or before the body")
-        if (
-            not begun
-            or position - end >= at.BUFFER_ALIGNMENT
-            or position + shift & _UNALIGNED
-            or end - start >= RANGE_BYTES
-        ):
+        if not begun or position - end >= at.BUFFER_ALIGNMENT or position + shift & _UNALIGNED:
             if begun:
                 ranges.append((start, end - start))
             shift = _padded(end + shift) - position
@@ -266,13 +259,3 @@ def _check_columns(columns: Sequence[int], count: int) -> None:
         raise InvalidProjection(f"the schema has {count} columns", columns=list(columns))
     if any(later <= earlier for earlier, later in pairwise(columns)):
         raise InvalidProjection("projected columns are asked for in ascending order", columns=list(columns))
-
-
-def _picker(indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """A function that takes these positions out of a sequence, as a tuple even for one or none."""
-    if not indices:
-        return lambda _: ()
-    if len(indices) == 1:
-        index = indices[0]
-        return lambda items: (items[index],)
-    return itemgetter(*indices)

@@ -52,8 +52,11 @@ class File(Protocol):
     def read_at(self, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
-        """Each (position, length) in turn, as ``read_at``; neighbours may be views of one larger read."""
+    def read_into(self, position: int, rooms: Sequence[memoryview]) -> int:
+        """Fill the rooms, one after the other, from ``position`` on; how many bytes came.
+
+        Fewer than there is room for only at the end of the file.
+        """
 
     def append(self, buffers: Sequence[Bytes]) -> int:
         """Write all buffers at the end, as one; return the position where they start.
@@ -146,7 +149,6 @@ class Files(Protocol):
 FILE_MODE = 0o640
 BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX on Linux and macOS
 READ_UNCHECKED_BYTES_MAX = 1 << 20
-GAP_READ_THROUGH_BYTES_MAX = 4096  # reading past a gap this small is cheaper than another system call
 
 
 class _Descriptor:
@@ -200,22 +202,22 @@ class LocalFile:
             return found
         return _read_rest(descriptor.number, position, length, found)
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
-        found: list[Bytes] = []
-        index = 0
-        while index < len(ranges):
-            start, length = ranges[index]
-            last, end = index + 1, start + length
-            while last < len(ranges) and 0 <= ranges[last][0] - end <= GAP_READ_THROUGH_BYTES_MAX:
-                end = ranges[last][0] + ranges[last][1]
-                last += 1
-            if last == index + 1:
-                found.append(self.read_at(start, length))
-            else:
-                joined = memoryview(self.read_at(start, end - start))
-                found.extend(joined[at - start : at - start + size] for at, size in ranges[index:last])
-            index = last
-        return found
+    def read_into(self, position: int, rooms: Sequence[memoryview]) -> int:
+        assert position >= 0
+        descriptor = self._open_descriptor()
+        done = 0
+        left = list(rooms)
+        while left:
+            some = left[:BUFFERS_PER_WRITE_MAX]
+            count = os.preadv(descriptor.number, some, position + done)
+            done += count
+            if not count:
+                break
+            while left and count >= len(left[0]):
+                count -= len(left.pop(0))
+            if count:  # the system may give less than there is room for
+                left[0] = left[0][count:]
+        return done
 
     def append(self, buffers: Sequence[Bytes]) -> int:
         descriptor = self._open_descriptor().number

@@ -95,8 +95,14 @@ class ForgettingFile:
         # A slice, not a view: a view would forbid other threads to append meanwhile.
         return bytes(self._node.content[position : position + length])
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
-        return [self.read_at(position, length) for position, length in ranges]
+    def read_into(self, position: int, rooms: Sequence[memoryview]) -> int:
+        found = memoryview(self.read_at(position, sum(map(len, rooms))))
+        done = 0
+        for room in rooms:
+            part = found[done : done + len(room)]
+            room[: len(part)] = part
+            done += len(part)
+        return done
 
     def append(self, buffers: Sequence[Bytes]) -> int:
         self._check_open()

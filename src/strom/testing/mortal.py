@@ -168,9 +168,9 @@ class MortalFile:
         self._life.check()
         return self._file.read_at(position, length)
 
-    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
+    def read_into(self, position: int, rooms: Sequence[memoryview]) -> int:
         self._life.check()
-        return self._file.read_ranges(ranges)
+        return self._file.read_into(position, rooms)
 
     def append(self, buffers: Sequence[Bytes]) -> int:
         self._life.change()

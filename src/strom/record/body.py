@@ -1,0 +1,108 @@
+"""How the body of a projected batch is read from the old one, and what its checksum is.
+
+    steps   what is read in one go: bytes that lie together in the old batch, to where they belong in the new body
+    zeros   what lies between buffers and behind the last
+
+The checksum is not summed up: it is joined from those of the buffers, which were taken when the batch was stored.
+Whoever reads holds every buffer against its own, so the bytes are looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from strom.record import layout as at
+from strom.record.joined_checksum import Joint, shifted, zeros_checksum
+
+STEP_BYTES = 256 * 1024
+"""A step that has grown so large ends with its buffer: it is checked while it is in the processor's cache."""
+GAP_BYTES_MAX = 4096
+"""Reading past a gap this small is cheaper than another system call."""
+ROOMS_MAX = 512
+USES_BEFORE_TABLES = 4
+"""Only bodies that come again get tables of their own for their checksum."""
+
+NOWHERE = -1
+_ZEROS = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
+
+
+class Step(NamedTuple):
+    """One read."""
+
+    start: int
+    """In the old batch."""
+    size: int
+    rooms: list[tuple[int, int]]
+    """(start in the new body, length) of each part; ``NOWHERE`` for what lies between."""
+    buffers: list[tuple[int, int]]
+    """(start in the new body, length) of each buffer in it, in order."""
+
+
+class Body:
+    """The body of batches that are cut alike."""
+
+    __slots__ = ("_joint", "_lengths", "_uses", "pick", "size", "steps", "zeros")
+
+    def __init__(self, buffers: Sequence[tuple[int, int, int, int]], size: int) -> None:
+        """``buffers`` are (number, start in the old batch, start in the new body, length); none is empty."""
+        self.size = size
+        self.pick = picker([number for number, *_ in buffers])
+        """Takes the checksums of these buffers out of those of all."""
+        self.steps = _steps(buffers)
+        self.zeros: list[tuple[int, int, bytes]] = []
+        """(start, end, what belongs there)."""
+        self._lengths: list[tuple[int, int]] = []
+        self._joint: Joint | None = None
+        self._uses = 0
+        following = [*(place for _, _, place, _ in buffers[1:]), size][: len(buffers)]
+        for (_, _, place, length), after in zip(buffers, following, strict=True):
+            end = place + length
+            self._lengths.append((length, after - end))
+            if after > end:
+                self.zeros.append((end, after, _ZEROS[after - end]))
+
+    def checksum(self, first: int, crcs: Sequence[int]) -> int:
+        """The checksum of the batch, where ``first`` is that of what lies before the body."""
+        self._uses += 1
+        if self._joint is None and self._uses >= USES_BEFORE_TABLES:
+            self._joint = Joint(self._lengths)
+        if self._joint is not None:
+            return self._joint.checksum(first, crcs)
+        for (length, zeros), part in zip(self._lengths, crcs, strict=True):
+            first = shifted(first, length + zeros) ^ part
+            if zeros:
+                first ^= part ^ shifted(part, zeros) ^ zeros_checksum(zeros)
+        return first
+
+
+def _steps(buffers: Sequence[tuple[int, int, int, int]]) -> list[Step]:
+    steps: list[Step] = []
+    for _, start, place, length in buffers:
+        step = steps[-1] if steps else None
+        end = step.start + step.size if step is not None else 0
+        gap = start - end
+        if step is None or gap > GAP_BYTES_MAX or step.size >= STEP_BYTES or len(step.rooms) >= ROOMS_MAX:
+            steps.append(Step(start, length, [(place, length)], [(place, length)]))
+            continue
+        rooms, last = step.rooms, step.rooms[-1]
+        if place - (last[0] + last[1]) == gap:
+            rooms[-1] = (last[0], last[1] + gap + length)  # side by side here and there
+        elif gap:
+            rooms += [(NOWHERE, gap), (place, length)]
+        else:
+            rooms.append((place, length))
+        step.buffers.append((place, length))
+        steps[-1] = step._replace(size=step.size + gap + length)
+    return steps
+
+
+def picker(indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """A function that takes these positions out of a sequence, as a tuple even for one or none."""
+    if not indices:
+        return lambda _: ()
+    if len(indices) == 1:
+        index = indices[0]
+        return lambda items: (items[index],)
+    return itemgetter(*indices)

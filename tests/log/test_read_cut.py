@@ -1,0 +1,138 @@
+"""A batch whose wanted columns are read from a file is the batch that a projection in memory gives."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strom.errors import ChecksumMismatch
+from strom.log import memory
+from strom.log.memory import AnswerMemory, read_cut
+from strom.log.sidecar import decode_buffer_crcs, decode_entry, encode_entry
+from strom.record import body
+from strom.record.batch import check, check_crc, read_header
+from strom.record.columns import ColumnLayout
+from strom.record.decode import decode
+from strom.record.encode import encode
+from strom.record.project import Projection, project_batch
+from strom.testing.disk import ForgettingDisk
+
+FORMS = [pa.int64(), pa.int32(), pa.bool_(), pa.string(), pa.binary(3), pa.float64()]
+
+
+def column(kind: pa.DataType, rows: int, seed: int) -> pa.Array:
+    random = np.random.default_rng(seed)
+    values = [None if v % 5 == 0 else int(v) for v in random.integers(0, 100, rows)]
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.array([None if v is None else bytes([v] * 3) for v in values], kind)
+    if pa.types.is_string(kind):
+        return pa.array([None if v is None else "x" * v for v in values], kind)
+    if pa.types.is_boolean(kind):
+        return pa.array([None if v is None else v % 2 == 0 for v in values], kind)
+    return pa.array(values, kind)
+
+
+def stored(batch: pa.RecordBatch, compression: str) -> tuple[ForgettingDisk, object, list[int], bytes]:
+    view = memoryview(encode(batch, schema_id=1, compression=compression))
+    header, columns = check(view, layout=ColumnLayout.of(batch.schema))
+    with mock.patch("strom.log.layout.WHOLE_BATCH_BYTES_MAX", 0):
+        packed = encode_entry(
+            view, header, columns.buffers, head_size=columns.head_size, base_offset=0, timestamp_ms=0,
+            position=3, epoch=0, synced_end=0,
+        )  # fmt: skip
+    entry = decode_entry(packed)
+    assert entry is not None
+    disk = ForgettingDisk()
+    disk.open("log", create=True).append([b"abc", view])
+    return disk, entry, list(decode_buffer_crcs(packed, 0, entry)), bytes(view)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(FORMS), min_size=1, max_size=9),
+    st.integers(1, 300),
+    st.sampled_from(["NONE", "ZSTD"]),
+    st.sampled_from([0, 7, 4096]),
+    st.sampled_from([1, 500, 1 << 20]),
+    st.data(),
+)
+def test_what_is_read_is_what_a_projection_in_memory_gives(
+    kinds: list[pa.DataType], rows: int, compression: str, gap: int, step: int, data: st.DataObject
+) -> None:
+    batch = pa.record_batch({f"c{i}": column(kind, rows, i) for i, kind in enumerate(kinds)})
+    wanted = data.draw(st.lists(st.integers(0, len(kinds) - 1), min_size=1, unique=True).map(sorted))
+    disk, entry, crcs, view = stored(batch, compression)
+    layout = ColumnLayout.of(batch.schema)
+    with mock.patch.object(body, "GAP_BYTES_MAX", gap), mock.patch.object(body, "STEP_BYTES", step):
+        projection = Projection(layout, wanted)
+        for _ in range(body.USES_BEFORE_TABLES + 1):  # the last ones by tables of their own
+            buffers: list[memoryview] = []
+            answer = AnswerMemory(buffers, 1 << 20)
+            cut = projection.cut(view, read_header(view))
+            read_cut(disk.open("log"), entry, cut, crcs, answer.room(cut.size))
+            answer.keep(cut.size)
+            answer.emit()
+            found = b"".join(buffers)
+            check_crc(found, read_header(found))
+            assert decode(found, projection.schema).equals(batch.select(wanted))
+            assert found == b"".join(project_batch(view, projection))
+
+
+def test_a_flipped_byte_of_a_wanted_column_is_found_and_one_of_another_is_not_looked_at() -> None:
+    batch = pa.record_batch({f"c{i}": column(pa.int64(), 50, i) for i in range(4)})
+    disk, entry, crcs, view = stored(batch, "NONE")
+    layout = ColumnLayout.of(batch.schema)
+    columns = check(view, layout=layout)[1]
+    for number, (position, length) in enumerate(columns.buffers):
+        if not length:
+            continue
+        disk.flip("log", 3 + position + length // 2)
+        projection = Projection(layout, [1, 3])
+        cut = projection.cut(view, read_header(view))
+        room = AnswerMemory([], 1 << 20).room(cut.size)
+        if number // 2 in (1, 3):
+            with pytest.raises(ChecksumMismatch, match="does not fit its checksum"):
+                read_cut(disk.open("log"), entry, cut, crcs, room)
+        else:
+            read_cut(disk.open("log"), entry, cut, crcs, room)
+        disk.flip("log", 3 + position + length // 2)
+
+
+def test_a_log_that_ends_within_a_wanted_column_is_damage() -> None:
+    batch = pa.record_batch({f"c{i}": column(pa.int64(), 50, i) for i in range(4)})
+    disk, entry, crcs, view = stored(batch, "NONE")
+    disk.open("log").truncate(3 + len(view) - 20)
+    cut = Projection(ColumnLayout.of(batch.schema), [3]).cut(view, read_header(view))
+    with pytest.raises(ChecksumMismatch, match="the log ends within it"):
+        read_cut(disk.open("log"), entry, cut, crcs, AnswerMemory([], 1 << 20).room(cut.size))
+
+
+def test_batches_lie_side_by_side_in_few_pieces_and_in_order() -> None:
+    buffers: list[memoryview | bytes] = []
+    answer = AnswerMemory(buffers, 10 * memory.PIECE_BYTES)
+    for number in range(10):
+        piece, start = answer.room(100)
+        piece[start : start + 100] = bytes([number]) * 100
+        answer.keep(100)
+        if number == 5:
+            answer.emit()
+            buffers.append(b"between")
+    piece, start = answer.room(3 * memory.PIECE_BYTES)  # does not fit what is left
+    assert start == 0
+    assert len(piece) == 3 * memory.PIECE_BYTES
+    assert [len(one) for one in buffers] == [600, 7, 400]
+    assert bytes(buffers[2]) == b"".join(bytes([n]) * 100 for n in range(6, 10))
+
+
+def test_a_room_that_was_not_kept_is_given_again() -> None:
+    buffers: list[memoryview] = []
+    answer = AnswerMemory(buffers, 1 << 20)
+    first = answer.room(10)
+    assert answer.room(10) == first
+    answer.emit()
+    assert buffers == []
