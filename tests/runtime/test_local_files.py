@@ -179,40 +179,39 @@ def test_a_read_under_way_survives_the_close_of_its_file(files: LocalFiles, tmp_
     assert wrong == []
 
 
-def test_neighbouring_ranges_are_one_read(
+def test_rooms_are_filled_however_little_the_system_gives_at_a_time(
     files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = files.open(f"{tmp_path}/a", create=True)
-    content = os.urandom(100_000)
+    content = os.urandom(1000)
     file.append([content])
-    reads: list[tuple[int, int]] = []
-    pread = os.pread
+    preadv = os.preadv
+    calls: list[int] = []
 
-    def counted(descriptor: int, length: int, position: int) -> bytes:
-        reads.append((position, length))
-        return pread(descriptor, length, position)
+    def a_little(descriptor: int, rooms: Sequence[memoryview], position: int) -> int:
+        calls.append(position)
+        return preadv(descriptor, [rooms[0][:7]], position)
 
-    monkeypatch.setattr(os, "pread", counted)
-    ranges = [(0, 100), (104, 96), (200, 800), (60_000, 10), (60_016, 10)]
-    found = file.read_ranges(ranges)
-    assert [bytes(one) for one in found] == [content[at : at + size] for at, size in ranges]
-    assert reads == [(0, 1000), (60_000, 26)]
+    monkeypatch.setattr(os, "preadv", a_little)
+    rooms = [memoryview(bytearray(size)) for size in (10, 7, 3, 100)]
+    assert file.read_into(5, rooms) == 120
+    assert b"".join(rooms) == content[5:125]
+    assert len(calls) > 10
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    ranges=st.lists(st.tuples(st.integers(0, 70_000), st.integers(0, 9_000)), max_size=12),
-    ordered=st.booleans(),
-)
-def test_ranges_equal_single_reads(
-    tmp_path_factory: pytest.TempPathFactory, ranges: list[tuple[int, int]], ordered: bool
+@given(start=st.integers(0, 70_000), sizes=st.lists(st.integers(0, 9_000), max_size=12))
+def test_rooms_hold_what_a_single_read_gives(
+    tmp_path_factory: pytest.TempPathFactory, start: int, sizes: list[int]
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / "ranges"
+    path = tmp_path_factory.getbasetemp() / "rooms"
     if not path.exists():
         path.write_bytes(bytes(range(251)) * 260)
     file = LocalFiles().open(str(path))
-    ranges = sorted(ranges) if ordered else ranges
-    assert [bytes(one) for one in file.read_ranges(ranges)] == [file.read_at(*one) for one in ranges]
+    rooms = [memoryview(bytearray(size)) for size in sizes]
+    expected = file.read_at(start, sum(sizes))
+    assert file.read_into(start, rooms) == len(expected)
+    assert b"".join(rooms)[: len(expected)] == expected
 
 
 def test_appends_survive_kill_9_and_the_lock_does_not(files: LocalFiles, tmp_path: Path) -> None:
