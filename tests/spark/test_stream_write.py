@@ -144,7 +144,7 @@ def test_foreach_batch_writes_many_tables_once_each(
                     .save(table.name)
                 )
 
-        for _ in range(2):
+        for attempt in range(2):
             query = (
                 stream(spark, server, source)
                 .writeStream.foreachBatch(both)
@@ -152,7 +152,7 @@ def test_foreach_batch_writes_many_tables_once_each(
                 .trigger(availableNow=True)
                 .start()
             )
-            if failed:
+            if attempt:
                 assert query.awaitTermination(QUERY_TIMEOUT_S)
             else:
                 with pytest.raises(PySparkException, match="between the two tables"):

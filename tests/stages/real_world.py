@@ -88,18 +88,15 @@ class RealWorld:
         task = life.spawn(self._work(life, work), name)
         while not task.done():
             await asyncio.wait([task], timeout=0.5)
-            if not self.calm and self.draw.random() < 0.04:
+            if not task.done() and not self.calm and self.draw.random() < 0.04:
                 self.note("kill", name)
                 self.stat["clients killed"] += 1
                 life.die()
                 return
         life.die()
-        if (
-            not task.cancelled()
-            and task.exception() is not None
-            and not isinstance(task.exception(), StromError)
-        ):
-            task.result()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, StromError):
+            raise error
 
     async def _work(self, life: Life, work: Any) -> None:
         db = await self.cluster.connect(life, OPTIONS)
@@ -136,7 +133,9 @@ class RealWorld:
                     rows = list({row["key"]: row for row in rows}.values())
                 wanted[name, table.table_id] = {row["id"] for row in rows}
                 await (tx.upsert if name == KEYED else tx.append)(table, rows)
-            await self.pause(self.draw.choice((0.01, 0.3, 3.0)))
+            await self.pause(self.draw.choice((0.01, 0.3)))
+            await tx.core.prepare()
+            await self.pause(self.draw.choice((0.01, 0.3, 0.3, 5.0 if not self.calm else 0.3)))
             self.asked.add(number)
             committed = await tx.commit()
         except StromError as error:
@@ -248,7 +247,7 @@ class RealWorld:
     async def live(self) -> None:
         await self.cluster.start()
         keeping = asyncio.create_task(self.keep_alive())
-        running: set[asyncio.Task[None]] = set()
+        running: list[asyncio.Task[None]] = []
         loop, alarms = asyncio.get_running_loop(), []
         try:
             with Alarm(loop, alarms.append):
@@ -261,22 +260,22 @@ class RealWorld:
                 task.cancel()
             await self.cluster.close()
 
-    async def _live(self, running: set[asyncio.Task[None]]) -> None:
+    async def _live(self, running: list[asyncio.Task[None]]) -> None:
         await self.as_client("owner", lambda db: self.make(db, LOG, KEYED))
         until = asyncio.get_running_loop().time() + 8
         while asyncio.get_running_loop().time() < until:
             await self.pause(0.3)
             self._settle(running)
             if len(running) < 6:
-                running.add(asyncio.create_task(self._someone()))
+                running.append(asyncio.create_task(self._someone()))
             if self.draw.random() < 0.25:
                 await self.trouble()
         await self._calm_down(running)
         await self._judge()
 
-    def _settle(self, running: set[asyncio.Task[None]]) -> None:
+    def _settle(self, running: list[asyncio.Task[None]]) -> None:
         for task in [one for one in running if one.done()]:
-            running.discard(task)
+            running.remove(task)
             task.result()
 
     def _someone(self) -> Coroutine[Any, Any, None]:
@@ -288,7 +287,7 @@ class RealWorld:
             return self.as_client("once", self.once)
         return self.as_client("plain", self.plain) if kind < 0.8 else self.as_client("look", self.look)
 
-    async def _calm_down(self, running: set[asyncio.Task[None]]) -> None:
+    async def _calm_down(self, running: list[asyncio.Task[None]]) -> None:
         self.calm = True
         self.cluster.network.heal()
         self.note("calm")

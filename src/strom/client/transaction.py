@@ -228,15 +228,19 @@ class Transaction:
             return self.committed
         if self.ended:
             raise ConnectionClosed("this transaction was given up; begin another")
+        self.committed = await self._decide(await self.prepare())
+        self._end()
+        return self.committed
+
+    async def prepare(self) -> Sequence[StageFact]:
+        """The first half of a commit: everything is durable and still invisible. No rows may be added after it."""
         if self._facts is None:
             try:
                 self._facts = await self._seal()
             except BaseException:
                 await self.abort()
                 raise
-        self.committed = await self._decide(self._facts)
-        self._end()
-        return self.committed
+        return self._facts
 
     async def _decide(self, facts: Sequence[StageFact]) -> Committed:
         if not self._tables:
