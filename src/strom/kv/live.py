@@ -28,7 +28,7 @@ from strom.kv.compile import (
     store_u8,
     uint8,
 )
-from strom.kv.locating import locate
+from strom.kv.locating import locate, locate_near
 from strom.kv.newest import version_of
 
 BITS_BYTES = BLOCK_ROWS // 8
@@ -139,7 +139,7 @@ def mark_newest(
                 offsets[count] = version >> 1
                 count += 1
         if count == room or row_id == size:
-            locate(
+            locate_near(
                 offsets[:count], files, tail_start, tail_source, tail_block, first_chunk, chunks, source[:count],
                 row[:count],
             )  # fmt: skip

@@ -169,6 +169,46 @@ def locate(
         row[i] = found - load_i64(files[at, BLOCK_ROWS] + 8 * block)
 
 
+@kernel(void(ro(int64), ro(int64, 2), int64, int64, int64, int64, ro(int64), rw(int32), rw(int32)))
+def locate_near(
+    offsets: Any,
+    files: Any,
+    tail_start: int,
+    tail_source: int,
+    tail_block: int,
+    first_chunk: int,
+    chunks: Any,
+    source: Any,
+    row: Any,
+) -> None:
+    """The same where most offsets lie near the one before, so that nothing is asked for ahead."""
+    for i in range(len(offsets)):
+        offset = offsets[i]
+        source[i] = -1
+        row[i] = 0
+        if offset >= tail_start:
+            place = _cell(first_chunk, chunks, offset) - 1
+            if place >= 0:
+                source[i] = tail_source + (((place >> 16) - tail_block) & BLOCK_MASK)
+                row[i] = place & 0xFFFF
+            continue
+        at = _file_of(files, offset)
+        if at < 0 or offset >= files[at, END]:
+            continue
+        if files[at, FORM] == SPARSE:
+            found = _row_by_search(files[at, FIRST], files[at, ROWS], offset)
+        else:
+            found = _row_by_rank(files[at, FIRST], files[at, SECOND], offset - files[at, START])
+        if found < 0:
+            continue
+        # Blocks are full but where one was closed early, so the guess is right or a few too low.
+        block = found >> 16
+        while load_i64(files[at, BLOCK_ROWS] + 8 * (block + 1)) <= found:
+            block += 1
+        source[i] = files[at, SOURCE] + block
+        row[i] = found - load_i64(files[at, BLOCK_ROWS] + 8 * block)
+
+
 @kernel(void(ro(uint8), int64, int64, rw(int64)))
 def offsets_of_bits(bits: Any, first: int, base: int, found: Any) -> None:
     """The next ``len(found)`` set bits from bit ``first`` on, as offsets from ``base``."""
