@@ -50,7 +50,8 @@ def test_only_reads_wait() -> None:
 def test_a_request_may_go_to_the_leader_only_if_it_names_a_table() -> None:
     leaders = [api for api in APIS.values() if api.role is Role.LEADER and api not in INNER_APIS]
     for api in leaders:
-        named = LookupRowQuestion if api is LOOKUP_ROW else api.request  # it travels within LookupRow, encoded
+        # The question of LookupRow travels within it, encoded.
+        named = LookupRowQuestion if api is LOOKUP_ROW else api.request
         assert {"table_id", "tables_req"} & named.fields.keys(), api.name
 
 
