@@ -132,6 +132,27 @@ def test_an_open_group_that_filled_segments_is_cut_after_kill_9() -> None:
     assert bench.log.groups.newest == 1
 
 
+def test_a_batch_that_is_cut_with_the_group_before_it_is_no_duplicate_when_it_comes_again() -> None:
+    bench = Bench()
+    append_bytes(bench.log, batch_bytes(0, 3, writer_id=5, sequence=0))
+    bench.sync()
+    bench.group(1)
+    append_bytes(bench.log, batch_bytes(20, 2, writer_id=5, sequence=1))
+    append_bytes(bench.log, batch_bytes(30, 2, writer_id=6, sequence=0))
+    bench.disk.crash(True)
+    # The log reached the disk by itself, what tells that the group was closed did not.
+    path = f"{FOLDER}/{at.GROUPS_NAME}"
+    opened = bench.disk.read_whole(path)[: at.FORMAT_LENGTH + at.GROUP_COPIES * at.GROUP.size]
+    bench.disk.write_whole(path, opened)
+    log = open_log(bench.disk)
+    assert (log.end_offset, log.groups.newest) == (3, 0)
+    again = append_bytes(log, batch_bytes(20, 2, writer_id=5, sequence=1))
+    other = append_bytes(log, batch_bytes(30, 2, writer_id=6, sequence=0))
+    assert not again.duplicate
+    assert not other.duplicate
+    assert [number for _, number in rows_of(log)] == [0, 1, 2, 20, 21, 30, 31]
+
+
 def test_an_aborted_group_leaves_nothing() -> None:
     bench = Bench()
     bench.append(3)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strom.errors import StorageFull, StorageOffline
+from strom.errors import ChecksumMismatch, StorageFull, StorageOffline
 from strom.log import layout as at
 from strom.log.active import publish_batch, write_batch
 from strom.log.groups import Group, Groups, Origin, decode_groups, encode_closed, encode_open
@@ -107,8 +107,12 @@ class GroupedLog(Log):
         self._group_file.sync()  # the log was made durable when it was opened, and so is what tells of its groups
 
     def _cut(self, offset: int) -> None:
-        """At opening: cut an open group off."""
+        """At opening: cut an open group off, and what came behind it: to its writers, too, it never was there."""
         segment, _, walk, entry = self._chain.locate(offset)
+        try:
+            self._forget_writers_behind(entry.base_offset)
+        except ChecksumMismatch:
+            pass  # what lies behind a damaged batch is not known: its writers are told that they are out of order
         sidecar_position = walk.sidecar_position - entry.entry_size
         self._cut_at(segment, Anchor(entry.base_offset, entry.position, sidecar_position))
         self._sync.truncated(self._end_offset)
