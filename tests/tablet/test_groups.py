@@ -87,6 +87,29 @@ def test_stages_stay_until_their_group_is_durable(kind: str) -> None:
 
 
 @KINDS
+def test_a_group_that_is_closed_while_a_cut_is_made_is_not_in_it(kind: str) -> None:
+    bench = Bench(kind, "os")
+    bench.append(1)
+    bench.stage(A, [2])
+    waiting = [bench.commit(A)]
+
+    class Beside(type(bench.tablet)):  # type: ignore[misc]
+        """Its lane publishes whenever somebody asks how far it is."""
+
+        @property
+        def high_watermark(self) -> int:
+            if waiting:
+                bench.apply(waiting.pop())
+            return int(super().high_watermark)
+
+    bench.tablet.__class__ = Beside
+    cut = bench.tablet.cut(0)
+    assert not waiting
+    assert bench.tablet.high_watermark == 2
+    assert (cut.start_offset, cut.end_offset) == (0, 1)
+
+
+@KINDS
 def test_decisions_out_of_order_are_refused(kind: str) -> None:
     bench = Bench(kind)
     bench.stage(A, [1])

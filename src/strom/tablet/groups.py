@@ -169,7 +169,9 @@ class _Publishing:
 
 def cut_at(tablet: Target, number: int | None) -> Cut:
     """Where a read that was planned at ``number`` starts and ends; Expired when that is not known any more."""
+    high = (
+        tablet.high_watermark
+    )  # first: a group that is closed meanwhile, in the lane, is then known or not in it
     above = None if number is None else tablet.log.groups.first_above(number)
-    high = tablet.high_watermark
     end = high if above is None else min(high, above.start_offset)
     return Cut(max(tablet.log.start_offset, tablet.emptied_at(end)), end)
