@@ -118,6 +118,26 @@ def test_a_partition_made_again_begins_anew_and_a_dropped_one_is_forgotten() -> 
     assert after.partitions == {"a": 1, "b": 9}
 
 
+def test_a_partition_made_again_is_read_from_its_beginning_however_far_the_old_one_was() -> None:
+    start = Position.of_extent(partitions({"a": (1, 10), "b": (2, 20), "c": (3, 5)}), 1, ends=True)
+    now = partitions({"a": (1, 12), "b": (9, 4), "c": (8, 30)})
+    end = start.known(now).after(now, None)
+    buckets = {place_of(one): one.bucket for one in now.ranges}
+    found = {
+        place: (part.start, part.end) for place, part in between(start, end, buckets) if part is not None
+    }
+    assert found == {("a", 0): (10, 12), ("b", 0): (0, 4), ("c", 0): (0, 30)}
+
+
+def test_an_instant_of_a_partition_made_again_is_lost_and_never_read_from_the_new_one() -> None:
+    plan = KeyScanPlan(TABLE, (Instant(BucketId(TABLE, 2, 0), "b", 20, 3),), None)
+    start = Position.of_instant(plan, partitions({"b": (2, 25)}), 1)
+    now = partitions({"b": (9, 4)})
+    end = start.known(now).after(now, None)
+    found = list(between(start, end, {place_of(one): one.bucket for one in now.ranges}))
+    assert found == [(("b", 0), None), (("b", 0), BucketRange(BucketId(TABLE, 9, 0), "b", 0, 4))]
+
+
 def test_what_lies_in_a_partition_that_is_gone_is_told() -> None:
     start = Position.of_extent(partitions({"a": (1, 0)}), 1, ends=True)
     end = Position.of_extent(partitions({"a": (1, 5)}), 1, ends=True)

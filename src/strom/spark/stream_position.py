@@ -111,6 +111,12 @@ class Position:
 
     # --- going on -----------------------------------------------------------------------------------------------
 
+    def made_again(self, later: Position) -> set[str]:
+        """Partitions that were dropped and made again until a later position: what is known here is of the old ones."""
+        return {
+            name for name, number in self.partitions.items() if later.partitions.get(name, number) != number
+        }
+
     def known(self, extent: ScanPlan) -> Position:
         """The same without partitions that are gone; one that was made again begins anew."""
         now = ids_of(extent)
@@ -172,16 +178,17 @@ def between(
     start: Position, end: Position, buckets: Mapping[Place, BucketId]
 ) -> Iterator[tuple[Place, BucketRange | Instant | None]]:
     """What lies between two positions, bucket by bucket; None for one that is not there any more."""
+    again = start.made_again(end)
     for place, one in start.full.items():
         upto = end.full[place].done if place in end.full else one.at
         if one.done < upto:
-            bucket = buckets.get(place)
+            bucket = None if place[0] in again else buckets.get(place)
             yield (
                 place,
                 None if bucket is None else Instant(bucket, place[0], one.at, one.epoch, one.done, upto),
             )
     for place, offset in end.offsets.items():
-        since = start.offsets.get(place)
+        since = None if place[0] in again else start.offsets.get(place)
         if since is None or since < offset:
             bucket = buckets.get(place)
             if bucket is None:

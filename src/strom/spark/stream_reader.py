@@ -302,6 +302,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if one.partition is None or one.partition in same
         }
         firsts = {place_of(one): one.start for one in extent.ranges}
+        again = start.made_again(end)
         parts: list[Part] = []
         for place, part in between(start, end, buckets):
             if part is None:
@@ -309,7 +310,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"partition {place[0]} of {self._options.table} was dropped before its rows were read"
                 )
             elif isinstance(part, BucketRange):
-                kept = self._still_there(part, firsts[place], named=place in start.offsets)
+                named = place in start.offsets and place[0] not in again
+                kept = self._still_there(part, firsts[place], named=named)
                 if kept is not None:
                     parts.append(kept)
             else:
