@@ -169,9 +169,8 @@ class _Publishing:
 
 def cut_at(tablet: Target, number: int | None) -> Cut:
     """Where a read that was planned at ``number`` starts and ends; Expired when that is not known any more."""
-    high = (
-        tablet.high_watermark
-    )  # first: a group that is closed meanwhile, in the lane, is then known or not in it
+    # First: a group that the lane closes meanwhile is then known, or behind it.
+    high = tablet.high_watermark
     above = None if number is None else tablet.log.groups.first_above(number)
     end = high if above is None else min(high, above.start_offset)
     return Cut(max(tablet.log.start_offset, tablet.emptied_at(end)), end)
