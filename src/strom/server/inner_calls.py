@@ -15,11 +15,14 @@ from strom.protocol.api_keys import APIS, Api
 from strom.protocol.codec import decode, encode
 from strom.protocol.error_codes import code_of, error_of, message_of
 from strom.protocol.message import Message
-from strom.server.channel import Facts
+from strom.server.channel import LINE_BYTES_MAX, Facts
 
 QUESTION = "call"
 TIMEOUT_S = 600.0
 """A large stage takes its time; when the other process is gone, that is noticed at once."""
+
+FIELDS_MAX = LINE_BYTES_MAX
+"""No bound of its own: both ends are ours, and a decision of many tasks names each of them for every bucket."""
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -42,13 +45,13 @@ async def ask(channel: Ask, api: Api[Request, Response], request: Request) -> Re
     answer = await channel(QUESTION, facts, timeout_s=TIMEOUT_S)
     if "code" in answer:
         raise error_of(answer["code"], answer["message"])
-    return decode(api.response, bytearray(b64decode(answer["body"])))
+    return decode(api.response, bytearray(b64decode(answer["body"])), fields_max=FIELDS_MAX)
 
 
 async def answered(handlers: Mapping[Api[Any, Any], Answer], facts: Facts) -> Facts:
     """What to say to a question of ``ask``."""
     api = APIS[facts["key"]]
-    request = decode(api.request, bytearray(b64decode(facts["body"])))
+    request = decode(api.request, bytearray(b64decode(facts["body"])), fields_max=FIELDS_MAX)
     try:
         return {"body": _text(await handlers[api](request))}
     except StromError as error:
