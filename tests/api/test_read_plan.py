@@ -58,6 +58,14 @@ def test_parts_of_an_instant_together_are_the_instant(server: ServerProcess) -> 
         assert set(images.column("_change_type").to_pylist()) == {"+I"}
         assert images.column("_commit_timestamp").null_count == images.num_rows
         assert {row["id"]: row["score"] for row in images.to_pylist()} == live
+        pieces = [
+            table.read_plan(KeyScanPlan(plan.table_id, (part,), None), changes=True).to_arrow()
+            for part in parts
+        ]
+        told = ["_bucket", "_log_offset", "id"]
+        assert sorted(map(str, images.select(told).to_pylist())) == sorted(
+            map(str, pa.concat_tables(pieces).select(told).to_pylist())
+        )
 
 
 def test_partitions_that_this_connection_never_met_are_found(either: ServerProcess) -> None:

@@ -80,6 +80,11 @@ class Images(KeyScan):
         told = FACTS.set(2, FACTS.field(2).with_nullable(True))
         return pa.schema([*told, *self._reader.arrow])
 
+    @property
+    def _parted(self) -> bool:
+        """The offset of every row is told, so it is asked for."""
+        return True
+
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
         assert isinstance(chunk, Chunk)
