@@ -82,6 +82,16 @@ def test_a_call_whose_answer_was_lost_is_told_the_same_again() -> None:
     assert house.decide("s", 7, listed(1, house.log, 0)) == first
 
 
+@pytest.mark.parametrize("before", [7, 9])
+def test_a_lost_answer_is_told_again_for_the_tables_it_decided_and_no_others(before: int) -> None:
+    house = Sinks()
+    house.decide("s", before, listed(1, house.log, 0), tables=frozenset({house.log}))
+    mine = listed(2, house.log, 1), listed(2, house.users, 1)
+    first = house.decide("s", 7, *mine)
+    assert first.decided == {house.users}
+    assert house.decide("s", 7, *mine) == first
+
+
 def test_decisions_of_all_sinks_are_numbered_in_one_row() -> None:
     house = Sinks()
     numbers = [house.decide(sink, epoch).number for epoch in range(2) for sink in ("a", "b")]

@@ -136,7 +136,7 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) ->
     overwrites = [one for one in proposal.overwrites if one[0] in opened]
     if not opened or (proposal.one_shot and not listed and not overwrites):
         # A call that is repeated because its answer was lost is told what the first one was told.
-        decided = proposal.tables if row is not None and _is_of(row, proposal) else frozenset()
+        decided = frozenset() if row is None else _decided_by(row, proposal)
         return Plan(Decision(0 if row is None else row.number, decided, warnings))
     requirements = _requirements(catalog, opened, listed)
     key = keys.sink(proposal.sink)
@@ -158,14 +158,22 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) ->
     return Plan(Decision(number, opened, warnings), requirements, updates)
 
 
-def _is_of(row: SinkRow, proposal: Proposal) -> bool:
-    """Whether the row's decision is this very proposal: names of stages are used by one attempt only."""
+def _decided_by(row: SinkRow, proposal: Proposal) -> frozenset[int]:
+    """The tables that the row's decision decided, if it is this very proposal's: stages are one attempt's alone.
+
+    A table of which the proposal lists stages was decided by it only if they are in the row: it may have had this
+    version, or a later one, before.
+    """
     if row.epoch != proposal.epoch:
-        return False
+        return frozenset()
     if row.one_shot:
-        return True  # its name was made for this one call
-    decided = {part.stage_id for part in row.parts}
-    return any(one.part.stage_id in decided for one in proposal.stages)
+        return proposal.tables  # its name was made for this one call
+    taken = {(part.stage_id, part.table_id) for part in row.parts}
+    staged = {one.part.table_id for one in proposal.stages}
+    mine = {one.part.table_id for one in proposal.stages if (one.part.stage_id, one.part.table_id) in taken}
+    if not mine:
+        return frozenset()
+    return frozenset(mine | {one for one in proposal.tables - staged if row.last.get(one) == row.epoch})
 
 
 def _requirements(catalog: Catalog, opened: frozenset[int], listed: Sequence[Listed]) -> list[Requirement]:
