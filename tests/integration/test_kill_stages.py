@@ -81,8 +81,14 @@ def test_a_kill_between_the_steps_loses_and_doubles_nothing(
         publish(db, sink, 1, ids, facts, wait=False)
         restart()
         assert all(found(table) == expected(2) for table in tables)
-        # The same decision once more, from a driver that does not know.
-        assert set(publish(db, sink, 1, ids, facts).repeated) == set(ids)
+        # The same decision once more, because its answer was lost: told as the first time.
+        assert publish(db, sink, 1, ids, facts).repeated == ()
+        # The same version once more, with stages of its own: from a driver that does not know.
+        other = StageOrder(b"\xfe" * 16, "steps", 1, 600_000)
+        again = [fact for table in tables for fact in staged(db, table, other, 1).seal()]
+        assert set(publish(db, sink, 1, ids, again).repeated) == set(ids)
+        free(db, again)
+        assert all(found(table) == expected(2) for table in tables)
         # Killed while it is decided and applied.
         facts = [fact for table in tables for fact in staged(db, table, orders[2], 2).seal()]
         killer = threading.Timer(0.004, restart)
