@@ -40,6 +40,26 @@ def ids(table: strom.Table) -> list[int]:
     return sorted(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
 
 
+def test_a_table_whose_aggregates_may_refuse_a_change_later_takes_no_part(server: ServerProcess) -> None:
+    with strom.connect(server.address) as db:
+        columns = {"id": "BIGINT", "total": "DECIMAL(5, 2)", "many": "BIGINT"}
+        sums = {"fields.total.agg": "sum", "fields.many.agg": "sum"}
+        strict = db.create_table(
+            new_name(), columns, primary_key="id", merge_engine="aggregation", properties=sums
+        )
+        with pytest.raises(InvalidRequest, match=r"'total'.*upsert"), db.transaction() as tx:
+            tx.upsert(strict, [{"id": 1, "total": "900.00", "many": 1}])
+        assert strict.count() == 0
+        del columns["total"], sums["fields.total.agg"]
+        free = db.create_table(
+            new_name(), columns, primary_key="id", merge_engine="aggregation", properties=sums
+        )
+        for _ in range(2):
+            with db.transaction() as tx:
+                tx.upsert(free, [{"id": 1, "many": 2}])
+        assert free.lookup(1) == {"id": 1, "many": 4}
+
+
 def test_rows_of_two_tables_appear_at_once(server: ServerProcess) -> None:
     with log_on(server) as log, users_on(server) as users, strom.connect(server.address) as db:
         users.upsert(rows(1, 2))

@@ -214,3 +214,18 @@ def _check(column: Column, found: Aggregate) -> None:
         raise InvalidConfig(
             f"Column {column.name!r}: {found.function} has no parameter {unknown[0]!r}", column=column.name
         )
+
+
+def refusing_column(schema: Schema) -> str | None:
+    """A column whose aggregate may refuse a change that is fine by itself, because of the value that is there.
+
+    Decimals have no more digits than their type, lists and bitmaps have a largest size.
+    """
+    for column in schema.columns:
+        if column.aggregation is None:
+            continue
+        function = aggregate_of(column).function
+        exact = isinstance(column.type, Decimal) and function in ("sum", "product", AVERAGE)
+        if exact or function in ("listagg", "string_agg", "rbm32", "rbm64"):
+            return column.name
+    return None

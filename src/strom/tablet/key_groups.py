@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.errors import RecordTooLarge
+from strom.errors import InvalidRequest, RecordTooLarge
+from strom.kv.definition import KeyDefinition
 from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import Written, whole_rows, write_pass
+from strom.model.aggregation import refusing_column
 from strom.record.encode import encode
 from strom.tablet.groups import KeyChanges, PieceForm
 from strom.tablet.key_input import check_keys
@@ -47,6 +49,7 @@ class KeyPublishing(LogTablet):
         changes = form.read(piece.records, piece.columns)
         definition = self.store.definition
         definition.schema_by_id(changes.schema_id)
+        _check_engine(definition)
         targets = changes.targets
         if targets is not None and len(targets) == len(definition.arrow):
             targets = None
@@ -147,6 +150,17 @@ class KeyPublishing(LogTablet):
 
     def _undo_to(self, end: int) -> None:
         raise NotImplementedError
+
+
+def _check_engine(definition: KeyDefinition) -> None:
+    """What is decided has to be publishable whatever is stored by then: a refusal would hold up the bucket."""
+    column = refusing_column(definition.schema)
+    if column is not None:
+        raise InvalidRequest(
+            f"the aggregate of column {column!r} may refuse a change because of what is stored when it is published, "
+            "so the table takes no part in transactions: use upsert(), from Spark delivery=at-least-once",
+            column=column,
+        )
 
 
 def _halves(changes: KeyChanges) -> Iterator[KeyChanges]:
