@@ -82,6 +82,28 @@ def test_changes_of_one_key_happen_in_the_order_they_have_in_a_task(
         assert rows_of(table) == [{"id": 1, "name": "c", "score": 2}]
 
 
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_delete_is_of_the_whole_row_also_when_the_frame_has_some_columns_only(
+    spark: SparkSession, server: ServerProcess, delivery: str
+) -> None:
+    with users_on(server) as table:
+        write(table, users(1, 2, 3, 4))
+        save(
+            spark.createDataFrame([(1, "-D")], "id long, _change_type string"),
+            table,
+            server,
+            delivery=delivery,
+        )
+        mixed = [(2, "-D", None), (3, "+U", "new"), (4, "-D", "x"), (4, "+I", "again"), (2, "+I", "two")]
+        frame = spark.createDataFrame(mixed, "id long, _change_type string, name string")
+        save(frame.coalesce(1), table, server, delivery=delivery)
+        assert [(row["id"], row["name"], row["score"]) for row in rows_of(table)] == [
+            (2, "two", None),
+            (3, "new", 0),
+            (4, "again", None),
+        ]
+
+
 def test_columns_that_are_not_given_stay_as_they_are(spark: SparkSession, server: ServerProcess) -> None:
     with users_on(server) as table:
         write(table, users(1, 2, score=5))

@@ -53,6 +53,11 @@ class Staging:
         assert isinstance(self._writer, StagedChanges)
         self._drive(self._writer.upsert_steps(data, columns))
 
+    def delete(self, keys: object) -> None:
+        """Stage deletes of a primary-key table."""
+        assert isinstance(self._writer, StagedChanges)
+        self._drive(self._writer.delete_steps(keys))
+
     def change(
         self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
     ) -> None:

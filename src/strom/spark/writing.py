@@ -9,13 +9,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 from strom.api.staging import Staging
 from strom.api.table import Table
+from strom.api.writer import Writer
 from strom.client.changelog import FACTS
 from strom.client.key_door import DELETE, UPSERT
 from strom.client.metadata import TableInfo
@@ -58,6 +61,7 @@ class Shape:
     table_id: int
     schema_id: int
     keyed: bool
+    key: tuple[str, ...]
     columns: tuple[str, ...]
     """Of the DataFrame, that are written."""
     partial: bool
@@ -86,7 +90,9 @@ class Shape:
         )
         settable = [name for name in schema.names if name not in schema.auto_increment]
         partial = keyed and not set(settable) <= set(written)
-        return cls(info.table_id, schema.schema_id, keyed, tuple(written), partial, change)
+        return cls(
+            info.table_id, schema.schema_id, keyed, tuple(schema.primary_key), tuple(written), partial, change
+        )
 
     def rows(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
         """The columns that are written, and what happens to each row; None: all are written."""
@@ -166,14 +172,7 @@ class TaskWriter:
         rows = 0
         with table.writer(compression=self._options.compression) as writer:
             for batch in batches:
-                chosen, kinds = self._shape.rows(batch)
-                rows += chosen.num_rows
-                if kinds is not None:
-                    writer.change(chosen, kinds, self._targets)
-                elif self._shape.keyed:
-                    writer.upsert(chosen, self._targets)
-                else:
-                    writer.append(chosen)
+                rows += self._take(writer, batch)
         return rows
 
     def _table(self) -> Table:
@@ -182,14 +181,32 @@ class TaskWriter:
             self._options.server, self._options.table, shape.table_id, shape.schema_id
         )
 
-    def _take(self, staging: Staging, batch: pa.RecordBatch) -> None:
+    def _take(self, writer: Staging | Writer, batch: pa.RecordBatch) -> int:
         chosen, kinds = self._shape.rows(batch)
         if not self._shape.keyed:
-            staging.append(chosen)
-        elif kinds is not None:
-            staging.change(chosen, kinds, self._targets)
+            writer.append(chosen)
+        elif kinds is None:
+            writer.upsert(chosen, self._targets)
+        elif self._targets is None:
+            writer.change(chosen, kinds)
         else:
-            staging.upsert(chosen, self._targets)
+            self._take_runs(writer, chosen, kinds, self._targets)
+        return int(chosen.num_rows)
+
+    def _take_runs(
+        self, writer: Staging | Writer, rows: pa.RecordBatch, kinds: pa.Array, targets: list[str]
+    ) -> None:
+        """Some columns of the rows: a delete among them is of the whole row, and not of these columns."""
+        numbers = kinds.to_numpy()
+        cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+        for start, end in pairwise(cuts):
+            run = rows.slice(start, end - start)
+            if not run.num_rows:
+                continue
+            if numbers[start] == DELETE[0]:
+                writer.delete(run.select(list(self._shape.key)))
+            else:
+                writer.upsert(run, targets)
 
     @property
     def _targets(self) -> list[str] | None:
