@@ -34,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Streaming storage for real-time analytics: tables that are columnar logs or have a key.",
-    epilog="Start here:  strom up    then in another terminal:  strom demo --server localhost:9123",
+    epilog="Start here:  strom up    then in another terminal:  strom --server localhost:9123 demo --on server",
 )
 
 app.command("up", help=up.HELP)(up.up)
