@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.planning import BucketRange, ScanPlan
 from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId
-from strom.spark.stream_position import Position, between, place_of, shared
+from strom.spark.stream_position import BEGINNING, Position, between, place_of, shared, start_of
 
 TABLE = 7
 
@@ -148,3 +149,42 @@ def test_what_lies_in_a_partition_that_is_gone_is_told() -> None:
 def test_a_checkpoint_of_another_source_is_told_from_ours(json: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest, match="checkpoint"):
         Position.from_json(json)
+
+
+@given(
+    instants=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    limit=st.one_of(st.none(), st.integers(1, 15)),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_end_of_the_first_batch_says_where_it_starts(instants: list[int], limit: int | None) -> None:
+    buckets = [BucketId(TABLE, None, number) for number in range(len(instants))]
+    plan = KeyScanPlan(
+        TABLE, tuple(Instant(one, None, at, 3) for one, at in zip(buckets, instants, strict=True)), None
+    )
+    for origin in (
+        Position.of_instant(plan, extent(instants), 1),
+        Position.of_extent(extent(instants), 1, ends=True),
+    ):
+        now = extent([at + 5 for at in instants])
+        moved = origin.after_snapshot(limit) if origin.full else origin.after(now, limit)
+        kept = json.loads(json.dumps(replace(moved, origin=origin).to_json()))
+        end = Position.from_json(kept)
+        assert end.to_json() == kept
+        assert start_of(json.loads(json.dumps(BEGINNING)), end) == origin
+        following = end.after_snapshot(None) if end.full else end.after(now, None)
+        assert following.origin is None
+        assert start_of(kept, following) == end
+
+
+def test_a_first_batch_that_an_older_version_left_unfinished_is_told_and_later_ones_go_on() -> None:
+    old = {"version": 1, "table": TABLE, "schema": 1, "offsets": {"0": 3}}
+    end = Position.from_json(old)
+    with pytest.raises(InvalidRequest, match="new checkpointLocation"):
+        start_of(BEGINNING, end)
+    assert start_of(old, end.after(extent([9]), None)).offsets == {(None, 0): 3}
+
+
+@pytest.mark.parametrize("origin", [None, 7, {}, {"table": 7, "schema": 1}])
+def test_a_beginning_that_is_no_position_is_refused(origin: object) -> None:
+    with pytest.raises(InvalidRequest, match="checkpoint"):
+        Position.from_json({"version": 1, "table": TABLE, "schema": 1, "offsets": {"0": 3}, "from": origin})

@@ -11,10 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import strom.spark
 from api.place import EVENTS, events
 from spark.place import drain, table_on, users, users_on, write
+from strom.errors import Expired
+from strom.spark.problems import Problem
+from strom.spark.reading import Wanted
+from strom.spark.source import StromSource
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -265,3 +270,119 @@ def test_a_stream_that_runs_sees_rows_as_they_come(
                 assert spark.table("as_they_come").count() == number + 1
         finally:
             query.stop()
+
+
+def broken(_: int) -> None:
+    raise RuntimeError("the sink is down")
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_first_batch_of_full_that_failed_is_the_same_after_a_restart(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, limit: int | None
+) -> None:
+    with users_on(server, buckets=1) as table:
+        write(table, users(0, 1, 2))
+        frame = strom.spark.changes(spark, table.name, start="full", maxRowsPerTrigger=limit)
+        with pytest.raises(StreamingQueryException, match="the sink is down"):
+            drain(frame, tmp_path, each=broken)
+        write(table, users(9))
+        table.delete([0])
+        table.flush()
+        again = drain(frame, tmp_path)
+        assert again.kinds == [("+I", 0), ("+I", 1), ("+I", 2), ("+I", 9), ("-D", 0)]
+        first = [row.id for row in again.batches[0]]
+        assert first == ([0, 1, 2] if limit is None else [0, 1])
+        assert [row["_log_offset"] for row in again.rows] == [0, 1, 2, 3, 4]
+
+
+def test_a_first_batch_of_latest_that_failed_loses_nothing_after_a_restart(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    with table_on(server, buckets=1) as table:
+        write(table, events(0, 1, 2))
+        frame = stream(spark, server, table.name, start="latest")
+        with pytest.raises(StreamingQueryException, match="the sink is down"):
+            drain(frame, tmp_path, each=broken)
+        write(table, events(3, 4))
+        again = drain(frame, tmp_path)
+        assert [[row.id for row in batch] for batch in again.batches] == [[], [3, 4]]
+
+
+def reader_of(server: ServerProcess, name: str, **options: Any) -> Any:
+    """What Spark talks to, as a query that starts makes it."""
+    said = {"bootstrap.servers": server.address, "table": name, **options}
+    source = StromSource(said)
+    return source.streamReader(source.schema())  # type: ignore[arg-type]
+
+
+def parts_of(reader: Any, end: dict[str, Any], start: dict[str, Any] | None = None) -> list[Any]:
+    """What a batch reads; the first one unless a start is given."""
+    tasks = reader.partitions(reader.initialOffset() if start is None else start, end)
+    return [part for task in tasks for part in task.parts]
+
+
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(2), None])
+@pytest.mark.parametrize("start", ["full", "earliest", "latest", "1000", '{"0": 1}'])
+def test_the_first_batch_follows_from_its_end_alone(server: ServerProcess, start: str, limit: Any) -> None:
+    """A query is started, decides where its first batch ends, and starts again when the table has moved."""
+    with users_on(server, buckets=1) as table:
+        write(table, users(0, 1, 2))
+        first = reader_of(server, table.name, start=start, changelog="true")
+        begin = first.initialOffset()
+        write(table, users(3))
+        end = json.loads(
+            json.dumps(first.latestOffset() if limit is None else first.latestOffset(begin, limit))
+        )
+        planned = parts_of(first, end)
+        write(table, users(9))
+        table.delete([0])
+        table.flush()
+        second = reader_of(server, table.name, start=start, changelog="true")
+        assert second.initialOffset() == begin
+        assert parts_of(second, end) == planned
+        parts = list(planned)
+        while (after := second.latestOffset(end, ReadAllAvailable())) != end:
+            parts += parts_of(second, after, end)
+            end = after
+        at = {"latest": 4, '{"0": 1}': 1}.get(start, 0)
+        assert [offset for part in parts for offset in range(part.start, part.end)] == list(range(at, 6))
+
+
+def test_a_first_batch_of_a_table_made_again_is_refused(server: ServerProcess) -> None:
+    with table_on(server, buckets=1) as table, strom.connect(server.address) as db:
+        write(table, events(1))
+        reader = reader_of(server, table.name)
+        end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        db.drop_table(table.name)
+        write(db.create_table(table.name, EVENTS, buckets=1), events(2))
+        with pytest.raises(Problem, match="dropped and created again"):
+            parts_of(reader_of(server, table.name), end)
+
+
+def test_a_stream_that_has_nothing_new_says_the_same_position(server: ServerProcess) -> None:
+    with users_on(server, buckets=1) as table:
+        write(table, users(1, 2))
+        reader = reader_of(server, table.name, changelog="true")
+        end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        assert "from" in end
+        assert json.dumps(reader.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
+        write(table, users(3))
+        assert "from" not in reader.latestOffset(end, ReadAllAvailable())
+
+
+def test_an_instant_that_is_gone_when_the_query_starts_again_asks_for_a_new_checkpoint(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with users_on(server) as table:
+        write(table, users(1, 2))
+        reader = reader_of(server, table.name, changelog="true")
+        tasks = reader.partitions(
+            reader.initialOffset(), reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        )
+
+        def gone(_: Wanted, task: Any) -> Any:
+            raise Expired(f"the table is not kept as it was at offset {task.parts[0].at} any more")
+
+        monkeypatch.setattr(Wanted, "rows", gone)
+        with pytest.raises(Problem, match=r"no longer kept .* start the query with a new checkpointLocation"):
+            list(reader.read(tasks[0]))

@@ -9,6 +9,10 @@
 A stream from ``full`` first reads the table at an instant. While it does, ``full`` says which instant of every
 bucket, and up to which offset its rows were given; ``offsets`` stand at that instant already, so that nothing is
 lost or repeated when the changes after it follow.
+
+Spark keeps where a batch ends, and takes the start from the batch before. The first batch has none before it: its
+start is asked for again whenever it is planned, also after a restart. So that start is always the same word
+(``BEGINNING``), and the place that was meant by it, chosen once, is kept as ``from`` in the end of that batch.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from strom.model.bucket import BucketId
 from strom.spark.options import flat, nested
 
 VERSION = 1
+BEGINNING: Mapping[str, Any] = {"version": VERSION, "begin": True}
+"""Where the first batch starts: the end of that batch knows where that is."""
 
 Place: TypeAlias = "tuple[str | None, int]"
 """A bucket: its partition's name, and its number."""
@@ -54,6 +60,8 @@ class Position:
     """The id of every partition that is named."""
     full: Mapping[Place, Snapshot] = field(default_factory=dict)
     """Empty once the instant was read."""
+    origin: Position | None = None
+    """In the end of the first batch: where that batch starts."""
 
     # --- as JSON ------------------------------------------------------------------------------------------------
 
@@ -73,6 +81,8 @@ class Position:
                 "done": nested({place: one.done for place, one in self.full.items()}),
                 "epochs": nested({p: -1 if o.epoch is None else o.epoch for p, o in self.full.items()}),
             }
+        if self.origin is not None:
+            found["from"] = self.origin.to_json()
         return found
 
     @classmethod
@@ -83,18 +93,23 @@ class Position:
                 raise InvalidRequest(
                     f"the checkpoint was written by another version of Strom ({json['version']}): start a new one"
                 )
-            return cls(
-                int(json["table"]),
-                int(json["schema"]),
-                _places(json["offsets"]),
-                {str(name): int(number) for name, number in json.get("partitions", {}).items()},
-                _snapshots(json.get("full")),
-            )
+            position = cls._plain(json)
+            return replace(position, origin=cls._plain(json["from"])) if "from" in json else position
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidRequest(
                 f"the checkpoint does not hold a position in a table of Strom ({error!r}): was it written by another "
                 "source? Use a checkpointLocation of its own for every query"
             ) from None
+
+    @classmethod
+    def _plain(cls, json: Mapping[str, Any]) -> Position:
+        return cls(
+            int(json["table"]),
+            int(json["schema"]),
+            _places(json["offsets"]),
+            {str(name): int(number) for name, number in json.get("partitions", {}).items()},
+            _snapshots(json.get("full")),
+        )
 
     @classmethod
     def of_extent(cls, extent: ScanPlan, schema_id: int, *, ends: bool) -> Position:
@@ -135,7 +150,8 @@ class Position:
         left = {place: one.left for place, one in self.full.items()}
         shares = shared(left, rows)
         moved = {place: replace(one, done=one.done + shares[place]) for place, one in self.full.items()}
-        return replace(self, full=moved if any(one.left for one in moved.values()) else {})
+        full = moved if any(one.left for one in moved.values()) else {}
+        return replace(self, full=full, origin=None)
 
     def after(self, extent: ScanPlan, rows: int | None) -> Position:
         """The position after at most so many more offsets of the log."""
@@ -143,7 +159,19 @@ class Position:
         left = {place_of(one): max(one.end - here[place_of(one)], 0) for one in extent.ranges}
         shares = shared(left, rows)
         offsets = {**self.offsets, **{place: here[place] + shares[place] for place in here}}
-        return replace(self, offsets=offsets, partitions=ids_of(extent))
+        return replace(self, offsets=offsets, partitions=ids_of(extent), origin=None)
+
+
+def start_of(start: Mapping[str, Any], end: Position) -> Position:
+    """Where a batch starts that Spark knows by what it kept: the same place however often it is asked for."""
+    if start != BEGINNING:
+        return Position.from_json(start)
+    if end.origin is None:
+        raise InvalidRequest(
+            "the first batch of this query was planned by an older version of Strom and never finished, and its "
+            "checkpoint does not say where it began: start the query with a new checkpointLocation"
+        )
+    return end.origin
 
 
 def place_of(part: BucketRange | Instant) -> Place:

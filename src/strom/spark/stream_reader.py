@@ -2,7 +2,8 @@
 
 Spark asks where the table ends (``latestOffset``), writes that into its checkpoint, and then has the part in
 between read; after a failure it asks for the same part again. A position (``stream_position.py``) is all there is
-to remember.
+to remember: what a batch reads follows from what is in the checkpoint, the first batch included. Where that one
+starts is decided when its end is, and kept with it.
 
 New partitions are found at every trigger and read from their beginning. A column that was added stops a stream
 which reads all columns, before the first row that has it. Rows that are gone before they were read stop it too,
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +25,7 @@ from strom.api.table import Table
 from strom.client.filters import filter_of
 from strom.client.key_plan import KeyScanPlan
 from strom.client.planning import BucketRange, ScanPlan
-from strom.errors import InvalidRequest, SchemaMismatch, StromError, TableNotFound
+from strom.errors import Expired, InvalidRequest, SchemaMismatch, StromError, TableNotFound
 from strom.spark import connections
 from strom.spark.filters import combined
 from strom.spark.options import ReadOptions, Server
@@ -31,7 +33,7 @@ from strom.spark.pinned import check_schema
 from strom.spark.problems import told, told_each, told_now
 from strom.spark.reading import Wanted
 from strom.spark.sizes import sizes_of
-from strom.spark.stream_position import Position, between, ids_of, place_of
+from strom.spark.stream_position import BEGINNING, Position, between, ids_of, place_of, start_of
 from strom.spark.tasks import ROW_BYTES, Part, Task, cut_and_packed
 
 try:
@@ -123,12 +125,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where an ``availableNow`` query ends."""
         self._seen: ScanPlan | None = None
         """What the last batch was planned from: tells whether a partition that is gone had more."""
+        self._begun = False
+        """Whether a batch was planned: the next one is not the first."""
 
     # --- what Spark asks ----------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where the stream begins."""
-        return told(self._begin, server=self._options.server).to_json()
+        """The same at every call: Spark asks again after a restart, for a first batch whose end is decided."""
+        return dict(BEGINNING)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """Where the next batch ends. (Before Spark 4.2 nobody says where it starts: then all there is.)"""
@@ -155,15 +159,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        positions = Position.from_json(start), Position.from_json(end)
-        return told(lambda: self._tasks(*positions), server=self._options.server)
+        return told(lambda: self._planned(start, Position.from_json(end)), server=self._options.server)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if not isinstance(partition, Task):
             return iter(())
+        return told_each(lambda: self._rows(partition), server=self._options.server)
+
+    def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
         wanted = Wanted(self._options, self._schema, combined(self._options.where, ()))
-        return told_each(lambda: wanted.rows(partition), server=self._options.server)
+        try:
+            yield from wanted.rows(task)
+        except Expired as error:
+            # The checkpoint holds the instant: the same query would ask for it for ever.
+            raise InvalidRequest(
+                f"the stream begins with {self._options.table} at an instant that is no longer kept "
+                f"({error.message}): start the query with a new checkpointLocation, or keep more (table.log.ttl)"
+            ) from None
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to let go of: the table's retention decides what is kept."""
@@ -173,8 +186,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- where to begin -----------------------------------------------------------------------------------------
 
-    def _begin(self) -> Position:
-        table, start = self._table(), self._options.start
+    def _begin(self, table: Table) -> Position:
+        start = self._options.start
         schema_id = table.info.schema.schema_id
         if start in (None, "full") and table.info.description.has_primary_key:
             plan = table.scan().plan()
@@ -195,17 +208,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next(self, start: dict[str, Any] | None, limit: Any) -> Position:
         table = self._table()
+        first = start == BEGINNING or (start is None and not self._begun)
+        # Before the look: all of it is in sight then.
+        origin = self._begin(table) if first else None
         extent = self._look(table)
         self._newest = extent
         self._check_columns(table)
         if start is None:
-            return Position.of_extent(extent, table.info.schema.schema_id, ends=True)
+            return self._all(origin, extent, table.info.schema.schema_id)
         target = extent if self._target is None else _cut_to(extent, self._target)
-        position = self._checked(Position.from_json(start), extent)
+        known = Position.from_json(start) if origin is None else origin
+        position = self._checked(known, extent)
         rows = self._rows_of(limit, table, target)
-        if position.full:
-            return position.after_snapshot(rows)
-        return position.after(target, rows)
+        end = position.after_snapshot(rows) if position.full else position.after(target, rows)
+        if origin is not None:
+            return replace(end, origin=position)
+        # Spark takes anything that is not the same for news.
+        return known if end == replace(known, origin=None) else end
+
+    def _all(self, origin: Position | None, extent: ScanPlan, schema_id: int) -> Position:
+        """All there is. Which batch this ends is not known (Spark before 4.2): it may be the first."""
+        if origin is not None and origin.full:
+            end = origin.after_snapshot(None)
+        else:
+            end = Position.of_extent(extent, schema_id, ends=True)
+        return replace(end, origin=origin)
 
     def _look(self, table: Table) -> ScanPlan:
         return table.extent()
@@ -240,12 +267,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checked(self, position: Position, extent: ScanPlan) -> Position:
         """The position, once it is clear that everything after it is still there."""
-        if position.table_id != extent.table_id:
-            raise TableNotFound(
-                f"the checkpoint is of another table than {self._options.table} is now: it was dropped and created "
-                "again. Start the query with a new checkpointLocation",
-                table_id=position.table_id,
-            )
+        self._check_table(position, extent)
         offsets = dict(position.offsets)
         for one in extent.ranges:
             place = place_of(one)
@@ -260,6 +282,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 position.table_id, position.schema_id, offsets, position.partitions, position.full
             )
         return position.known(extent)
+
+    def _check_table(self, position: Position, extent: ScanPlan) -> None:
+        if position.table_id != extent.table_id:
+            raise TableNotFound(
+                f"the checkpoint is of another table than {self._options.table} is now: it was dropped and created "
+                "again. Start the query with a new checkpointLocation",
+                table_id=position.table_id,
+            )
 
     def _check_partitions(self, position: Position, extent: ScanPlan) -> None:
         """A partition that was dropped: fine when all its rows were read, as far as anybody knows."""
@@ -290,10 +320,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- tasks --------------------------------------------------------------------------------------------------
 
+    def _planned(self, start: dict[str, Any], end: Position) -> list[Task]:
+        tasks = self._tasks(start_of(start, end), end)
+        self._begun = True
+        return tasks
+
     def _tasks(self, start: Position, end: Position) -> list[Task]:
         table = self._table()
         extent = self._newest if _reaches(self._newest, end) else self._look(table)
         assert extent is not None
+        self._check_table(end, extent)
         ids = ids_of(extent)
         same = {name for name, number in end.partitions.items() if ids.get(name) == number}
         buckets = {
