@@ -65,6 +65,23 @@ def test_a_batch_in_sparks_form_holds_the_same_values(data: st.DataObject) -> No
         assert _plain(have) == [_cut(value) for value in _plain(want)]
 
 
+def test_a_time_is_cut_also_where_the_type_is_sparks_own() -> None:
+    schema = pa.schema([("at", pa.time64("ns")), ("all", pa.list_(pa.time64("ns")))])
+    batch = pa.record_batch(
+        [pa.array([1001], pa.time64("ns")), pa.array([[1001, 999]], schema.field(1).type)], schema
+    )
+    found = Fit(schema, schema)(batch)
+    assert _plain(found.column(0)) == [Moment(1000)]
+    assert _plain(found.column(1)) == [[Moment(1000), Moment(0)]]
+
+
+def test_the_earliest_moment_is_rounded_down_too() -> None:
+    have = pa.schema([("at", pa.timestamp("ns"))])
+    batch = pa.record_batch([pa.array([-(2**63), -1, None, 1999], pa.timestamp("ns"))], have)
+    found = Fit(have, pa.schema([("at", pa.timestamp("us"))]))(batch)
+    assert found.column(0).view(pa.int64()).to_pylist() == [-(2**63) // 1000, -1, None, 1]
+
+
 def _plain(array: pa.Array) -> list[Any]:
     """Values that can be compared: moments as whole nanoseconds."""
     return [_value(scalar) for scalar in array]

@@ -221,7 +221,7 @@ class Fit:
             _change(have.field(position).type, field.type)
             for position, field in zip(self._positions, want, strict=True)
         ]
-        self._same = have.equals(want)
+        self._same = have.equals(want) and self._changes == [None] * len(self._changes)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows."""
@@ -239,10 +239,18 @@ def _change(have: pa.DataType, want: pa.DataType) -> Change | None:
     if pa.types.is_nested(have) or pa.types.is_nested(want):
         return _nested_change(have, want)
     if pa.types.is_timestamp(have) and have.unit == "ns" and pa.types.is_timestamp(want):
-        return lambda array: pc.floor_temporal(array, unit="microsecond").cast(want, safe=False)
+        return lambda array: _floored(array, have.tz).cast(want)
     if pa.types.is_time64(have) and have.unit == "ns" and have.equals(want):
         return _to_microseconds
     return None if have.equals(want) else lambda array: array.cast(want)
+
+
+def _floored(array: pa.Array, zone: str | None) -> pa.Array:
+    """Whole microseconds, rounded down. By numbers: pyarrow's own rounding overflows at the earliest moment."""
+    ticks = array.view(pa.int64())
+    whole = pc.divide(ticks, 1000)
+    behind = pc.less(pc.subtract(ticks, pc.multiply(whole, 1000)), 0)
+    return pc.subtract(whole, behind.cast(pa.int64())).view(pa.timestamp("us", zone))
 
 
 def _to_microseconds(array: pa.Array) -> pa.Array:
