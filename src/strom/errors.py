@@ -11,7 +11,8 @@
     │   ├── StorageOffline      this bucket's storage failed and was taken offline
     │   ├── Busy                a bound (connections, bytes in flight) is reached
     │   ├── Conflict            someone else changed the metadata first
-    │   └── IndexBuilding  NotYetVisible                                    (primary-key tables)
+    │   ├── IndexBuilding  NotYetVisible                                    (primary-key tables)
+    │   └── LakeUnavailable  LakeConflict  LakeCommitUnknown                (the lake)
     ├── Refused                 the call is wrong; change it
     │   ├── UnsupportedVersion  InvalidRequest  InvalidAcks  RecordTooLarge  LimitExceeded
     │   ├── DatabaseNotFound  DatabaseNotEmpty  DatabaseExists  InvalidDatabase
@@ -23,13 +24,16 @@
     │   ├── LakeSnapshotNotFound
     │   ├── Expired  IndexNotFound  DeletionDisabled  InvalidTargets        (primary-key tables)
     │   ├── SinkConflict  SinkNotFound  StageExpired  StageNotFound  TableDropped       (staged writes)
+    │   ├── LakeUnsupported  LakeForeignCommit  LakeAhead  LakeQuarantined  LakeDisabled        (the lake)
     │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat      (starting a server)
     ├── Fenced                  someone newer took over; stop
     │   └── StaleEpoch  UnknownWriter  OutOfOrderSequence
     ├── Corrupt                 bytes are not what was written
-    │   └── ChecksumMismatch  TornBatch  MalformedBatch  MetadataCorrupt  StoreCorrupt
+    │   └── ChecksumMismatch  TornBatch  MalformedBatch  MetadataCorrupt  StoreCorrupt  LakeCorrupt
     └── Closed                  this object is finished
         └── ConnectionClosed  ServerStopping
+
+Errors of the lake are also a LakeError, whatever the caller can do about them.
 
 Every error carries its facts as fields (``error.facts``), not only a sentence; the sentence says what to change.
 The number an error has on the wire is in ``protocol/error_codes.py``.
@@ -354,3 +358,46 @@ class StageNotFound(Refused):
 
 class TableDropped(Refused):
     """A table of the commit was dropped before the commit was decided: nothing of it is published."""
+
+
+# --- the lake ------------------------------------------------------------------------------------------------------
+
+
+class LakeError(StromError):
+    """Something about a table's copy in the lake; the kinds below say what can be done."""
+
+
+class LakeUnavailable(LakeError, Retry):
+    """The lake's catalog or its storage does not answer."""
+
+
+class LakeConflict(LakeError, Retry):
+    """Another commit reached the lake table first: read its state again and decide again."""
+
+
+class LakeCommitUnknown(LakeError, Retry):
+    """Nobody knows whether a lake commit landed: delete nothing and read the table's state again."""
+
+
+class LakeUnsupported(LakeError, Refused):
+    """The lake's format cannot hold this type or value."""
+
+
+class LakeForeignCommit(LakeError, Refused):
+    """Somebody else changed the rows of a lake table."""
+
+
+class LakeAhead(LakeError, Refused):
+    """The lake holds rows of a bucket that its log has lost."""
+
+
+class LakeQuarantined(LakeError, Refused):
+    """The lake table was found wrong and is left alone until somebody looks at it."""
+
+
+class LakeDisabled(LakeError, Refused):
+    """The table is not copied into the lake (``table.datalake.enabled``)."""
+
+
+class LakeCorrupt(LakeError, Corrupt):
+    """Files or metadata of a lake table are not what was written."""

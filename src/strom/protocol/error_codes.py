@@ -78,6 +78,16 @@ CODES: dict[type[StromError], int] = {
     errors.TableDropped: 20015,
     errors.StageNotFound: 20016,
     errors.SinkNotFound: 20017,
+    errors.LakeError: 20018,
+    errors.LakeUnavailable: 20019,
+    errors.LakeConflict: 20020,
+    errors.LakeCommitUnknown: 20021,
+    errors.LakeUnsupported: 20022,
+    errors.LakeForeignCommit: 20023,
+    errors.LakeAhead: 20024,
+    errors.LakeQuarantined: 20025,
+    errors.LakeDisabled: 20026,
+    errors.LakeCorrupt: 20027,
 }
 
 _BY_CODE = {code: kind for kind, code in CODES.items()}
