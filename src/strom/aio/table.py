@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from strom.aio.keys import Keys
@@ -14,10 +16,11 @@ from strom.aio.writer import Writer
 from strom.client import display
 from strom.client.admin import TableStatus
 from strom.client.changelog import Changelog, Images
+from strom.client.dead_offsets import dead_offsets
 from strom.client.describing import TypeLike, property_text, type_of
 from strom.client.fetching import Source
 from strom.client.filters import WhereLike, filter_of
-from strom.client.key_plan import KeyScanPlan
+from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.key_scan import KeyScan
 from strom.client.metadata import PartitionInfo
 from strom.client.offsets import Offsets
@@ -38,6 +41,7 @@ from strom.client.planning import (
 )
 from strom.client.rows import RowReader
 from strom.client.scan import Scan as CoreScan
+from strom.client.stamped import StampedImages, StampedLog
 from strom.client.tail import Tail as CoreTail
 from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId
@@ -275,6 +279,19 @@ class Table(Keys):
                 plan=plan if limit is None or found is not None or changes else plan.limited(limit),
             )
         return Scan(core)
+
+    def read_stamped(self, plan: ScanPlan | KeyScanPlan, *, columns: Sequence[str] | None = None) -> Scan:
+        """Exactly what a plan says, with the offset and the commit time of every row behind its columns."""
+        info, cluster = self.info, self._session.cluster
+        if isinstance(plan, KeyScanPlan):
+            return Scan(StampedImages(cluster, info, columns=columns, lookups=self.lookups, plan=plan))
+        return Scan(StampedLog(cluster, info, columns=columns, plan=plan))
+
+    async def dead_offsets(
+        self, instant: Instant, *, start_epoch: int | None = None
+    ) -> npt.NDArray[np.int64]:
+        """The offsets below ``instant.start`` whose rows died before ``instant.at``, rising."""
+        return await dead_offsets(self._session.cluster, self.info, instant, start_epoch=start_epoch)
 
     async def extent(self) -> ScanPlan:
         """Where every bucket of every partition begins and ends right now, those without rows too."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from strom.api.keys import Keys
@@ -15,7 +17,7 @@ from strom.client import display
 from strom.client.admin import TableStatus
 from strom.client.describing import TypeLike
 from strom.client.filters import WhereLike
-from strom.client.key_plan import KeyScanPlan
+from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.metadata import PartitionInfo
 from strom.client.options import ReadOptions, WriterOptions
 from strom.client.places import Key, PlaceLike
@@ -284,6 +286,23 @@ class Table(Keys):
         """
         face = self._face.read_plan(plan, columns=columns, where=where, limit=limit, changes=changes)
         return Scan(self._session.background, face)
+
+    def read_stamped(self, plan: ScanPlan | KeyScanPlan, *, columns: Sequence[str] | None = None) -> Scan:
+        """Exactly the rows of a plan, with ``__offset`` and ``__timestamp`` (of the commit) behind their columns.
+
+        The rows of an instant have the offset of their last change; its time is not known then: NULL.
+
+        >>> table.read_stamped(table.scan().plan()).to_arrow()
+        """
+        return Scan(self._session.background, self._face.read_stamped(plan, columns=columns))
+
+    def dead_offsets(self, instant: Instant, *, start_epoch: int | None = None) -> npt.NDArray[np.int64]:
+        """Of a primary-key bucket: the offsets below ``instant.start`` whose rows died before ``instant.at``.
+
+        >>> table.dead_offsets(replace(instant, start=1000))
+        array([12, 700])
+        """
+        return self._session.run(self._face.dead_offsets(instant, start_epoch=start_epoch))
 
     def extent(self) -> ScanPlan:
         """Where every bucket of every partition begins and ends right now, those without rows too.

@@ -1,0 +1,74 @@
+"""Which rows that others keep of a primary-key bucket are dead: the offsets below A that died in [A, B).
+
+Whoever holds the images below A (the lake does) and leaves these out holds exactly what of them is live at B.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from strom.client.cluster import Cluster
+from strom.client.key_plan import Instant
+from strom.client.metadata import TableInfo
+from strom.client.retry import MISPLACED
+from strom.errors import InvalidRequest, StromError
+from strom.protocol.api_keys import SCAN_ROWS
+from strom.protocol.error_codes import error_of
+from strom.protocol.messages.own_keys import ScanRowsRequest
+
+Offsets = npt.NDArray[np.int64]
+
+
+async def dead_offsets(
+    cluster: Cluster, table: TableInfo, instant: Instant, *, start_epoch: int | None = None
+) -> Offsets:
+    """The offsets below ``instant.start`` that died before ``instant.at``, rising; again while errors pass.
+
+    ``start_epoch`` is the epoch of the record before the start as the caller knows it: a server that knows another
+    one refuses (``StaleEpoch``). ``Expired`` where the deaths since then are no longer kept.
+    """
+    if instant.start <= 0:
+        return np.zeros(0, np.int64)
+
+    async def between(error: StromError) -> None:
+        if isinstance(error, MISPLACED):
+            await cluster.refresh(table, [instant.bucket])
+
+    async def ask() -> Offsets:
+        return await _ask(cluster, table, instant, start_epoch)
+
+    if instant.bucket.partition_id is not None:
+        await cluster.find_leaders(table, [instant.bucket.partition_id])
+    return await cluster.retrying.run(ask, between=between)
+
+
+async def _ask(cluster: Cluster, table: TableInfo, instant: Instant, start_epoch: int | None) -> Offsets:
+    schema = table.schema
+    request = ScanRowsRequest(
+        table_id=table.table_id,
+        partition_id=instant.bucket.partition_id,
+        bucket_id=instant.bucket.bucket,
+        at=instant.at,
+        at_epoch=instant.epoch,
+        start=instant.start,
+        start_epoch=start_epoch,
+        columns=[schema.position(schema.primary_key[0])],
+        limit=1,  # rows are read by others, in parts
+        max_bytes=1,
+        dead=True,
+        schema_id=schema.schema_id,
+    )
+    answer = await cluster.call(cluster.leader(instant.bucket), SCAN_ROWS, request, lane="scan")
+    if answer.error_code:
+        raise error_of(answer.error_code, answer.error_message)
+    return _checked(bytes(answer.dead or b""), instant)
+
+
+def _checked(data: bytes, instant: Instant) -> Offsets:
+    if len(data) % 8:
+        raise InvalidRequest("the server's answer is no list of offsets", bucket=instant.bucket)
+    found = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
+    if len(found) and (found[0] < 0 or found[-1] >= instant.start or bool(np.any(np.diff(found) <= 0))):
+        raise InvalidRequest("the server's dead offsets do not rise below the start", bucket=instant.bucket)
+    return found

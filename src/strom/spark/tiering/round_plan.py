@@ -1,0 +1,241 @@
+"""What one round reads: from how far the lake is, where the buckets end and how large rows are, to tasks. Pure.
+
+A part is one bucket's range of offsets and becomes one data file. Of a log it is all records in [start, end); of a
+primary-key bucket the images in it that are live at ``at``, and for one part of each bucket also what died below the
+bucket's old end: then ``dead_from`` says where that was.
+
+A round that would be too large is split: a log bucket stops earlier, of a primary-key table some buckets wait (their
+instant cannot be an earlier one, which nobody may keep). Not where buckets hold transactions: those arrive whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from strom.errors import LakeCorrupt
+from strom.model.bucket import BucketId
+from strom.model.lake import Tiered
+
+MB = 1024 * 1024
+ROW_BYTES = 64
+"""A guess, where nobody knows how large rows are."""
+
+Kind = Literal["log", "keys"]
+
+
+class Ending(NamedTuple):
+    """A bucket as it was cut for this round."""
+
+    partition: str | None
+    start: int
+    """Where its log begins."""
+    end: int
+    epoch: int
+    """Of the record before the end."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How large a round, a task and a file may be."""
+
+    round_bytes: int = 4096 * MB
+    task_bytes: int = 128 * MB
+    task_bytes_min: int = 16 * MB
+    """Less is not worth a file of its own."""
+    tasks_wanted: int = 1
+    """A bucket that is large enough is cut so that about so many tasks can run side by side."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file to be: offsets [start, end) of a bucket."""
+
+    bucket: BucketId
+    partition: str | None
+    start: int
+    end: int
+    at: int | None = None
+    """The instant, of a primary-key bucket."""
+    epoch: int | None = None
+    """Of the record before ``at``."""
+    dead_from: int | None = None
+    dead_epoch: int | None = None
+    """Of the record before ``dead_from``."""
+
+    @property
+    def width(self) -> int:
+        """How many offsets."""
+        return self.end - self.start
+
+    def to_json(self) -> list[object]:
+        """Plain data, for the tasks."""
+        return [
+            *self.bucket,
+            self.partition,
+            self.start,
+            self.end,
+            self.at,
+            self.epoch,
+            self.dead_from,
+            self.dead_epoch,
+        ]
+
+    @classmethod
+    def from_json(cls, found: Sequence[object]) -> Part:
+        """The same part again."""
+        table_id, partition_id, bucket, *rest = found
+        return cls(BucketId(table_id, partition_id, bucket), *rest)  # type: ignore[arg-type]
+
+
+Task = tuple[Part, ...]
+"""Parts that one Spark task reads one after the other."""
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What a round does."""
+
+    kind: Kind
+    tasks: tuple[Task, ...]
+    ends: Mapping[BucketId, int]
+    """Where each bucket of the round will end in the lake."""
+    rows: int
+    """Offsets to be read; as many rows at most."""
+    size_bytes: int
+    more: bool
+    """Whether something is left for another round at once."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether the lake has everything."""
+        return not self.ends
+
+
+def plan_round(
+    kind: Kind,
+    lake: Mapping[BucketId, Tiered],
+    endings: Mapping[BucketId, Ending],
+    row_bytes: Mapping[BucketId, float],
+    bounds: Bounds,
+    *,
+    whole: bool,
+) -> RoundPlan:
+    """The tasks of a round. ``whole``: buckets hold transactions, so nothing may be left for later."""
+    wanted = [_wanted(kind, bucket, lake.get(bucket), ending) for bucket, ending in endings.items()]
+    behind = [part for part in wanted if part.width > 0]
+    sizes = {part.bucket: row_bytes.get(part.bucket, ROW_BYTES) for part in behind}
+    chosen = behind if whole else _within(kind, behind, sizes, bounds.round_bytes)
+    size = sum(part.width * sizes[part.bucket] for part in chosen)
+    target = min(max(size / max(bounds.tasks_wanted, 1), bounds.task_bytes_min), bounds.task_bytes)
+    pieces = [piece for part in chosen for piece in _cut(part, sizes[part.bucket], target)]
+    left = sum(part.width for part in behind) - sum(part.width for part in chosen)
+    return RoundPlan(
+        kind=kind,
+        tasks=_packed(pieces, sizes, target),
+        ends={part.bucket: part.end for part in chosen},
+        rows=sum(part.width for part in chosen),
+        size_bytes=int(size),
+        more=left > 0,
+    )
+
+
+def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending) -> Part:
+    """All that the lake has not got of a bucket."""
+    if tiered is not None and tiered.offset > ending.end:
+        raise LakeCorrupt(
+            f"the lake holds bucket {bucket} up to offset {tiered.offset} and its log was cut at {ending.end}",
+            bucket=bucket,
+        )
+    if kind == "keys":
+        start = 0 if tiered is None else tiered.offset
+        return Part(
+            bucket,
+            ending.partition,
+            start,
+            ending.end,
+            at=ending.end,
+            epoch=ending.epoch,
+            dead_from=start or None,
+            dead_epoch=None if tiered is None else tiered.epoch,
+        )
+    if tiered is None:
+        return Part(bucket, ending.partition, ending.start, ending.end)
+    if tiered.offset < ending.start:
+        raise LakeCorrupt(
+            f"bucket {bucket}: the lake ends at offset {tiered.offset}, and the log begins at {ending.start}. What "
+            "lay between was removed before it was tiered, and cannot be brought back. Was table.datalake.enabled "
+            "off for longer than table.log.ttl?",
+            bucket=bucket,
+            lake=tiered.offset,
+            start=ending.start,
+        )
+    return Part(bucket, ending.partition, tiered.offset, ending.end)
+
+
+# --- at most so much at once ----------------------------------------------------------------------------------------
+
+
+def _within(kind: Kind, parts: list[Part], sizes: Mapping[BucketId, float], limit: int) -> list[Part]:
+    """As much of the parts as a round may hold, and never nothing."""
+    if sum(part.width * sizes[part.bucket] for part in parts) <= limit:
+        return parts
+    if kind == "keys":
+        return _first_buckets(parts, sizes, limit)
+    return _first_offsets(parts, sizes, limit)
+
+
+def _first_buckets(parts: list[Part], sizes: Mapping[BucketId, float], limit: int) -> list[Part]:
+    """Whole buckets, those farthest behind first."""
+    chosen: list[Part] = []
+    size = 0.0
+    for part in sorted(parts, key=lambda one: -one.width):
+        size += part.width * sizes[part.bucket]
+        if chosen and size > limit:
+            break
+        chosen.append(part)
+    return chosen
+
+
+def _first_offsets(parts: list[Part], sizes: Mapping[BucketId, float], limit: int) -> list[Part]:
+    """The beginning of every bucket: an equal share of bytes, and what a small bucket leaves goes to the others."""
+    chosen: list[Part] = []
+    left = float(limit)
+    waiting = sorted(parts, key=lambda one: one.width * sizes[one.bucket])
+    for number, part in enumerate(waiting):
+        share = left / (len(waiting) - number)
+        rows = max(1, int(share / sizes[part.bucket]))
+        taken = part if rows >= part.width else replace(part, end=part.start + rows)
+        chosen.append(taken)
+        left -= taken.width * sizes[part.bucket]
+    return chosen
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------
+
+
+def _cut(part: Part, row_bytes: float, target: float) -> list[Part]:
+    """Pieces of about the target's size; the first one also brings what died."""
+    count = min(max(1, round(part.width * row_bytes / target)), part.width)
+    edges = [part.start + part.width * number // count for number in range(count + 1)]
+    pieces = [replace(part, start=low, end=high) for low, high in pairwise(edges)]
+    return [pieces[0], *(replace(one, dead_from=None, dead_epoch=None) for one in pieces[1:])]
+
+
+def _packed(pieces: Sequence[Part], sizes: Mapping[BucketId, float], target: float) -> tuple[Task, ...]:
+    """Small pieces share a task; large tasks first, so that none of them is the last one running."""
+    tasks: list[Task] = []
+    held: list[Part] = []
+    size = 0.0
+    for piece in sorted(pieces, key=lambda one: -one.width * sizes[one.bucket]):
+        own = piece.width * sizes[piece.bucket]
+        if held and size + own > target:
+            tasks.append(tuple(held))
+            held, size = [], 0.0
+        held.append(piece)
+        size += own
+    if held:
+        tasks.append(tuple(held))
+    return tuple(tasks)
