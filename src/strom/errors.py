@@ -25,6 +25,7 @@
     │   ├── Expired  IndexNotFound  DeletionDisabled  InvalidTargets        (primary-key tables)
     │   ├── SinkConflict  SinkNotFound  StageExpired  StageNotFound  TableDropped       (staged writes)
     │   ├── LakeUnsupported  LakeForeignCommit  LakeAhead  LakeQuarantined  LakeDisabled        (the lake)
+    │   ├── InvalidQuery  ReadOnlyQuery  NotInstalled                       (SQL, on this side)
     │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat      (starting a server)
     ├── Fenced                  someone newer took over; stop
     │   └── StaleEpoch  UnknownWriter  OutOfOrderSequence
@@ -401,3 +402,18 @@ class LakeDisabled(LakeError, Refused):
 
 class LakeCorrupt(LakeError, Corrupt):
     """Files or metadata of a lake table are not what was written."""
+
+
+# --- SQL -----------------------------------------------------------------------------------------------------------
+
+
+class InvalidQuery(Refused):
+    """The SQL cannot be read, or does not fit the tables."""
+
+
+class ReadOnlyQuery(Refused):
+    """The SQL would change something: it may only read."""
+
+
+class NotInstalled(Refused):
+    """A library that this needs is not installed; the text says how to install it."""

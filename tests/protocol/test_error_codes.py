@@ -25,6 +25,9 @@ NEVER_TRAVEL = {
     errors.PortInUse,
     errors.NewerFormat,
     errors.ConnectionClosed,
+    errors.InvalidQuery,
+    errors.ReadOnlyQuery,
+    errors.NotInstalled,
 }
 KINDS = {errors.Retry, errors.Refused, errors.Fenced, errors.Corrupt, errors.Closed}
 ALL = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StromError)}
