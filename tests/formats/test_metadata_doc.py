@@ -85,6 +85,9 @@ def test_the_keys() -> None:
         keys.DECISION_COUNTER,
         keys.sink("s"),
         keys.floor(1),
+        keys.lake(1),
+        keys.lake(1, 1),
+        keys.ROUND_COUNTER,
     }
     documented = [key.strip("`") for key in rows("key")]
     patterns = [re.sub("<[^>]*>", "[a-z0-9]+", key) for key in documented]

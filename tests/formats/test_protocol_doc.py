@@ -24,6 +24,7 @@ OWN_MODULES = (
     "strom.protocol.messages.own",
     "strom.protocol.messages.own_keys",
     "strom.protocol.messages.stages",
+    "strom.protocol.messages.lake",
 )
 
 ROLES = {

@@ -9,6 +9,7 @@ from strom.protocol.api_keys import (
     FETCH_ROWS,
     INNER_APIS,
     KEY_APIS,
+    LAKE_APIS,
     LOG_APIS,
     LOOKUP_ROW,
     LOOKUP_ROWS,
@@ -32,7 +33,7 @@ def test_names_and_messages_are_used_once() -> None:
 
 
 def test_a_call_belongs_to_one_kind_of_server() -> None:
-    kinds = (LOG_APIS, KEY_APIS, STAGE_APIS, INNER_APIS)
+    kinds = (LOG_APIS, KEY_APIS, STAGE_APIS, LAKE_APIS, INNER_APIS)
     assert {api for kind in kinds for api in kind} == set(APIS.values())
     assert sum(map(len, kinds)) == len(APIS)
 
@@ -58,5 +59,5 @@ def test_a_request_may_go_to_the_leader_only_if_it_names_a_table() -> None:
 def test_our_own_calls_have_keys_no_peer_uses() -> None:
     assert sorted(key for key in APIS if key >= OWN_KEYS_FROM) == [
         *range(20000, 20009),
-        *range(20010, 20020),
+        *range(20010, 20024),
     ]

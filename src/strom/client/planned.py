@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from strom.client.cluster import Cluster
@@ -16,6 +17,7 @@ from strom.client.metadata import TableInfo
 from strom.client.retry import MISPLACED
 from strom.errors import Expired, InvalidRequest, StromError, UnsupportedVersion
 from strom.model.bucket import BucketId
+from strom.model.lake import Tiered
 from strom.protocol.api_keys import CUT_BUCKETS, SNAPSHOT
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import stages as wire
@@ -38,9 +40,28 @@ class Cut(NamedTuple):
 Vector = Mapping[BucketId, Cut]
 
 
-async def plan_whole(cluster: Cluster, tables: Sequence[tuple[TableInfo, Sequence[BucketId]]]) -> Vector:
+@dataclass(frozen=True)
+class CutTerms:
+    """What else is asked of the buckets.
+
+    ``sync``: what they tell has to survive power loss. ``known``: how far the asker knows a bucket in the lake; one
+    that does not reach so far refuses with LakeAhead, one that has another epoch there with StaleEpoch. ``at_most``:
+    where a bucket of a log table is to be cut, unless it has groups.
+    """
+
+    sync: bool = False
+    known: Mapping[BucketId, Tiered] = field(default_factory=dict)
+    at_most: Mapping[BucketId, int] = field(default_factory=dict)
+
+
+PLAIN = CutTerms()
+
+
+async def plan_whole(
+    cluster: Cluster, tables: Sequence[tuple[TableInfo, Sequence[BucketId]]], terms: CutTerms = PLAIN
+) -> Vector:
     """The ends of these buckets at one moment of all their tables."""
-    raw = await _cut_all(cluster, tables, None, {})
+    raw = await _cut_all(cluster, tables, None, {}, terms)
     if not any(cut.grouped for cut in raw.values()):
         return raw
     for left in reversed(range(TRIES)):
@@ -50,7 +71,7 @@ async def plan_whole(cluster: Cluster, tables: Sequence[tuple[TableInfo, Sequenc
             BucketId(one.table_id, one.partition_id, one.bucket_id): one.number for one in snapshot.pending
         }
         try:
-            return await _cut_all(cluster, tables, snapshot.number, pending)
+            return await _cut_all(cluster, tables, snapshot.number, pending, terms)
         except Expired:
             # So many decisions came meanwhile that a bucket forgot where the first of them lay.
             if not left:
@@ -73,12 +94,13 @@ async def _cut_all(
     tables: Sequence[tuple[TableInfo, Sequence[BucketId]]],
     number: int | None,
     pending: Mapping[BucketId, int],
+    terms: CutTerms,
 ) -> Vector:
     limit = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     async def one(table: TableInfo, group: list[BucketId]) -> Vector:
         async with limit:
-            return await _Cutting(cluster, table, number, pending).cut(group)
+            return await _Cutting(cluster, table, number, pending, terms).cut(group)
 
     work = []
     for table, buckets in tables:
@@ -96,12 +118,18 @@ class _Cutting:
     """One question for buckets of one table, which one server leads as far as we know."""
 
     def __init__(
-        self, cluster: Cluster, table: TableInfo, number: int | None, pending: Mapping[BucketId, int]
+        self,
+        cluster: Cluster,
+        table: TableInfo,
+        number: int | None,
+        pending: Mapping[BucketId, int],
+        terms: CutTerms,
     ) -> None:
         self._cluster = cluster
         self._table = table
         self._number = number
         self._pending = pending
+        self._terms = terms
 
     async def cut(self, group: list[BucketId]) -> Vector:
         async def between(error: StromError) -> None:
@@ -120,14 +148,8 @@ class _Cutting:
                 table_id=self._table.table_id,
                 number=self._number,
                 timeout_ms=WAIT_MS,
-                buckets_req=[
-                    wire.CutBucketRequest(
-                        partition_id=bucket.partition_id,
-                        bucket_id=bucket.bucket,
-                        at_least=self._pending.get(bucket),
-                    )
-                    for bucket in members
-                ],
+                buckets_req=[self._request(bucket) for bucket in members],
+                sync=self._terms.sync or None,
             )
             address = self._cluster.leader(members[0])
             response = await self._cluster.call(address, CUT_BUCKETS, request)
@@ -136,13 +158,26 @@ class _Cutting:
             raise InvalidRequest("the server's answer leaves a bucket out", buckets=group)
         return found
 
+    def _request(self, bucket: BucketId) -> wire.CutBucketRequest:
+        known = self._terms.known.get(bucket)
+        return wire.CutBucketRequest(
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket,
+            at_least=self._pending.get(bucket),
+            lake_offset=None if known is None else known.offset,
+            lake_epoch=None if known is None else known.epoch,
+            at_most=self._terms.at_most.get(bucket),
+        )
+
 
 def _read(table_id: int, response: wire.CutBucketsResponse) -> dict[BucketId, Cut]:
     found = {}
     for answer in response.buckets_resp:
-        if answer.error_code:
-            raise error_of(answer.error_code, answer.error_message)
         bucket = BucketId(table_id, answer.partition_id, answer.bucket_id)
+        if answer.error_code:
+            error = error_of(answer.error_code, answer.error_message)
+            error.facts["bucket"] = bucket
+            raise error
         end = answer.offset or 0
         found[bucket] = Cut(answer.start_offset or 0, end, answer.epoch, bool(answer.grouped))
     return found

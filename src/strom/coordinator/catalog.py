@@ -20,6 +20,7 @@ from strom.errors import DatabaseNotFound, MetadataCorrupt, PartitionNotFound, T
 from strom.metadata.changes import Absent, VersionIs
 from strom.metadata.store import Entry, Snapshot
 from strom.model.bucket import BucketId
+from strom.model.lake_record import LakeRecord
 from strom.model.names import nearest
 from strom.model.schema import Schema
 from strom.model.table import Partition, Table, TablePath
@@ -48,6 +49,7 @@ class Catalog:
         self._counters: dict[str, int] = {} if before is None else dict(before._counters)
         self._sinks: dict[str, SinkRow] = {} if before is None else dict(before._sinks)
         self._floors: dict[int, int] = {} if before is None else dict(before._floors)
+        self._lakes: dict[int, LakeRecord] = {} if before is None else dict(before._lakes)
         self.coordinator: Server | None = None if before is None else before.coordinator
         self._take_changes({} if before is None else before._entries)
         self._check_whole()
@@ -186,6 +188,19 @@ class Catalog:
         led = self._led(bucket.table_id, bucket.partition_id)
         return table is not None and led is not None and 0 <= bucket.bucket < table.bucket_count
 
+    # --- the lake --------------------------------------------------------------------------------------------
+
+    def lake_of(self, table_id: int) -> LakeRecord | None:
+        """What the lake was last said to hold of a table; None before its first round."""
+        return self._lakes.get(table_id)
+
+    def lake_keys(self, table_id: int) -> list[str]:
+        """The keys that a table's record takes."""
+        found: list[str] = []
+        while (key := keys.lake(table_id, len(found))) in self._entries:
+            found.append(key)
+        return found
+
     # --- for plans -------------------------------------------------------------------------------------------
 
     def unchanged(self, key: str) -> VersionIs | Absent:
@@ -216,6 +231,7 @@ class Catalog:
             "counters": self._take_counters,
             "sinks": self._take_sinks,
             "floors": self._take_floors,
+            "lake": self._take_lakes,
         }
         for kind, take in takers.items():
             if kind in by_kind:
@@ -304,6 +320,15 @@ class Catalog:
             del self._floors[entries.id_in(key, 1)]
         for key in changed:
             self._floors[entries.id_in(key, 1)] = entries.decode_number(key, self._entries[key].value)
+
+    def _take_lakes(self, gone: Iterable[str], changed: Iterable[str]) -> None:
+        for table_id in {entries.id_in(key, 1) for key in (*gone, *changed)}:
+            pieces = self.lake_keys(table_id)
+            if pieces:
+                content = b"".join(self._entries[key].value for key in pieces)
+                self._lakes[table_id] = entries.decode_lake(pieces[0], content)
+            else:
+                self._lakes.pop(table_id, None)
 
     def _check_whole(self) -> None:
         for path, table_id in self._ids.items():

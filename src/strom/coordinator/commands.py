@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strom.coordinator.alter import Alteration, NewColumn, alter_table
 from strom.coordinator.databases import bootstrap, create_database, drop_database
+from strom.coordinator.lake import allocate_rounds, store_lake
 from strom.coordinator.partitions import AutoPartitioned, auto_partition, create_partition, drop_partition
 from strom.coordinator.servers import reassign_leaders, register_coordinator, register_server
 from strom.coordinator.sinks import decide, drop_sink, forget_sinks, raise_floor
@@ -15,6 +16,7 @@ __all__ = [
     "AutoPartitioned",
     "NewColumn",
     "allocate_numbers",
+    "allocate_rounds",
     "allocate_writer_ids",
     "alter_table",
     "auto_partition",
@@ -32,4 +34,5 @@ __all__ = [
     "reassign_leaders",
     "register_coordinator",
     "register_server",
+    "store_lake",
 ]

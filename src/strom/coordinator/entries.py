@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from strom.errors import MetadataCorrupt, StromError
 from strom.model.document import Document, canonical
+from strom.model.lake_record import LakeRecord
 from strom.model.schema import SCHEMA_ID_MAX, Schema
 from strom.model.table import Partition, Table, TableDescription, TablePath
 
@@ -194,6 +195,17 @@ def decode_number(key: str, value: bytes) -> int:
     if not value.isdigit() or int(value) > ID_MAX:
         raise MetadataCorrupt(f"{key} is {value[:40]!r}, not a number", key=key)
     return int(value)
+
+
+def decode_lake(key: str, value: bytes) -> LakeRecord:
+    """What the lake was last said to hold of a table."""
+    try:
+        record = LakeRecord.from_json(value, MetadataCorrupt)
+    except MetadataCorrupt as error:
+        raise MetadataCorrupt(f"{key}: {error.message}", key=key) from error
+    if record.table_id != id_in(key, 1):
+        raise MetadataCorrupt(f"{key} holds the record of table {record.table_id}", key=key)
+    return record
 
 
 def id_in(key: str, position: int) -> int:

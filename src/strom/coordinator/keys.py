@@ -11,6 +11,8 @@
     counters/numbers/<table id>             the next number of a table's auto-increment column
     sinks/<hash of its name>                what a sink decided last
     floors/<table id>                       stages with deadlines up to here cannot be decided any more
+    lake/<table id>                         what the lake was last said to hold of a table; if it is long, its beginning
+    lake/<table id>/<number>                how it goes on, from 1
 
 Names of databases and tables are checked before they become part of a key; nothing else from outside does.
 """
@@ -26,6 +28,7 @@ TABLE_COUNTER = "counters/table"
 PARTITION_COUNTER = "counters/partition"
 WRITER_COUNTER = "counters/writer"
 DECISION_COUNTER = "counters/decision"
+ROUND_COUNTER = "counters/round"
 
 
 def database(name: str) -> str:
@@ -71,3 +74,8 @@ def sink(name: str) -> str:
 def floor(table_id: int) -> str:
     """The key of a table's floor."""
     return f"floors/{table_id}"
+
+
+def lake(table_id: int, piece: int = 0) -> str:
+    """The key of a table's lake record, or of a further piece of it."""
+    return f"lake/{table_id}/{piece}" if piece else f"lake/{table_id}"

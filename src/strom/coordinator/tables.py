@@ -85,8 +85,10 @@ def drop_table(
         catalog.unchanged(keys.name(path)),
         catalog.unchanged(keys.table(table_id)),
         catalog.unchanged(keys.floor(table_id)),
+        catalog.unchanged(keys.lake(table_id)),
     ]
     updates: list[Update] = [Delete(keys.name(path)), Delete(keys.table(table_id))]
+    updates += [Delete(key) for key in catalog.lake_keys(table_id)]
     updates += [Delete(keys.schema(table_id, number)) for number in catalog.older_schema_ids(table_id)]
     if table.schema.auto_increment:
         updates.append(Delete(keys.number_counter(table_id)))

@@ -13,7 +13,7 @@ from typing import Literal
 
 from strom.errors import InvalidConfig
 from strom.model import auto_partition as auto
-from strom.model.data_type import Binary, Bytes, DataType, Date
+from strom.model.data_type import Binary, Bytes, DataType, Date, Time, Timestamp, TimestampLtz
 from strom.model.key_properties import INDEX_PREFIX, check_index_name, check_key_properties
 from strom.model.names import nearest
 from strom.model.schema import Schema
@@ -26,6 +26,9 @@ Kind = Literal["int", "bool", "text", "duration", "size", "enum"]
 
 PREFIX = "table."
 PRECREATE_MAX = 1000
+LAKE_FORMAT = "iceberg"
+LAKE_PRECISION_MAX = 6
+"""Digits of a second that the lake holds."""
 
 
 @dataclass(frozen=True)
@@ -138,15 +141,17 @@ _KEYS = (
 )  # fmt: skip
 
 _LAKE = (
-    Property("table.datalake.enabled", "bool", "false", "Copy the table into the lake.", alterable=True),
-    Property("table.datalake.format", "enum", None, "Format of the lake table. Fluss clients are never shown it: it "
-             "would change how they encode keys.", choices=("paimon", "iceberg", "lance", "hudi")),
-    Property("table.datalake.freshness", "duration", "3 min", "How far the lake may lie behind.", alterable=True,
-             low=1),
-    Property("table.datalake.auto-compaction", "bool", "false", "Compact lake files while writing them.",
+    Property("table.datalake.enabled", "bool", "false", "Copy the table into the lake, where any Iceberg engine reads "
+             "it, and read both as one. Hot rows then stay until the lake holds them.", alterable=True),
+    Property("table.datalake.format", "enum", None, "Format of the lake table; Strom writes `iceberg`, which is meant "
+             "when it is not set. Fluss clients are never shown it: it would change how they encode keys.",
+             choices=("paimon", "iceberg", "lance", "hudi")),
+    Property("table.datalake.freshness", "duration", "3 min", "How long the lake waits after a round before the next: "
+             "how far it may lie behind. From 1 s.", alterable=True, low=1_000),
+    Property("table.datalake.auto-compaction", "bool", "true", "Merge small lake files, and drop what is dead in them.",
              alterable=True),
-    Property("table.datalake.auto-expire-snapshot", "bool", "false", "Expire old lake snapshots while committing.",
-             alterable=True),
+    Property("table.datalake.auto-expire-snapshot", "bool", "true", "Expire old lake snapshots, and remove files that "
+             "none needs.", alterable=True),
     Property("table.datalake.historical-partition.enabled", "bool", "false", "Answer lookups in dropped partitions "
              "from the lake.", alterable=True),
 )  # fmt: skip
@@ -187,6 +192,7 @@ def validate_table(description: TableDescription) -> None:
     properties = description.properties
     validate(properties)
     _check_statistics(properties, description.schema)
+    check_lake(description)
     check_key_properties(properties, description)
     auto_partition(properties, description)
 
@@ -213,6 +219,35 @@ def _check_statistics(properties: Mapping[str, str], schema: Schema) -> None:
             raise InvalidConfig(
                 f"table.statistics.columns names {name!r}, which is no column{hint}", column=name
             )
+
+
+def check_lake(description: TableDescription) -> None:
+    """Refuse a table in the lake that the lake cannot hold as it is."""
+    if not lake_enabled(description.properties):
+        return
+    format_name = _read(description.properties, "table.datalake.format")
+    if format_name not in (None, LAKE_FORMAT):
+        raise InvalidConfig(
+            f"table.datalake.format is {format_name}, but the lake is written as {LAKE_FORMAT}: leave the property out",
+            property="table.datalake.format",
+        )
+    for column in description.schema.columns:
+        if (found := _too_precise(column.type)) is not None:
+            raise InvalidConfig(
+                f"Column {column.name!r} is {column.type}, and the lake holds microseconds: a precision of {found} "
+                f"would lose digits there. Declare it with precision {LAKE_PRECISION_MAX} or less, or leave "
+                "table.datalake.enabled off",
+                column=column.name,
+                precision=found,
+            )
+
+
+def _too_precise(data_type: DataType) -> int | None:
+    """The precision of a time inside a type that has more digits than the lake; None when none has."""
+    if isinstance(data_type, Time | Timestamp | TimestampLtz):
+        return data_type.precision if data_type.precision > LAKE_PRECISION_MAX else None
+    inner = (_too_precise(one) for one in data_type.children())
+    return next((one for one in inner if one is not None), None)
 
 
 # --- reading -------------------------------------------------------------------------------------------------
@@ -256,6 +291,26 @@ def replication_factor(properties: Mapping[str, str]) -> int | None:
 def number_block(properties: Mapping[str, str]) -> int:
     """How many numbers a bucket takes at a time for an auto-increment column."""
     return _int(properties, "table.auto-increment.cache-size")
+
+
+def lake_enabled(properties: Mapping[str, str]) -> bool:
+    """Whether the table is copied into the lake."""
+    return bool(_read(properties, "table.datalake.enabled"))
+
+
+def lake_freshness_ms(properties: Mapping[str, str]) -> int:
+    """How long the lake waits after a round before the next."""
+    return _int(properties, "table.datalake.freshness")
+
+
+def lake_compacts(properties: Mapping[str, str]) -> bool:
+    """Whether small lake files are merged without being asked for."""
+    return bool(_read(properties, "table.datalake.auto-compaction"))
+
+
+def lake_expires_snapshots(properties: Mapping[str, str]) -> bool:
+    """Whether old lake snapshots go without being asked for."""
+    return bool(_read(properties, "table.datalake.auto-expire-snapshot"))
 
 
 def statistics_columns(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from strom.protocol.messages import (
     connection,
     databases,
     keys,
+    lake,
     log,
     metadata,
     own,
@@ -146,11 +147,18 @@ CUT_BUCKETS = _api(20017, Role.LEADER, stages.CutBucketsRequest, stages.CutBucke
 LIST_SINKS = _api(20018, Role.COORDINATOR, stages.ListSinksRequest, stages.ListSinksResponse)
 DROP_SINK = _api(20019, Role.COORDINATOR, stages.DropSinkRequest, stages.DropSinkResponse)
 
+TIERING = _api(20020, Role.COORDINATOR, lake.TieringRequest, lake.TieringResponse)
+REPORT_LAKE = _api(20021, Role.COORDINATOR, lake.ReportLakeRequest, lake.ReportLakeResponse)
+GET_LAKE = _api(20022, Role.ANY, lake.GetLakeRequest, lake.GetLakeResponse)
+RESUME_BUCKET = _api(20023, Role.LEADER, lake.ResumeBucketRequest, lake.ResumeBucketResponse)
+
 STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, SNAPSHOT, CUT_BUCKETS, LIST_SINKS, DROP_SINK)
 """The calls of staged writes, as clients make them."""
+LAKE_APIS = (TIERING, REPORT_LAKE, GET_LAKE, RESUME_BUCKET)
+"""The calls of the lake: of tiering services, and of readers that want to know what it holds."""
 INNER_APIS = (EXPIRE_STAGES, APPLY_STAGES)
 """Between the coordinator and its tablet servers, over their own channel; no listener takes them."""
 KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP, UPSERT_ROWS, LOOKUP_ROWS, LOOKUP_ROW, SCAN_ROWS, KEY_FACTS)
 """The calls of primary-key tables."""
-LOG_APIS = tuple(api for api in APIS.values() if api not in (*KEY_APIS, *STAGE_APIS, *INNER_APIS))
+LOG_APIS = tuple(api for api in APIS.values() if api not in (*KEY_APIS, *STAGE_APIS, *LAKE_APIS, *INNER_APIS))
 """Everything that a server of log tables answers."""

@@ -294,6 +294,55 @@ SETTINGS: tuple[Setting, ...] = (
         "Primary keys",
         minimum=1,
     ),
+    # --- The lake
+    Setting(
+        "lake.warehouse",
+        Kind.STR,
+        "",
+        "Where tables with `table.datalake.enabled` are copied to: `file:///a/folder` or `s3://bucket/prefix`. Empty: "
+        "the folder `lake` in the data folder.",
+        "Lake",
+    ),
+    Setting(
+        "lake.catalog",
+        Kind.ENUM,
+        "sqlite",
+        "The Iceberg catalog that names the lake's tables: `sqlite`, a file, or `rest`, a server.",
+        "Lake",
+        choices=("sqlite", "rest"),
+    ),
+    Setting(
+        "lake.catalog.uri",
+        Kind.STR,
+        "",
+        "The catalog's file or address. Empty: `catalog.db` in the warehouse, or in the data folder when the warehouse "
+        "is no folder.",
+        "Lake",
+    ),
+    Setting(
+        "lake.s3.endpoint",
+        Kind.STR,
+        "",
+        "The address of an object store other than AWS. Keys never come from the server: tiering services and readers "
+        "have them in their own environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`).",
+        "Lake",
+    ),
+    Setting("lake.s3.region", Kind.STR, "", "The object store's region.", "Lake"),
+    Setting(
+        "lake.s3.path-style",
+        Kind.BOOL,
+        "false",
+        "Name buckets in the path instead of in the host; most object stores other than AWS need it.",
+        "Lake",
+    ),
+    Setting(
+        "lake.service.lease",
+        Kind.DURATION,
+        "60 s",
+        "A tiering service that is silent for this long has lost its tables to the others.",
+        "Lake",
+        minimum=100,
+    ),
     # --- Limits
     Setting(
         "server.request.max-bytes",

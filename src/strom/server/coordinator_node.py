@@ -12,21 +12,28 @@ from strom.server.background.auto_partitions import AutoPartitions
 from strom.server.background.one_shot_sinks import OneShotSinks
 from strom.server.calls.databases import DatabaseChanges, DatabaseReads
 from strom.server.calls.dispatch import CallGroup
+from strom.server.calls.lake import LakeCalls
 from strom.server.calls.partitions import PartitionChanges, PartitionReads
 from strom.server.calls.sinks import SinkCalls
 from strom.server.calls.tables import TableChanges, TableReads
 from strom.server.calls.where import WhereCalls
 from strom.server.catalog_view import CatalogView
+from strom.server.lake_config import lake_config
 from strom.server.publishing import Apply, Publishing
 
 
 class CoordinatorNode:
     """One coordinator."""
 
-    def __init__(self, world: World, settings: Settings, view: CatalogView, apply: Apply) -> None:
+    def __init__(
+        self, world: World, settings: Settings, folder: str, view: CatalogView, apply: Apply
+    ) -> None:
         self._tasks = Tasks()
         self.publishing = Publishing(view, apply, self._tasks)
         self.sinks = SinkCalls(view, self.publishing, world.clock)
+        self.lake = LakeCalls(
+            view, world.clock, lake_config(settings, folder), lease_ms=settings["lake.service.lease"]
+        )
         self._one_shots = OneShotSinks(view, self.publishing, world.clock)
         self._partitions = AutoPartitions(
             view, world.clock, every_ms=settings["auto-partition.check.interval"]
@@ -40,6 +47,7 @@ class CoordinatorNode:
             PartitionChanges(view, world.clock),
             WhereCalls(view),
             self.sinks,
+            self.lake,
         )
 
     def start(self) -> None:

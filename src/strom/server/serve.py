@@ -128,7 +128,9 @@ class RunningServer:
         coordinator = Coordinator(store, limits_of(self._settings))
         coordinator.perform(commands.bootstrap, now_ms=self._world.clock.now_ms())
         view = CatalogView(coordinator, self._world.offload, alone=self._count == 1)
-        self._coordinator = CoordinatorNode(self._world, self._settings, view, self._apply_stages)
+        self._coordinator = CoordinatorNode(
+            self._world, self._settings, folder.path, view, self._apply_stages
+        )
         if self._count == 1:
             await self._start_alone(coordinator, view)
         else:

@@ -25,6 +25,7 @@ from strom.runtime.world import World
 from strom.server import inner_calls
 from strom.server.calls.databases import DatabaseReads
 from strom.server.calls.dispatch import Dispatch
+from strom.server.calls.lake import LakeReads
 from strom.server.calls.partitions import PartitionReads
 from strom.server.calls.state import StateCalls
 from strom.server.calls.tables import TableReads
@@ -33,6 +34,7 @@ from strom.server.catalog_view import CatalogView
 from strom.server.channel import LINE_BYTES_MAX, Channel, Facts
 from strom.server.doors import TABLET_TYPE, Doors
 from strom.server.folder import lock_tablet
+from strom.server.lake_config import lake_config
 from strom.server.listeners import Endpoint
 from strom.server.process import prepare_process, settle
 from strom.server.status import answering
@@ -96,6 +98,7 @@ class TabletProcessMain:
                 TableReads(view),
                 PartitionReads(view),
                 WhereCalls(view),
+                LakeReads(view, world.clock, lake_config(self._settings, self._folder)),
                 StateCalls(view, [node.status], node.status.summary),
             )
             bound = await self._open(doors, Dispatch(groups))

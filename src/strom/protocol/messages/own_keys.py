@@ -129,7 +129,8 @@ class ScanRowsRequest(Message):
 
     Only images written at ``start`` or later are sent. ``cursor`` is the last answer's ``next_cursor``; ``at`` then
     has to be that answer's. With ``dead``, the offsets before ``start`` that died between ``start`` and ``at`` come
-    too.
+    too. ``start_epoch``: of the record before ``start``, as ``at_epoch`` is of the one before ``at``; a bucket that
+    knows another one there refuses.
     """
 
     table_id: int = int64(1)
@@ -147,6 +148,7 @@ class ScanRowsRequest(Message):
     schema_id: int = int32(13)
     no_offsets: bool | None = boolean(14, default=None)
     """The rows' own offsets are not wanted: the batches are plain ones, and what they say of offsets means nothing."""
+    start_epoch: int | None = int32(15, default=None)
 
 
 class ScanRowsResponse(Message):

@@ -233,11 +233,19 @@ class ApplyStagesResponse(Message):
 
 
 class CutBucketRequest(Message):
-    """``at_least``: wait until the group of this number, or a later one, is visible."""
+    """``at_least``: wait until the group of this number, or a later one, is visible.
+
+    ``lake_offset``, ``lake_epoch``: up to where the asker knows the bucket in the lake, and the epoch of the record
+    before. A bucket that ends before it refuses with LakeAhead, one that has another epoch there with StaleEpoch.
+    ``at_most``: a bucket of a log table without groups is cut there, if it reaches so far.
+    """
 
     partition_id: int | None = int64(1, default=None)
     bucket_id: int = int32(2)
     at_least: int | None = int64(3, default=None)
+    lake_offset: int | None = int64(4, default=None)
+    lake_epoch: int | None = int32(5, default=None)
+    at_most: int | None = int64(6, default=None)
 
 
 class CutBucketsRequest(Message):
@@ -250,6 +258,7 @@ class CutBucketsRequest(Message):
     number: int | None = int64(2, default=None)
     timeout_ms: int = int32(3)
     buckets_req: Sequence[CutBucketRequest] = repeated(4, CutBucketRequest, default=())
+    sync: bool | None = boolean(5, default=None)
 
 
 class CutBucketResponse(Message):

@@ -8,13 +8,11 @@ from typing import Any
 
 from strom.coordinator import commands
 from strom.coordinator.commands import Alteration
-from strom.errors import LakeSnapshotNotFound
 from strom.model.table import TableDescription
 from strom.protocol.api_keys import (
     ALTER_TABLE,
     CREATE_TABLE,
     DROP_TABLE,
-    GET_LAKE_SNAPSHOT,
     GET_TABLE_INFO,
     GET_TABLE_SCHEMA,
     LIST_TABLES,
@@ -43,7 +41,6 @@ class TableReads:
             TABLE_EXISTS: self.table_exists,
             GET_TABLE_INFO: self.get_table_info,
             GET_TABLE_SCHEMA: self.get_table_schema,
-            GET_LAKE_SNAPSHOT: self.get_lake_snapshot,
         }
 
     def list_tables(self, call: Call) -> Message:
@@ -78,12 +75,6 @@ class TableReads:
         schema = table.schema if request.schema_id is None else table.schema_by_id(request.schema_id)
         content = json.dumps(schema.to_json(), separators=(",", ":")).encode()
         return messages.GetTableSchemaResponse(schema_id=schema.schema_id, schema_json=content)
-
-    def get_lake_snapshot(self, call: Call) -> Message:
-        """There is no lake yet, so no table has a snapshot."""
-        request: messages.GetLakeSnapshotRequest = call.request
-        table = self._view.fresh().table(path_of(request.table_path))
-        raise LakeSnapshotNotFound(f"{table.path} has no lake snapshot", table=str(table.path))
 
 
 class TableChanges:

@@ -1,0 +1,137 @@
+"""What the cluster remembers of the lake, per table: stored when a round reports, dropped with the table.
+
+Invariants:
+    1. A record names buckets, offsets and epochs that the lake held together at one of its snapshots.
+    2. The offset of a bucket never falls, unless somebody asks for it (``rebuild``): retention has relied on it.
+    3. A table that was dropped and made again has another id, so nothing of the old record is ever found again.
+
+A record too large for one value lies in several, put by one commit; the first has the key ``lake/<table id>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from strom.coordinator import keys
+from strom.coordinator.catalog import Catalog
+from strom.coordinator.entries import encode_number
+from strom.coordinator.plan import Plan
+from strom.errors import LimitExceeded, TableNotFound
+from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
+from strom.model.lake import LakeKey, Tiered
+from strom.model.lake_record import LakeRecord, LakeReport
+
+PIECE_BYTES = 900_000
+"""Below the limit of a metadata value."""
+PIECES_MAX = 64
+FACTS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The record after a report; ``reason`` says why it is still the one before."""
+
+    record: LakeRecord | None
+    reason: str | None = None
+
+
+def allocate_rounds(catalog: Catalog, count: int) -> Plan[range]:
+    """The next ``count`` numbers for rounds. What a coordinator does not use of them is never used."""
+    first = catalog.next_id(keys.ROUND_COUNTER)
+    update = Put(keys.ROUND_COUNTER, encode_number(first + count))
+    return Plan(range(first, first + count), [catalog.unchanged(keys.ROUND_COUNTER)], [update])
+
+
+def store_lake(
+    catalog: Catalog,
+    table_id: int,
+    report: LakeReport,
+    *,
+    round: int,
+    fresh_ms: int | None,
+    now_ms: int,
+    rebuild: bool = False,
+) -> Plan[Stored]:
+    """Remember what a round reports. ``fresh_ms`` None: as fresh as before. What changes nothing is not written."""
+    if catalog.table_by_id(table_id) is None:
+        raise TableNotFound(f"there is no table with id {table_id} any more", table_id=table_id)
+    before = catalog.lake_of(table_id)
+    if before is not None and not rebuild:
+        behind = _behind(catalog, before, report.offsets)
+        if behind is not None:
+            return Plan(Stored(before, behind))
+    record = _record(table_id, report, before, round=round, fresh_ms=fresh_ms, now_ms=now_ms)
+    if before is not None and _says_the_same(before, record):
+        return Plan(Stored(replace(before, fresh_ms=record.fresh_ms)))
+    pieces = _pieces(record)
+    requirements: list[Requirement] = [Exists(keys.table(table_id)), catalog.unchanged(keys.lake(table_id))]
+    updates: list[Update] = [Put(keys.lake(table_id, number), piece) for number, piece in enumerate(pieces)]
+    updates += [Delete(key) for key in catalog.lake_keys(table_id) if key not in {one.key for one in updates}]
+    return Plan(Stored(record), requirements, updates)
+
+
+def _record(
+    table_id: int,
+    report: LakeReport,
+    before: LakeRecord | None,
+    *,
+    round: int,
+    fresh_ms: int | None,
+    now_ms: int,
+) -> LakeRecord:
+    known_ms = 0 if before is None else before.fresh_ms
+    return LakeRecord(
+        table_id=table_id,
+        snapshot_id=report.snapshot_id,
+        offsets=report.offsets,
+        partitions=report.partitions,
+        readable_low=report.readable_low,
+        bounds=report.bounds,
+        files=report.files,
+        rows=report.rows,
+        size_bytes=report.size_bytes,
+        round=round,
+        committed_ms=now_ms,
+        fresh_ms=known_ms if fresh_ms is None else max(known_ms, fresh_ms),
+        state=report.state,
+        reason=report.reason,
+        facts={**dict(list(report.facts.items())[:FACTS_MAX]), "duration_ms": report.duration_ms},
+    )
+
+
+def _behind(catalog: Catalog, before: LakeRecord, offsets: Mapping[LakeKey, Tiered]) -> str | None:
+    """Why a report is older than the record: a bucket would fall back, or be missing though it exists."""
+    for key, known in before.offsets.items():
+        found = offsets.get(key)
+        if found is None:
+            partition_id, _ = key
+            if partition_id is None or catalog.partition_by_id(partition_id) is not None:
+                return f"the report leaves out bucket {key}, of which the lake held {known.offset} offsets"
+        elif found.offset < known.offset:
+            return f"the report has bucket {key} up to {found.offset}, the record up to {known.offset}: it is older"
+    return None
+
+
+def _says_the_same(before: LakeRecord, record: LakeRecord) -> bool:
+    """Whether only times differ: an empty round. How fresh a table is then lives in memory."""
+    same = replace(
+        record,
+        round=before.round,
+        committed_ms=before.committed_ms,
+        fresh_ms=before.fresh_ms,
+        facts=before.facts,
+    )
+    return same == before
+
+
+def _pieces(record: LakeRecord) -> list[bytes]:
+    content = record.to_json()
+    pieces = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
+    if len(pieces) > PIECES_MAX:
+        raise LimitExceeded(
+            f"the lake record of table {record.table_id} has {len(content):,} bytes, more than the metadata takes: "
+            "tier fewer partitions of it",
+            table_id=record.table_id,
+        )
+    return pieces

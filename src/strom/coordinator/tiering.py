@@ -1,0 +1,239 @@
+"""Which tiering service copies which table into the lake, and when: decided on heartbeats, with time as an argument.
+
+A table is due when its freshness has passed since its last round ended, at once when it never had one or when the
+round left rows behind. Who asks gets the tables that are overdue longest; a table takes its place in that line anew
+with every round, so a heavy one does not starve the rest. A service keeps a round by naming it in its heartbeats; one
+that is silent for ``LEASE_MS`` has lost its tables.
+
+Invariants:
+    1. A table has at most one round, and a round one service.
+    2. A round's number is used once (the caller's numbers only rise).
+    3. A table that is due and that no service works on is assigned before any that became due later.
+
+All of it is memory: after a restart of the coordinator every table is due, and rounds that services name are theirs
+again. Nothing depends on it: a lake commit is fenced by the lake. Times are of a clock that never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+LEASE_MS = 60_000
+UNNAMED_MS = 10_000
+"""A round that its living service does not name for so long has never reached it."""
+PAUSE_MS_MIN = 1_000
+PAUSE_MS_MAX = 60_000
+"""After a round that failed, doubled with every further failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a round is, as its service says."""
+
+    rows_done: int = 0
+    rows_planned: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round under way. ``started_ms`` None: it began under an earlier coordinator."""
+
+    table_id: int
+    number: int
+    service_id: str
+    started_ms: int | None
+    named_ms: int
+    due_ms: int
+    progress: Progress = Progress()
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a service says: ``running`` and ``failed`` by (table id, round number)."""
+
+    service_id: str
+    wants: int = 0
+    running: Mapping[tuple[int, int], Progress] = field(default_factory=dict)
+    failed: Mapping[tuple[int, int], str | None] = field(default_factory=dict)
+    only: Collection[int] = ()
+    skip: Collection[int] = ()
+    at_once: bool = False
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What it is told: rounds that are its from now on, and numbers of rounds that are not."""
+
+    assigned: tuple[Round, ...]
+    cancelled: tuple[int, ...]
+    next_due_ms: int | None
+    """How long until another table is due; None when no table is in the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRound:
+    """How a table's last round ended."""
+
+    ended_ms: int
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class _Line:
+    """A table's place in the line."""
+
+    due_ms: int
+    last: LastRound | None = None
+    failures: int = 0
+
+
+class Tiering:
+    """The rounds of all tables, in the coordinator's memory."""
+
+    def __init__(self, *, lease_ms: int = LEASE_MS) -> None:
+        self.lease_ms = lease_ms
+        self._rounds: dict[int, Round] = {}
+        self._lines: dict[int, _Line] = {}
+        self._services: dict[str, int] = {}
+
+    # --- facts ---------------------------------------------------------------------------------------------
+
+    def round_of(self, table_id: int) -> Round | None:
+        """The round under way, or None."""
+        return self._rounds.get(table_id)
+
+    def last_of(self, table_id: int) -> LastRound | None:
+        """How the last round ended; None when this coordinator saw none."""
+        line = self._lines.get(table_id)
+        return None if line is None else line.last
+
+    def services(self, now_ms: int) -> list[str]:
+        """The services that live."""
+        return sorted(one for one, beat_ms in self._services.items() if beat_ms + self.lease_ms > now_ms)
+
+    # --- heartbeats ----------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, beat: Beat, tables: Mapping[int, int], now_ms: int, numbers: Iterator[int], *, issued: int
+    ) -> Orders:
+        """Take a heartbeat in and answer it.
+
+        ``tables``: the freshness, in milliseconds, of every table that may be tiered. ``numbers`` gives numbers for
+        new rounds; all numbers below ``issued`` were given out at some time.
+        """
+        self._services[beat.service_id] = now_ms
+        self._forget_gone(tables)
+        for key, error in beat.failed.items():
+            self._fail(beat.service_id, key, error, now_ms)
+        cancelled = [
+            number
+            for (table_id, number), progress in beat.running.items()
+            if not self._keep(beat.service_id, table_id, number, progress, tables, now_ms, issued)
+        ]
+        self._free_lost(beat, now_ms)
+        for table_id in tables:
+            self._lines.setdefault(table_id, _Line(due_ms=now_ms))
+        chosen = [] if beat.leaving else self._choose(beat, tables, now_ms)
+        assigned = tuple(
+            self._assign(table_id, beat.service_id, now_ms, numbers) for table_id in chosen[: beat.wants]
+        )
+        return Orders(assigned, tuple(cancelled), self._next_due(beat, tables, now_ms))
+
+    def ended(
+        self, table_id: int, number: int, freshness_ms: int, now_ms: int, *, more: bool
+    ) -> Round | None:
+        """A round was reported: the table waits for its freshness, or with ``more`` not at all; the round, if known."""
+        found = self._rounds.get(table_id)
+        if found is None or found.number != number:
+            return None
+        del self._rounds[table_id]
+        due_ms = now_ms if more else now_ms + freshness_ms
+        self._lines[table_id] = _Line(due_ms=due_ms, last=LastRound(now_ms))
+        return found
+
+    def _forget_gone(self, tables: Mapping[int, int]) -> None:
+        """Tables that were dropped, or are not tiered any more, have no round and no place."""
+        for kept in (self._rounds, self._lines):
+            for table_id in [one for one in kept if one not in tables]:
+                del kept[table_id]
+
+    def _keep(
+        self,
+        service_id: str,
+        table_id: int,
+        number: int,
+        progress: Progress,
+        tables: Mapping[int, int],
+        now_ms: int,
+        issued: int,
+    ) -> bool:
+        """Whether a round that a service names is its own; then it stays so."""
+        found = self._rounds.get(table_id)
+        if found is None:
+            if table_id not in tables or not 0 < number < issued:
+                return False
+            # Free, and named: it began under an earlier coordinator, or its service was silent and nobody took it.
+            line = self._lines.get(table_id)
+            due_ms = now_ms if line is None else line.due_ms
+            found = Round(table_id, number, service_id, None, now_ms, due_ms)
+        elif found.service_id != service_id or found.number != number:
+            return False
+        self._rounds[table_id] = replace(found, named_ms=now_ms, progress=progress)
+        return True
+
+    def _fail(self, service_id: str, key: tuple[int, int], error: str | None, now_ms: int) -> None:
+        table_id, number = key
+        found = self._rounds.get(table_id)
+        if found is None or found.service_id != service_id or found.number != number:
+            return
+        del self._rounds[table_id]
+        line = self._lines.setdefault(table_id, _Line(due_ms=now_ms))
+        line.last = LastRound(now_ms, error or "it was given up")
+        line.failures += 1
+        line.due_ms = now_ms + min(PAUSE_MS_MAX, PAUSE_MS_MIN << min(line.failures - 1, 16))
+
+    def _free_lost(self, beat: Beat, now_ms: int) -> None:
+        """Rounds of services that are silent, or leave, or do not know of them, are free: first in the line again."""
+        for table_id, found in list(self._rounds.items()):
+            mine = found.service_id == beat.service_id
+            lease_ms = min(UNNAMED_MS, self.lease_ms) if mine else self.lease_ms
+            if (mine and beat.leaving) or found.named_ms + lease_ms <= now_ms:
+                del self._rounds[table_id]
+                self._lines[table_id].due_ms = found.due_ms
+        self._services = {
+            one: beat_ms for one, beat_ms in self._services.items() if beat_ms + self.lease_ms > now_ms
+        }
+        if beat.leaving:
+            self._services.pop(beat.service_id, None)
+
+    # --- choosing ------------------------------------------------------------------------------------------
+
+    def _choose(self, beat: Beat, tables: Mapping[int, int], now_ms: int) -> list[int]:
+        waiting = [
+            table_id
+            for table_id in self._waiting(beat, tables)
+            if self._lines[table_id].due_ms <= now_ms or (beat.at_once and not self._lines[table_id].failures)
+        ]
+        return sorted(waiting, key=lambda table_id: (self._lines[table_id].due_ms, table_id))
+
+    def _waiting(self, beat: Beat, tables: Mapping[int, int]) -> list[int]:
+        """Tables that no round is under way for and that the service would take."""
+        only, skip = set(beat.only), set(beat.skip)
+        return [
+            table_id
+            for table_id in tables
+            if table_id not in self._rounds and table_id not in skip and (not only or table_id in only)
+        ]
+
+    def _assign(self, table_id: int, service_id: str, now_ms: int, numbers: Iterator[int]) -> Round:
+        due_ms = min(self._lines[table_id].due_ms, now_ms)
+        found = Round(table_id, next(numbers), service_id, now_ms, now_ms, due_ms)
+        self._rounds[table_id] = found
+        return found
+
+    def _next_due(self, beat: Beat, tables: Mapping[int, int], now_ms: int) -> int | None:
+        times = [self._lines[table_id].due_ms for table_id in self._waiting(beat, tables)]
+        return max(0, min(times) - now_ms) if times else None

@@ -1,0 +1,154 @@
+"""The lake: who tiers which table, what the lake holds, and buckets that go on where it ends (keys from 20020 up).
+
+``config_json``, ``record_json`` and ``report_json`` are the JSON of ``LakeConfig`` (strom/model/lake.py),
+``LakeRecord`` and ``LakeReport`` (strom/model/lake_record.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strom.protocol.fields import INT64, boolean, int32, int64, nested, packed, raw, repeated, text
+from strom.protocol.message import Message
+from strom.protocol.messages.tables import TablePath
+from strom.runtime.files import Bytes
+
+
+class RunningRound(Message):
+    """A round that a service works on, and how far it is."""
+
+    table_id: int = int64(1)
+    round: int = int64(2)
+    rows_done: int | None = int64(3, default=None)
+    rows_planned: int | None = int64(4, default=None)
+    size_bytes: int | None = int64(5, default=None)
+
+
+class EndedRound(Message):
+    """A round that ended without a report; ``error`` says why, for people."""
+
+    table_id: int = int64(1)
+    round: int = int64(2)
+    error: str | None = text(3, default=None)
+
+
+class TieringRequest(Message):
+    """A tiering service says that it lives, what it does, and how many more tables it would take.
+
+    ``tables``: only these (none: all). ``skip``: not these. ``at_once``: also tables that are fresh. ``leaving``: the
+    service stops; what it had is free for others.
+    """
+
+    service_id: str = text(1)
+    wants: int = int32(2)
+    running: Sequence[RunningRound] = repeated(3, RunningRound, default=())
+    ended: Sequence[EndedRound] = repeated(4, EndedRound, default=())
+    tables: Sequence[int] = packed(5, INT64, default=())
+    skip: Sequence[int] = packed(6, INT64, default=())
+    at_once: bool | None = boolean(7, default=None)
+    leaving: bool | None = boolean(8, default=None)
+
+
+class AssignedRound(Message):
+    """A table to tier now. Round numbers rise, over all tables and restarts."""
+
+    table_id: int = int64(1)
+    round: int = int64(2)
+    table_path: TablePath = nested(3, TablePath)
+
+
+class TieringResponse(Message):
+    """``cancelled``: rounds of the request that are not this service's (any more): stop, and commit nothing.
+
+    ``lease_ms``: a service that is silent for so long loses its tables. ``next_due_ms``: until the next table is due,
+    none: unknown.
+    """
+
+    assigned: Sequence[AssignedRound] = repeated(1, AssignedRound, default=())
+    cancelled: Sequence[int] = packed(2, INT64, default=())
+    lease_ms: int = int64(3)
+    next_due_ms: int | None = int64(4, default=None)
+
+
+class ReportLakeRequest(Message):
+    """What a round (or a rebuild) found or made of the lake. ``round`` 0: no round; for ``rebuild`` alone.
+
+    ``rebuild``: the record is replaced by this, also where offsets fall.
+    """
+
+    table_id: int = int64(1)
+    service_id: str = text(2)
+    round: int = int64(3)
+    report_json: Bytes = raw(4)
+    rebuild: bool | None = boolean(5, default=None)
+
+
+class ReportLakeResponse(Message):
+    """``stored``: the record says this now; else ``reason`` says why it does not (it was further already)."""
+
+    stored: bool = boolean(1)
+    reason: str | None = text(2, default=None)
+
+
+class GetLakeRequest(Message):
+    """One table by its path or id; neither: every table that has to do with the lake, without their records."""
+
+    table_path: TablePath | None = nested(1, TablePath, default=None)
+    table_id: int | None = int64(2, default=None)
+
+
+class LakeTableFacts(Message):
+    """A table and the lake. What is known only in the coordinator's process is left out elsewhere.
+
+    ``ended_ms``: when its last round ended. ``fresh_ms``: everything acknowledged before then is in the lake.
+    ``error``: why its last round failed; none after one that did not.
+    """
+
+    table_id: int = int64(1)
+    table_path: TablePath = nested(2, TablePath)
+    enabled: bool = boolean(3)
+    freshness_ms: int = int64(4)
+    record_json: Bytes | None = raw(5, default=None)
+    service_id: str | None = text(6, default=None)
+    running: RunningRound | None = nested(7, RunningRound, default=None)
+    ended_ms: int | None = int64(8, default=None)
+    fresh_ms: int | None = int64(9, default=None)
+    error: str | None = text(10, default=None)
+    state: str | None = text(11, default=None)
+    reason: str | None = text(12, default=None)
+    snapshot_id: int | None = int64(13, default=None)
+    started_ms: int | None = int64(14, default=None)
+    rows: int | None = int64(15, default=None)
+    files: int | None = int64(16, default=None)
+    size_bytes: int | None = int64(17, default=None)
+    committed_ms: int | None = int64(18, default=None)
+
+
+class GetLakeResponse(Message):
+    """``now_ms``: the server's clock, to which all times belong."""
+
+    config_json: Bytes = raw(1)
+    now_ms: int = int64(2)
+    tables: Sequence[LakeTableFacts] = repeated(3, LakeTableFacts, default=())
+
+
+class ResumeBucketRequest(Message):
+    """Let a bucket of a log table go on at ``offset``, where the lake ends, in a new epoch.
+
+    Only a bucket that ends before it: what it lost, the lake has. ``epoch``: of the lake's last record.
+    """
+
+    table_id: int = int64(1)
+    partition_id: int | None = int64(2, default=None)
+    bucket_id: int = int32(3)
+    offset: int = int64(4)
+    epoch: int = int32(5)
+
+
+class ResumeBucketResponse(Message):
+    """``epoch``: in which the bucket goes on at ``offset``."""
+
+    error_code: int | None = int32(1, default=None)
+    error_message: str | None = text(2, default=None)
+    offset: int | None = int64(3, default=None)
+    epoch: int | None = int32(4, default=None)

@@ -1,0 +1,27 @@
+"""Where the lake is, from the settings. Never a secret: whoever opens the lake has keys of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strom.model.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
+from strom.runtime.settings import Settings
+
+FOLDER = "lake"
+CATALOG_FILE = "lake-catalog.db"
+
+
+def lake_config(settings: Settings, folder: str) -> LakeConfig:
+    """The lake of the cluster whose data lies in ``folder``; InvalidSetting when the settings make none."""
+    warehouse = settings["lake.warehouse"] or (Path(folder).absolute() / FOLDER).as_uri()
+    catalog, uri = settings["lake.catalog"], settings["lake.catalog.uri"] or None
+    if catalog == "sqlite" and uri is None and not warehouse.startswith("file://"):
+        uri = str(Path(folder).absolute() / CATALOG_FILE)
+    options = {}
+    if settings["lake.s3.endpoint"]:
+        options[S3_ENDPOINT] = settings["lake.s3.endpoint"]
+    if settings["lake.s3.region"]:
+        options[S3_REGION] = settings["lake.s3.region"]
+    if settings["lake.s3.path-style"]:
+        options[S3_PATH_STYLE] = "true"
+    return LakeConfig(warehouse, catalog, uri, options)
