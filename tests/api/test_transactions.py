@@ -10,12 +10,17 @@ import pytest
 
 import strom
 from api.place import new_name, table_on
+from strom.api.staging import Staging, free, publish
+from strom.client.staging import StageOrder
+from strom.client.transaction import Sink
 from strom.errors import (
     ConnectionClosed,
     InvalidRequest,
+    LimitExceeded,
     NotPrimaryKeyTable,
     SchemaMismatch,
     SinkNotFound,
+    StromError,
     TableDropped,
     TableNotFound,
 )
@@ -247,3 +252,37 @@ def test_the_async_face_does_the_same(server: ServerProcess) -> None:
     with log_on(server) as log:
         table = log.name
         assert asyncio.run(work(new_name("async"))) == ([False, True], 2)
+
+
+def test_a_stage_that_is_decided_cannot_be_given_up(server: ServerProcess) -> None:
+    with log_on(server) as log, strom.connect(server.address) as db:
+        name = new_name("given up")
+        tx = db.transaction(name, 0)
+        tx.append(log, rows(1, 2, 3))
+        core = tx._face.core
+        facts = list(db.session.run(core.prepare()))
+        free(db, [fact._replace(stage_id=bytes(16)) for fact in facts])  # unknown ones are no error
+        publish(db, Sink(name, name), 0, [log.table_id], facts, wait=False)
+        free(db, facts)
+        publish(db, Sink(name, name), 1, [log.table_id], [])
+        assert ids(log) == [1, 2, 3]
+        with pytest.raises(LimitExceeded, match="coalesce"):
+            publish(db, Sink(name, name), 2, [log.table_id], facts * 12_001)
+
+
+def test_what_could_not_be_staged_ends_its_attempt(server: ServerProcess) -> None:
+    with log_on(server) as log, strom.connect(server.address) as db:
+        staging = Staging(db, db.table(log.name)._known.info, StageOrder(b"f" * 16, "failing", 0, 60_000))
+        staging.append(rows(1))
+        writer = staging._writer
+        db.session.run(writer.flush())
+        with db.transaction() as tx:
+            tx.overwrite(log)
+        db.drop_table(log.name)
+        staging.append(rows(2))
+        with pytest.raises(StromError):
+            db.session.run(writer.flush())
+        with pytest.raises(ConnectionClosed, match="begin another"):
+            staging.append(rows(3))
+        with pytest.raises(ConnectionClosed, match="begin another"):
+            staging.seal()

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from kv.plain_rows import found_row, plain
 from strom.errors import LimitExceeded, MalformedBatch
 from strom.kv.definition import KeyDefinition
+from strom.kv.single_row import SingleRow
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
@@ -233,3 +234,17 @@ def test_readers_beside_a_writer_see_whole_rows_that_never_grow_older(tmp_path: 
         reader.join()
     assert wrong == []
     bucket.tablet.close()
+
+
+def test_a_large_row_and_a_large_key_do_not_hold_memory_for_ever(tmp_path: Path) -> None:
+    arrow = pa.schema([pa.field("k", pa.string(), nullable=False), ("v", pa.string())])
+    bucket = Bucket(tmp_path, arrow, ["k"])
+    rows = [{"k": "a", "v": "x" * 3_000_000}, {"k": "b" * 1_000_000, "v": "y"}, {"k": "c", "v": "z"}]
+    bucket.write(rows)
+    single = SingleRow(bucket.tablet.store, None)
+    for row in rows:
+        key = plain(bucket.keys, row)
+        found = single.find(key, high=lambda: bucket.tablet.high_watermark, bytes_max=10**8)
+        assert found == plain(arrow, row)
+    assert len(single._room) <= 64 * 1024
+    assert len(single._asked) <= 64 * 1024

@@ -24,7 +24,7 @@ from strom.record.layout import CHANGE_UPDATE_AFTER
 from strom.server.tablets import wait_for
 from strom.tablet.log_tablet import LogTablet
 
-A, B, C = (bytes([number]) * 16 for number in range(1, 4))
+A, B, C, D = (bytes([number]) * 16 for number in range(1, 5))
 LEASE_MS = 60_000
 
 
@@ -173,13 +173,24 @@ def test_a_bound_is_told_as_one_that_passes(tmp_path: Path) -> None:
 
 def test_stages_can_be_given_up(tmp_path: Path) -> None:
     async def test(place: Place) -> None:
-        await place.stage(A, rows(1), seal=True)
+        async def ask(request: messages.ExpireStagesRequest) -> messages.ExpireStagesResponse:
+            assert request.given_up
+            return messages.ExpireStagesResponse(
+                floor_ms=0, free=[one.stage_id for one in request.stages if bytes(one.stage_id) != D]
+            )
+
+        for one in (A, D):
+            await place.stage(one, rows(1), seal=True)
         await place.stage(B, rows(1))
-        wanted = messages.DropStagesBucketRequest(bucket_id=place.number, stage_ids=[A, B, C])
+        wanted = messages.DropStagesBucketRequest(bucket_id=place.number, stage_ids=[A, B, C, D])
         request = messages.DropStagesRequest(table_id=place.table_id, buckets_req=[wanted])
-        answer: Any = await place.stages.drop_stages(SimpleNamespace(request=request))  # type: ignore[arg-type]
-        assert answer.buckets_resp[0].error_code is None
-        assert len((await place.tablet()).stages) == 0
+        stages = (await place.tablet()).stages
+        for asking, left in ((None, [A, D]), (ask, [D])):
+            place.node.node.expiry.ask = asking
+            answer: Any = await place.stages.drop_stages(SimpleNamespace(request=request))  # type: ignore[arg-type]
+            assert answer.buckets_resp[0].error_code is None
+            assert [one for one in (A, B, C, D) if stages.has(one)] == left
+            assert len(stages) == len(left)
 
     on_node(tmp_path, test)
 

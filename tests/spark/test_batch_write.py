@@ -42,7 +42,7 @@ def test_rows_are_appended_to_a_log_as_one_decision(spark: SparkSession, server:
     with table_on(server, LOG, buckets=3) as table, strom.connect(server.address) as db:
         save(numbers(spark, 0, 1000), table, server)
         assert rows_of(table) == [{"id": number, "name": f"n{number}"} for number in range(1000)]
-        mine = [sink for sink in db.sinks() if table.table_id in sink.tables]
+        mine = [sink for sink in db.sinks(every=True) if table.table_id in sink.tables]
         assert [(sink.one_shot, sink.pending) for sink in mine] == [(True, 0)]
 
 
@@ -151,7 +151,7 @@ def test_at_least_once_writes_at_once(spark: SparkSession, server: ServerProcess
         save(changes.coalesce(1), keyed, server, delivery="at-least-once")
         assert len(rows_of(table)) == 100
         assert [row["id"] for row in rows_of(keyed)] == [2]
-        assert not [sink for sink in db.sinks() if table.table_id in sink.tables]
+        assert not [sink for sink in db.sinks(every=True) if table.table_id in sink.tables]
 
 
 def test_every_type_arrives_with_nulls_and_nesting(spark: SparkSession, server: ServerProcess) -> None:

@@ -310,7 +310,7 @@ class RealWorld:
             for name in (LOG, KEYED):
                 table = await db.table(name)
                 await self._judge_table((name, table.table_id), table)
-            left = [sink.name for sink in await db.sinks() if sink.one_shot or sink.pending]
+            left = [sink.name for sink in await db.sinks(every=True) if sink.one_shot or sink.pending]
             if left:
                 raise Broken(f"I11 sinks are left: {left}")
 

@@ -61,7 +61,7 @@ def test_a_decision_is_applied_once_however_often_it_comes(kind: str) -> None:
     assert bench.apply(first, second).groups == 0
     bench.sync()
     bench.release(first, second)
-    assert bench.apply(first, second) == (bench.tablet.end_offset, 0, 0, 0, 0)
+    assert bench.apply(first, second) == (bench.tablet.end_offset, 0, 0, 0, 0, ())
     bench.check()
     bench.crash()
     assert bench.apply(first, second).groups == 0

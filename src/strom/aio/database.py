@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strom.aio.session import Session
 from strom.aio.table import Table
 from strom.aio.transaction import Transaction
-from strom.client.admin import DatabaseInfo, SinkStatus
+from strom.client.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.cluster import Cluster
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike, describe
@@ -189,13 +189,17 @@ class Database:
         core = self._session.new_transaction(id, version, lease_ms)
         return Transaction(self._session, core, self.name)
 
-    async def sinks(self) -> list[SinkStatus]:
-        """What every sink and transaction id has published last."""
-        return await self._session.admin.sinks()
+    async def sinks(self, *, every: bool = False) -> list[SinkStatus]:
+        """What every sink and transaction id has published last; with ``every``, unnamed transactions too."""
+        return await self._session.admin.sinks(every=every)
 
-    async def drop_sink(self, name: str) -> None:
-        """Forget what a sink or transaction id has published; not while it runs."""
-        await self._session.admin.drop_sink(name)
+    async def drop_sink(self, name: str, *, force: bool = False) -> list[SkippedStage]:
+        """Forget what a sink or transaction id has published; not while it runs. ``force``: also if rows are lost."""
+        return await self._session.admin.drop_sink(name, force=force)
+
+    async def skip_lost(self, name: str) -> list[SkippedStage]:
+        """Let a sink's last version be published without the rows that are lost of it."""
+        return await self._session.admin.skip_lost(name)
 
     # --- the rest ---------------------------------------------------------------------------------------------
 

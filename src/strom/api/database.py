@@ -14,7 +14,7 @@ from strom.aio.transaction import Transaction as Face
 from strom.api.session import Session, Target
 from strom.api.table import Table
 from strom.api.transaction import Transaction
-from strom.client.admin import DatabaseInfo, SinkStatus
+from strom.client.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike
 from strom.client.options import ClientOptions
@@ -218,22 +218,37 @@ class Database:
         made = self._session.run(_made(face, id, version, lease_ms))
         return Transaction(self._session.background, made)
 
-    def sinks(self) -> list[SinkStatus]:
+    def sinks(self, *, every: bool = False) -> list[SinkStatus]:
         """What every sink of a streaming query and every transaction id has published last.
+
+        With ``every``, unnamed transactions and batch writes too, for the short while that they are remembered.
 
         >>> [sink.name for sink in db.sinks()]
         ['nightly-import']
         """
-        return self._session.run(self._session.face.sinks())
+        return self._session.run(self._session.face.sinks(every=every))
 
-    def drop_sink(self, name: str) -> None:
+    def drop_sink(self, name: str, *, force: bool = False) -> list[SkippedStage]:
         """Forget what a sink or transaction id has published. A version that is written again is then published again.
 
-        Not while its query or program runs.
+        Not while its query or program runs. With ``force``, also when rows of its last version are lost: ``skip_lost``
+        first. Returns what was left out.
 
         >>> db.drop_sink("nightly-import")
+        []
         """
-        self._session.run(self._session.face.drop_sink(name))
+        return self._session.run(self._session.face.drop_sink(name, force=force))
+
+    def skip_lost(self, name: str) -> list[SkippedStage]:
+        """Let a sink's last version be published without the rows that are lost of it; what was left out.
+
+        A version that was decided holds up its buckets when some of its rows are lost or damaged on a disk. Whatever is
+        there is published, and nothing twice; the query or program goes on with its next version.
+
+        >>> [lost.reason for lost in db.skip_lost("nightly-import")]
+        ['it is not there']
+        """
+        return self._session.run(self._session.face.skip_lost(name))
 
     # --- the rest ---------------------------------------------------------------------------------------------
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from strom.cli.connection import connected
 from strom.cli.output import Form, note, print_rows
+
+if TYPE_CHECKING:
+    from strom.client.admin import SkippedStage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,17 +19,32 @@ app = typer.Typer(
     help="Sinks: what streaming queries and transactions published last.",
 )
 
+Name = Annotated[str, typer.Argument(help="The sink's name.")]
 Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
 
-COLUMNS = ("sink", "version", "number", "pending buckets", "tables", "query")
+COLUMNS = ("sink", "version", "number", "pending buckets", "tables", "query", "problem")
 
 DROP_HELP = """Forget what a sink has published.
 
 The next query of this name starts anew; a version that is written again is published again. Not while it runs.
+With --force also when rows of its last version are lost for good: see `strom sink skip --help`.
+
+\b
+Examples:
+  strom sink drop nightly-import
+  strom sink drop nightly-import --force
+"""
+
+SKIP_HELP = """Publish a sink's last version without the rows that are lost of it.
+
+A version that was decided holds up its buckets when a file with its rows is lost or damaged, or when they cannot be
+written any more; `strom sink list` shows the problem. Everything that is there is published; what is left out is told
+here and in the servers' logs, and a damaged file is kept under the name NAME.skipped. The query goes on with its next
+version.
 
 \b
 Example:
-  strom sink drop nightly-import
+  strom sink skip nightly-import
 """
 
 
@@ -48,16 +67,34 @@ def list_sinks(
                 "pending buckets": sink.pending,
                 "tables": len(sink.tables),
                 "query": sink.query_id,
+                "problem": sink.problem or "",
             }
-            for sink in database.sinks()
-            if all_sinks or not sink.one_shot
+            for sink in database.sinks(every=all_sinks)
         ]
     print_rows(rows, output, COLUMNS)
 
 
 @app.command("drop", help=DROP_HELP)
-def drop_sink(context: typer.Context, name: Annotated[str, typer.Argument(help="The sink's name.")]) -> None:
+def drop_sink(
+    context: typer.Context,
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Go on without rows that are lost.")] = False,
+) -> None:
     """Forget a sink."""
     with connected(context) as database:
-        database.drop_sink(name)
+        _tell(database.drop_sink(name, force=force))
     note(f"sink {name!r} is forgotten")
+
+
+@app.command("skip", help=SKIP_HELP)
+def skip_lost(context: typer.Context, name: Name) -> None:
+    """Go on without what is lost."""
+    with connected(context) as database:
+        _tell(database.skip_lost(name))
+    note(f"the last version of sink {name!r} is published")
+
+
+def _tell(skipped: Sequence[SkippedStage]) -> None:
+    for one in skipped:
+        where = f"table {one.table_id}" + (f", partition {one.partition_id}" if one.partition_id else "")
+        note(f"LEFT OUT: the rows of stage {one.stage} in {where}, bucket {one.bucket}: {one.reason}")

@@ -95,6 +95,19 @@ class SinkStatus:
     one_shot: bool
     tables: Mapping[int, int]
     """By table id: the last version."""
+    problem: str | None = None
+    """Why it is not visible everywhere, as one of the buckets says it."""
+
+
+@dataclass(frozen=True)
+class SkippedStage:
+    """Rows that a decision listed and that were left out, because somebody said so."""
+
+    table_id: int
+    partition_id: int | None
+    bucket: int
+    stage: str
+    reason: str
 
 
 class Admin:
@@ -277,8 +290,8 @@ class Admin:
 
     # --- sinks ------------------------------------------------------------------------------------------------
 
-    async def sinks(self) -> list[SinkStatus]:
-        """What every sink and transaction id has published last."""
+    async def sinks(self, *, every: bool = False) -> list[SinkStatus]:
+        """What every sink and transaction id has published last; with ``every``, unnamed transactions too."""
         response = await self._cluster.ask(api.LIST_SINKS, stages.ListSinksRequest())
         return [
             SinkStatus(
@@ -289,18 +302,34 @@ class Admin:
                 pending=one.pending,
                 one_shot=one.one_shot,
                 tables={table.table_id: table.last_epoch for table in one.tables},
+                problem=one.problem,
             )
             for one in response.sinks
+            if every or not one.one_shot
         ]
 
-    async def drop_sink(self, name: str) -> None:
-        """Forget what a sink has published; not while it runs."""
-        await self._change(api.DROP_SINK, stages.DropSinkRequest(sink=name), done=SinkNotFound)
+    async def drop_sink(self, name: str, *, force: bool = False) -> list[SkippedStage]:
+        """Forget what a sink has published; not while it runs. ``force``: without what is lost of it."""
+        answers: list[stages.DropSinkResponse] = []
+        request = stages.DropSinkRequest(sink=name, force=force or None)
+        await self._change(api.DROP_SINK, request, done=SinkNotFound, answers=answers)
+        return [_skipped(one) for answer in answers for one in answer.skipped]
+
+    async def skip_lost(self, name: str) -> list[SkippedStage]:
+        """Let a sink's last decision be published without what is lost of it; the sink stays."""
+        request = stages.DropSinkRequest(sink=name, force=True, keep=True)
+        answer = await self._cluster.ask(api.DROP_SINK, request)
+        return [_skipped(one) for one in answer.skipped]
 
     async def _change(
-        self, call: api.Api[Request, Response], request: Request, *, done: type[StromError]
+        self,
+        call: api.Api[Request, Response],
+        request: Request,
+        *,
+        done: type[StromError],
+        answers: list[Response] | None = None,
     ) -> None:
-        """Ask for a change. ``done`` is the error that says it has happened already."""
+        """Ask for a change. ``done`` is the error that says it has happened already; ``answers`` takes the answer."""
         uncertain = False
 
         def heard(error: StromError) -> None:
@@ -308,10 +337,18 @@ class Admin:
             uncertain |= isinstance(error, UNCERTAIN) and error.facts.get("sent", True) is True
 
         try:
-            await self._cluster.ask(call, request, on_error=heard)
+            answer = await self._cluster.ask(call, request, on_error=heard)
+            if answers is not None:
+                answers.append(answer)
         except done:
             if not uncertain:
                 raise
+
+
+def _skipped(one: stages.SkippedStage) -> SkippedStage:
+    return SkippedStage(
+        one.table_id or 0, one.partition_id, one.bucket_id or 0, bytes(one.stage_id).hex(), one.reason
+    )
 
 
 def wire_path(path: TablePath) -> tables.TablePath:

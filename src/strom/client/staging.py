@@ -9,7 +9,7 @@ its lease is over; ``drop_stages`` only saves the room until then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,8 +21,8 @@ from strom.client.key_writer import KeyWriter
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.retry import MISPLACED
-from strom.client.writer import RowWriter, Writer
-from strom.errors import StromError
+from strom.client.writer import Intake, RowWriter, Writer
+from strom.errors import ConnectionClosed, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import DROP_STAGES, STAGE_ROWS
 from strom.protocol.error_codes import error_of
@@ -132,8 +132,23 @@ class _Staged(RowWriter):
     order: StageOrder
     stage_door: StageDoor
 
+    def _steps(
+        self, data: object, intake_of: Callable[[TableInfo], Intake], *, aside: bool
+    ) -> Iterator[Awaitable[object]]:
+        self._check_whole()
+        yield from super()._steps(data, intake_of, aside=aside)
+
+    def _check_whole(self) -> None:
+        """A stage never goes on after a failure: rows are missing, and the pieces that follow have their numbers."""
+        if self._delivery.spent and self._delivery.failure is None:
+            raise ConnectionClosed(
+                f"rows of {self._table.path} could not be staged, and nothing of this attempt can be published; begin "
+                "another"
+            )
+
     async def seal(self) -> list[StageFact]:
         """Send what is left and make it durable; what was staged, by partition. The writer is finished then."""
+        self._check_whole()
         await self.flush()
         self._closed = True
         await self._delivery.close()

@@ -29,13 +29,22 @@ from strom.client.staging import (
     new_stage_id,
     staging_writer,
 )
-from strom.errors import ConnectionClosed, InvalidRequest, NotPrimaryKeyTable, Refused, StromError
+from strom.errors import (
+    ConnectionClosed,
+    InvalidRequest,
+    LimitExceeded,
+    NotPrimaryKeyTable,
+    Refused,
+    StromError,
+)
 from strom.protocol.api_keys import BEGIN_SINK, DECIDE
 from strom.protocol.messages import stages as wire
 
 NAMED_LEASE_MS = 600_000
 ONCE_LEASE_MS = 120_000
 """Longer than a commit is asked for again. An unnamed transaction is remembered for so long."""
+PARTS_MAX = 12_000
+"""What one decision lists: tasks times the tables and partitions each of them wrote to. The metadata holds no more."""
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +87,7 @@ async def decide(
     wait: bool = True,
 ) -> Committed:
     """Publish what was staged, or find that it is published. Frees the stages of tables that had this version."""
+    _check_parts(facts)
     request = wire.DecideRequest(
         sink=sink.name,
         query_id=sink.query_id,
@@ -102,6 +112,17 @@ async def decide(
     for warning in response.warnings:
         logger.warning("%s", warning)
     return Committed(response.number, repeated, tuple(response.warnings))
+
+
+def _check_parts(facts: Sequence[StageFact]) -> None:
+    if len(facts) > PARTS_MAX:
+        raise LimitExceeded(
+            f"{len(facts)} stages are to be published at once (one for each task and each partition that it wrote to), "
+            f"and a decision lists {PARTS_MAX}: write with fewer tasks (coalesce), or let each task write to fewer "
+            "partitions (repartition by the partition column)",
+            stages=len(facts),
+            limit=PARTS_MAX,
+        )
 
 
 class Transaction:

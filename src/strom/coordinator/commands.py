@@ -7,7 +7,7 @@ from strom.coordinator.databases import bootstrap, create_database, drop_databas
 from strom.coordinator.lake import allocate_rounds, store_lake
 from strom.coordinator.partitions import AutoPartitioned, auto_partition, create_partition, drop_partition
 from strom.coordinator.servers import reassign_leaders, register_coordinator, register_server
-from strom.coordinator.sinks import decide, drop_sink, forget_sinks, raise_floor
+from strom.coordinator.sinks import decide, drop_sink, forget_sinks, raise_floor, skip_lost
 from strom.coordinator.tables import create_table, drop_table
 from strom.coordinator.writers import allocate_numbers, allocate_writer_ids
 
@@ -34,5 +34,6 @@ __all__ = [
     "reassign_leaders",
     "register_coordinator",
     "register_server",
+    "skip_lost",
     "store_lake",
 ]

@@ -55,6 +55,8 @@ class SinkRow:
     """By table id: the last epoch that was decided."""
     parts: Sequence[StagedPart] = ()
     emptied: Sequence[EmptiedPart] = ()
+    skip_lost: bool = False
+    """Somebody said: where a stage of the decision is lost or cannot be published, go on without it."""
 
     @cached_property
     def stages(self) -> Mapping[BucketId, tuple[bytes, ...]]:
@@ -93,6 +95,7 @@ def encode_sink(row: SinkRow) -> bytes:
                 for one in row.parts
             ],
             "emptied": [list(one) for one in row.emptied],
+            **({"skip_lost": True} if row.skip_lost else {}),
         }
     ).encode()
 
@@ -111,6 +114,7 @@ def decode_sink(key: str, value: bytes) -> SinkRow:
             last={int(table_id): int(epoch) for table_id, epoch in doc.document("last").value.items()},
             parts=tuple(_part(*one) for one in _lists(doc, "parts")),
             emptied=tuple(_emptied(*one) for one in _lists(doc, "emptied")),
+            skip_lost=doc.flag("skip_lost", default=False),
         )
     except (ValueError, TypeError) as error:
         raise MetadataCorrupt(f"{key} is not a sink: {error}", key=key) from error

@@ -3,6 +3,7 @@
     decide        an epoch of a sink: all the stages listed, or nothing; what was decided before stays as it is
     raise_floor   stages of a table with a deadline up to the floor can never be listed any more
     forget_sinks  one-shot sinks that are applied, in the commit that raises the floors past their deadlines
+    skip_lost     somebody says that a decision may be published without those of its stages that are lost
     drop_sink     a named sink, because somebody asks for it
 
 Invariants:
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
@@ -303,13 +304,31 @@ def forget_sinks(catalog: Catalog, applied: Mapping[str, int], *, now_ms: int) -
     return Plan([row.name for row in forgotten], requirements, updates)
 
 
+def skip_lost(catalog: Catalog, name: str) -> Plan[SinkRow]:
+    """Let the sink's decision be published without what is lost of it. What is there is published all the same.
+
+    The decision stays: its number, its epochs, and what it lists. So nothing is published twice by this, and what a
+    bucket has not lost is not left out.
+    """
+    row = _sink(catalog, name)
+    if row.skip_lost:
+        return Plan(row)
+    key, told = keys.sink(name), replace(row, skip_lost=True)
+    return Plan(told, [catalog.unchanged(key)], [Put(key, encode_sink(told))])
+
+
 def drop_sink(catalog: Catalog, name: str, *, rolled: int) -> Plan[bool]:
     """Forget a sink; False: it has a decision other than ``rolled``, which is rolled forward first."""
-    row = catalog.sinks.get(name)
-    if row is None:
-        known = ", ".join(repr(one) for one in sorted(catalog.sinks)[:5]) or "none"
-        raise SinkNotFound(f"there is no sink {name!r}; there are: {known}", sink=name)
+    row = _sink(catalog, name)
     if row.number != rolled:
         return Plan(False)
     key = keys.sink(name)
     return Plan(True, [catalog.unchanged(key)], [Delete(key)])
+
+
+def _sink(catalog: Catalog, name: str) -> SinkRow:
+    row = catalog.sinks.get(name)
+    if row is None:
+        known = ", ".join(repr(one) for one in sorted(catalog.sinks)[:5]) or "none"
+        raise SinkNotFound(f"there is no sink {name!r}; there are: {known}", sink=name)
+    return row

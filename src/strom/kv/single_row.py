@@ -30,6 +30,8 @@ from strom.kv.unchecked import Unchecked
 
 ROOM_BYTES = 4096
 """Room for a row to begin with; it grows with the rows."""
+ROOM_KEPT_BYTES = 64 * 1024
+"""More than this is given back."""
 KEY_BYTES = 256
 """Likewise for a key."""
 
@@ -74,6 +76,8 @@ class SingleRow:
         with store.lock:
             if len(key) > len(self._asked):
                 self._have_asked(2 * len(key))
+            elif len(self._asked) > ROOM_KEPT_BYTES >= len(key):
+                self._have_asked(KEY_BYTES)
             self._asked[: len(key)] = key
             address = self._asked_address
             at = high()
@@ -83,7 +87,10 @@ class SingleRow:
                 self._have_room(2 * (NO_ROOM - size))
                 size = self._find(address, len(key), at, directory)
             if 0 < size <= bytes_max:
-                return bytes(self._room_view[:size])
+                found = bytes(self._room_view[:size])
+                if len(self._room) > ROOM_KEPT_BYTES:
+                    self._have_room(ROOM_BYTES)  # one large row must not hold its memory for ever
+                return found
             if size == MISSING:
                 return None
             number = int(self._room[:8].view(np.int64)[0])

@@ -6,6 +6,8 @@ remembered here; it saves questions and decides nothing.
 
 What each bucket is sent comes from ONE catalog and holds all its pending commits: a bucket could not tell
 otherwise whether one with a lower number is still to come.
+
+A bucket that fails is asked again after a pause of its own, which grows; the others do not wait for it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from strom.coordinator.catalog import Catalog
@@ -25,6 +28,7 @@ from strom.protocol.messages.stages import (
     ApplyStagesBucketResponse,
     ApplyStagesRequest,
     ApplyStagesResponse,
+    SkippedStage,
 )
 from strom.runtime.tasks import Tasks
 from strom.server.catalog_view import CatalogView
@@ -38,6 +42,15 @@ logger = logging.getLogger(__name__)
 
 Apply = Callable[[int, ApplyStagesRequest], Awaitable[ApplyStagesResponse]]
 """Asks a tablet server, by its id."""
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """A bucket that does not publish: why, and when it is asked again."""
+
+    reason: str
+    pause_s: float
+    again_at: float
 
 
 class Settles(Protocol):
@@ -57,14 +70,21 @@ class Publishing:
         self._applied: dict[BucketId, int] = {}
         self._done: dict[str, int] = {}
         """By sink: the number of the decision that is known to be applied everywhere."""
-        self._working: set[int] = set()
+        self._working: dict[int, asyncio.Event] = {}
+        """By server that is being worked for: set when there may be something new to do."""
+        self._troubles: dict[BucketId, _Trouble] = {}
+        self._skipped: dict[int, list[SkippedStage]] = {}
+        """By decision: what buckets said that they left out."""
         self._moved = asyncio.Event()
 
     def kick(self) -> None:
         """Look for work at every server that nobody works for."""
         for server_id in self._servers_with_work(self._view.catalog):
-            if server_id not in self._working:
-                self._working.add(server_id)
+            woken = self._working.get(server_id)
+            if woken is not None:
+                woken.set()
+            else:
+                self._working[server_id] = asyncio.Event()
                 self._tasks.spawn(self._work(server_id), f"publish at tablet server {server_id}")
 
     def server_returned(self, server_id: int) -> None:
@@ -73,7 +93,24 @@ class Publishing:
         for bucket in [one for one in self._applied if catalog.leader_of(one) in (None, server_id)]:
             del self._applied[bucket]
         self._done.clear()
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Ask those that failed again at once: something has changed."""
+        for trouble in self._troubles.values():
+            trouble.pause_s, trouble.again_at = PAUSE_FIRST_S, 0.0
         self.kick()
+
+    def problem(self, row: SinkRow) -> str | None:
+        """Why a row's decision is not applied everywhere, as one of its buckets says it."""
+        for bucket in self.pending(self._view.catalog, row):
+            if bucket in self._troubles:
+                return f"bucket {bucket}: {self._troubles[bucket].reason}"
+        return None
+
+    def skipped(self, number: int) -> list[SkippedStage]:
+        """What was left out of a decision, as far as it was heard."""
+        return self._skipped.get(number, [])
 
     def pending(self, catalog: Catalog, row: SinkRow) -> list[BucketId]:
         """The buckets where a row's decision may not be applied yet."""
@@ -111,56 +148,109 @@ class Publishing:
         catalog = self._view.catalog
         self._applied = {one: number for one, number in self._applied.items() if catalog.has_bucket(one)}
         self._done = {name: number for name, number in self._done.items() if name in catalog.sinks}
+        self._troubles = {one: why for one, why in self._troubles.items() if catalog.has_bucket(one)}
+        living = {row.number for row in catalog.sinks.values()}
+        self._skipped = {number: what for number, what in self._skipped.items() if number in living}
         self._moved_on()
 
     async def _work(self, server_id: int) -> None:
-        pause_s = PAUSE_FIRST_S
+        woken, now = self._working[server_id], asyncio.get_running_loop().time
         try:
-            while requests := self._requests(self._view.catalog, server_id):
-                if await self._send(server_id, requests):
-                    pause_s = PAUSE_FIRST_S
-                else:
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            while waiting := self._waiting(self._view.catalog, server_id):
+                due = [bucket for bucket in waiting if self._again_at(bucket) <= now()]
+                if due:
+                    await self._send(server_id, self._requests(waiting, due))
+                    continue
+                woken.clear()
+                try:
+                    async with asyncio.timeout_at(min(map(self._again_at, waiting))):
+                        await woken.wait()
+                except TimeoutError:
+                    pass
         finally:
-            self._working.discard(server_id)
+            del self._working[server_id]
 
-    async def _send(self, server_id: int, requests: Sequence[ApplyStagesBucketRequest]) -> bool:
-        """Whether everything that was sent is applied now."""
+    def _again_at(self, bucket: BucketId) -> float:
+        trouble = self._troubles.get(bucket)
+        return 0.0 if trouble is None else trouble.again_at
+
+    async def _send(self, server_id: int, requests: Sequence[ApplyStagesBucketRequest]) -> None:
         try:
             response = await self._apply(server_id, ApplyStagesRequest(buckets_req=requests))
         except StromError as error:
             logger.warning("tablet server %s does not publish: %s", server_id, error)
-            return False
-        wanted = {_bucket_of(one): one.commits[-1].number for one in requests}
+            for one in requests:
+                self._failed(_bucket_of(one), f"its tablet server does not answer: {error.message}")
+            return
         for answer in response.buckets_resp:
             self._hear(answer)
+        for one in requests:
+            bucket = _bucket_of(one)
+            if self._applied.get(bucket, 0) >= one.commits[-1].number:
+                self._troubles.pop(bucket, None)
+            else:
+                self._failed(bucket, None)
         self._moved_on()
-        return all(self._applied.get(bucket, 0) >= number for bucket, number in wanted.items())
 
     def _hear(self, answer: ApplyStagesBucketResponse) -> None:
         bucket = _bucket_of(answer)
+        for one in answer.skipped:
+            logger.error(
+                "bucket %s: decision %d was published WITHOUT the rows of stage %s, because it was said: %s",
+                bucket,
+                one.number,
+                bytes(one.stage_id).hex(),
+                one.reason,
+            )
+            told = SkippedStage(
+                number=one.number,
+                stage_id=bytes(one.stage_id),
+                reason=one.reason,
+                table_id=bucket.table_id,
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket,
+            )
+            self._skipped.setdefault(one.number, []).append(told)
         if answer.error_code:
             if self._view.catalog.has_bucket(bucket):
-                logger.warning("bucket %s does not publish: %s", bucket, answer.error_message)
+                known = self._troubles.get(bucket)
+                if known is None or known.reason != answer.error_message:  # once, not at every attempt
+                    logger.warning("bucket %s does not publish: %s", bucket, answer.error_message)
+                self._failed(bucket, answer.error_message)
         elif answer.applied is not None:
             self._applied[bucket] = max(answer.applied, self._applied.get(bucket, 0))
 
-    def _requests(self, catalog: Catalog, server_id: int) -> list[ApplyStagesBucketRequest]:
-        """ALL pending commits of some buckets of a server, in order."""
+    def _failed(self, bucket: BucketId, reason: str | None) -> None:
+        """It is asked again later. Without a reason: the one it gave stays."""
+        known, now = self._troubles.get(bucket), asyncio.get_running_loop().time()
+        if reason is None:
+            if known is not None and known.again_at > now:
+                return
+            reason = "it does not say why" if known is None else known.reason
+        pause_s = PAUSE_FIRST_S if known is None else min(2 * known.pause_s, PAUSE_MAX_S)
+        self._troubles[bucket] = _Trouble(reason, pause_s, now + pause_s)
+
+    def _waiting(self, catalog: Catalog, server_id: int) -> dict[BucketId, list[ApplyCommit]]:
+        """ALL pending commits of the buckets of a server, in order."""
         commits: dict[BucketId, list[ApplyCommit]] = {}
         for row in sorted(self._open_rows(catalog), key=lambda row: row.number):
             for bucket in self.pending(catalog, row):
                 if catalog.leader_of(bucket) == server_id:
                     commits.setdefault(bucket, []).append(_commit(row, bucket))
+        return commits
+
+    def _requests(
+        self, waiting: dict[BucketId, list[ApplyCommit]], due: Sequence[BucketId]
+    ) -> list[ApplyStagesBucketRequest]:
+        """Those that waited longest come first, so that many that fail cannot keep others from their turn."""
         return [
             ApplyStagesBucketRequest(
                 table_id=bucket.table_id,
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket,
-                commits=listed,
+                commits=waiting[bucket],
             )
-            for bucket, listed in list(commits.items())[:BUCKETS_AT_ONCE]
+            for bucket in sorted(due, key=self._again_at)[:BUCKETS_AT_ONCE]
         ]
 
     def _open_rows(self, catalog: Catalog) -> list[SinkRow]:
@@ -189,6 +279,7 @@ def _commit(row: SinkRow, bucket: BucketId) -> ApplyCommit:
         epoch=row.epoch,
         stage_ids=row.stages[bucket],
         overwrite=bucket in row.emptied_buckets,
+        skip_lost=row.skip_lost or None,
     )
 
 

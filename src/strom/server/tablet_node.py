@@ -107,6 +107,9 @@ class TabletNode:
             max_bytes=settings["server.fetch.max-bytes"],
             piece=turns.piece,
         )
+        self.expiry = StageExpiry(
+            self.tablets, world.clock, metrics, every_ms=settings["stage.check-interval"]
+        )
         self.stages = StageCalls(
             self.tablets,
             self.tables,
@@ -115,10 +118,8 @@ class TabletNode:
             self._space,
             world.clock,
             shared.limits,
+            self.expiry,
             metrics,
-        )
-        self.expiry = StageExpiry(
-            self.tablets, world.clock, metrics, every_ms=settings["stage.check-interval"]
         )
         self.groups: Sequence[CallGroup] = (
             ProduceCalls(self.tablets, self.tables, writes),

@@ -5,6 +5,7 @@
     whole             a group that cannot be written to its end is taken back: it is there whole or not at all
     once              the number is a part of the group, so what was applied cannot be applied again
     then the stage    a stage goes only once its group is as durable as the table promises
+    skipped by word   a stage that is lost or refused holds up the bucket, until somebody says that it may be skipped
 
 Rows were checked when they were staged; images of a primary-key table are computed here, where their order is known.
 """
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.errors import Conflict, StageNotFound
+from strom.errors import Conflict, Corrupt, Refused, StageNotFound, StromError
 from strom.log.grouped_log import GroupedLog
 from strom.log.groups import Group, Origin
 from strom.record.columns import ColumnLayout
@@ -33,6 +34,16 @@ class Commit(NamedTuple):
 
     origin: Origin
     stages: tuple[bytes, ...]
+    skip_lost: bool = False
+    """Somebody said: go on without the stages that are lost or cannot be published."""
+
+
+class Skipped(NamedTuple):
+    """A stage whose rows are not in its group, because somebody said so."""
+
+    number: int
+    stage_id: bytes
+    reason: str
 
 
 class Applied(NamedTuple):
@@ -44,6 +55,7 @@ class Applied(NamedTuple):
     size: int
     lost: int
     """Stages that were not there; only where power loss may take what was acknowledged."""
+    skipped: tuple[Skipped, ...] = ()
 
 
 class Cut(NamedTuple):
@@ -113,14 +125,16 @@ def apply_commits(tablet: Target, commits: Sequence[Commit], *, form: PieceForm,
     if numbers != sorted(set(numbers)) or (numbers and numbers[0] <= 0):
         raise Conflict("decisions are applied in the order of their numbers", numbers=numbers[:100])
     groups = rows = size = lost = 0
+    skipped: list[Skipped] = []
     for commit in commits:
         if commit.origin.number <= tablet.log.groups.newest:
             continue
         done = _Publishing(tablet, form, now_ms)
         done.publish(commit)
         groups, rows, size, lost = groups + 1, rows + done.rows, size + done.size, lost + done.lost
+        skipped += done.skipped
     end = tablet.log.groups.end_of(numbers[-1]) if numbers else 0
-    return Applied(end, groups, rows, size, lost)
+    return Applied(end, groups, rows, size, lost, tuple(skipped))
 
 
 class _Publishing:
@@ -131,40 +145,71 @@ class _Publishing:
         self._form = form
         self._now_ms = now_ms
         self.rows = self.size = self.lost = 0
+        self.skipped: list[Skipped] = []
+        self._reading: bytes | None = None
+        """The stage whose rows are being written."""
 
     def publish(self, commit: Commit) -> Group:
         """Append it as one group, or leave everything as it was."""
-        tablet, log = self._tablet, self._tablet.log
         there = self._there(commit)
-        start = log.begin_group(commit.origin)
+        while True:
+            try:
+                return self._group(commit.origin, there)
+            except (Refused, Corrupt) as error:
+                refused = self._reading
+                if not commit.skip_lost or refused is None:
+                    raise
+                self._tablet.stages.set_aside(refused)
+                self._skip(commit, refused, error)
+                there.remove(refused)
+
+    def _group(self, origin: Origin, stage_ids: Sequence[bytes]) -> Group:
+        tablet, log = self._tablet, self._tablet.log
+        self.rows = self.size = 0
+        self._reading = None
+        start = log.begin_group(origin)
         try:
-            if commit.origin.overwrite:
+            if origin.overwrite:
                 tablet.empty(self._now_ms)
-            for piece in self._pieces(there):
+            for piece in self._pieces(stage_ids):
                 self.size += tablet.publish_piece(piece, self._form, self._now_ms)
                 self.rows += piece.rows
             if log.group_end == start:  # a group has at least one offset
                 self.size += tablet.publish_nothing(self._form.schema_id, self._now_ms)
             return log.close_group()
         except BaseException:
-            tablet.take_back()
+            if log.in_group:  # the disk may have failed right after the group was closed
+                tablet.take_back()
             raise
 
+    def _skip(self, commit: Commit, stage_id: bytes, why: StromError) -> None:
+        self.skipped.append(Skipped(commit.origin.number, stage_id, why.message))
+
     def _there(self, commit: Commit) -> list[bytes]:
-        missing = [stage_id for stage_id in commit.stages if not self._tablet.stages.has(stage_id)]
-        if missing and self._tablet.keeps_seals:
+        stages = self._tablet.stages
+        missing = [stage_id for stage_id in commit.stages if not stages.has(stage_id)]
+        if missing and self._tablet.keeps_seals and not commit.skip_lost:
             raise StageNotFound(
-                f"decision {commit.origin.number} of sink {commit.origin.sink!r} lists {len(missing)} stages that this "
-                f"bucket does not have or cannot read, {missing[0].hex()} first: it cannot be published here",
+                f"it lists {len(missing)} stages that this bucket does not have or cannot read, first "
+                f"{missing[0].hex()}",
                 stage=missing[0].hex(),
                 number=commit.origin.number,
             )
-        self.lost = len(missing)
+        if commit.skip_lost:
+            for stage_id in missing:
+                there = stages.set_aside(stage_id)
+                self._skip(
+                    commit, stage_id, StageNotFound("it cannot be read" if there else "it is not there")
+                )
+        else:
+            self.lost = len(missing)
         return [stage_id for stage_id in commit.stages if stage_id not in missing]
 
     def _pieces(self, stage_ids: Sequence[bytes]) -> Iterator[Piece]:
         for stage_id in stage_ids:
+            self._reading = stage_id
             yield from self._tablet.stages.pieces(stage_id)
+        self._reading = None
 
 
 def cut_at(tablet: Target, number: int | None) -> Cut:

@@ -20,6 +20,7 @@ from strom.errors import InvalidRequest, RecordTooLarge
 from strom.kv.definition import KeyDefinition
 from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
+from strom.kv.gather import gather
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import Written, whole_rows, write_pass
 from strom.model.aggregation import refusing_column
@@ -79,10 +80,30 @@ class KeyPublishing(LogTablet):
                 now_ms=now_ms,
             ).size
         except RecordTooLarge:
+            # With the images they replace they are too many for one batch. In a group two batches are as good.
             if changes.rows.num_rows < 2:
-                raise
-        # With the images they replace they are too many for one batch. In a group two batches are as good.
+                return self._publish_apart(changes, now_ms)
         return sum(self._publish_changes(half, now_ms) for half in _halves(changes))
+
+    def _publish_apart(self, changes: KeyChanges, now_ms: int) -> int:
+        """One row whose images, old and new, do not fit together: as a delete and an insert. In a group that is one."""
+        definition = self.store.definition
+        targets = changes.targets
+        whole = whole_rows(changes.rows, targets, definition.arrow)
+        written = write_pass(
+            self.store, whole, changes.deletes, targets=targets, engine=self._engine(targets)
+        )
+        if len(written.kinds) < 2:
+            raise RecordTooLarge(
+                "a row is too large for a batch even without what it replaces: it cannot be published",
+                rows=1,
+            )
+        new = gather(written.directory, written.source[-1:], written.row[-1:], None)
+        size = 0
+        for rows, deletes in ((whole, np.ones(1, np.bool_)), (new, None)):
+            one = write_pass(self.store, rows, deletes, targets=None, engine=LastRow())
+            size += self._append_changes(one, 1, -1, -1, now_ms).size
+        return size
 
     def publish_nothing(self, schema_id: int, now_ms: int) -> int:
         """A batch without records takes one offset."""

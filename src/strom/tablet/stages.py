@@ -6,9 +6,9 @@ Invariants
     3. Opening finds the sealed stages and nothing else: what was not sealed is gone, and its writer is told so.
     4. Bytes and number of stages are bounded, for the bucket and for the server.
 
-``add``, ``drop``, ``drop_unsealed``, ``pieces`` and ``close`` are called in the bucket's lane; ``pending_sync``,
-``synced``, ``fail`` and ``pending`` belong to the server's loop, which makes seals durable by group commit, many at a
-time.
+``add``, ``drop``, ``drop_unsealed``, ``set_aside``, ``pieces`` and ``close`` are called in the bucket's lane;
+``pending_sync``, ``synced``, ``fail`` and ``pending`` belong to the server's loop, which makes seals durable by group
+commit, many at a time.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from strom.tablet.stage_file import (
 )
 
 STAGES_FOLDER = "stages"
+SKIPPED_SUFFIX = ".skipped"
+"""Of a decided stage that somebody had skipped: for people to look at, and to remove."""
 STAGES_MAX = 10_000
 """Stages of one bucket."""
 LEASE_MS_MAX = 7 * 24 * 60 * 60 * 1000
@@ -223,6 +225,11 @@ class StageStore:
         stage = self._stages.get(stage_id)
         return stage is not None and stage.state == "sealed"
 
+    def is_damaged(self, stage_id: bytes) -> bool:
+        """Whether a stage was sealed and cannot be read."""
+        stage = self._stages.get(stage_id)
+        return stage is not None and stage.state == "damaged"
+
     def late(self, now_ms: int) -> list[LateStage]:
         """Sealed stages whose lease is over by this server's clock: only the coordinator knows which of them may go."""
         return [
@@ -232,8 +239,13 @@ class StageStore:
         ]
 
     def pieces(self, stage_id: bytes) -> Iterator[Piece]:
-        """What a sealed stage holds; ChecksumMismatch when a byte of it is wrong."""
-        return read_pieces(self._files, self._folder, stage_id)
+        """What a sealed stage holds; ChecksumMismatch when a byte of it is wrong, StageNotFound when it is gone."""
+        try:
+            yield from read_pieces(self._files, self._folder, stage_id)
+        except FileNotFoundError as error:  # somebody removed it: the disk is well
+            raise StageNotFound(
+                f"the file of stage {stage_id.hex()} is gone: {error}", stage=stage_id.hex()
+            ) from error
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -369,6 +381,22 @@ class StageStore:
         for stage in given_up:
             self._drop(stage)
         return len(given_up)
+
+    def set_aside(self, stage_id: bytes) -> bool:
+        """Keep a sealed stage under another name, where nobody publishes it; False when it is not there."""
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.state not in ("sealed", "damaged"):
+            return False
+        path = stage_path(self._folder, stage_id, sealed=True)
+        try:
+            if self._files.exists(path):
+                self._files.rename(path, f"{path}{SKIPPED_SUFFIX}")
+                self._files.sync_folder(self._folder)
+        except OSError as error:
+            raise self._offline(error) from error
+        del self._stages[stage_id]
+        self._count(-stage.size)
+        return True
 
     def _drop(self, stage: Stage) -> None:
         del self._stages[stage.head.stage_id]

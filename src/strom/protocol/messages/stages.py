@@ -178,13 +178,18 @@ class LateStage(Message):
 
 
 class ExpireStagesRequest(Message):
-    """A tablet server asks which of a bucket's stages it may free: their deadlines are over by its own clock."""
+    """A tablet server asks which of a bucket's stages it may free: their deadlines are over by its own clock.
+
+    ``given_up``: or the one who staged them says that nobody will list them. Then only what is listed matters, and no
+    floor is raised.
+    """
 
     table_id: int = int64(1)
     partition_id: int | None = int64(2, default=None)
     bucket_id: int = int32(3)
     now_ms: int = int64(4)
     stages: Sequence[LateStage] = repeated(5, LateStage, default=())
+    given_up: bool | None = boolean(6, default=None)
 
 
 class ExpireStagesResponse(Message):
@@ -195,13 +200,28 @@ class ExpireStagesResponse(Message):
 
 
 class ApplyCommit(Message):
-    """One decision's part in a bucket, to be appended as one group. ``overwrite``: what was there goes first."""
+    """One decision's part in a bucket, to be appended as one group. ``overwrite``: what was there goes first.
+
+    ``skip_lost``: stages that are lost, or that cannot be published, are left out; otherwise they hold up the bucket.
+    """
 
     number: int = int64(1)
     sink: str = text(2)
     epoch: int = int64(3)
     stage_ids: Sequence[Bytes] = repeated(4, RAW, default=())
     overwrite: bool = boolean(5)
+    skip_lost: bool | None = boolean(6, default=None)
+
+
+class SkippedStage(Message):
+    """A decided stage whose rows were left out, because somebody said so, and why."""
+
+    number: int = int64(1)
+    stage_id: Bytes = raw(2)
+    reason: str = text(3)
+    table_id: int | None = int64(4, default=None)
+    partition_id: int | None = int64(5, default=None)
+    bucket_id: int | None = int32(6, default=None)
 
 
 class ApplyStagesBucketRequest(Message):
@@ -226,6 +246,7 @@ class ApplyStagesBucketResponse(Message):
     error_code: int | None = int32(4, default=None)
     error_message: str | None = text(5, default=None)
     applied: int | None = int64(6, default=None)
+    skipped: Sequence[SkippedStage] = repeated(7, SkippedStage, default=())
 
 
 class ApplyStagesResponse(Message):
@@ -251,7 +272,8 @@ class CutBucketRequest(Message):
 class CutBucketsRequest(Message):
     """Where reads that are planned at ``number`` end; all buckets asked about lie on the server that is asked.
 
-    Without a number: at the high watermark. That is enough when no bucket of the table is ``grouped``.
+    Without a number: at the high watermark. That is enough when no bucket of the table is ``grouped``. With ``sync``
+    everything before the end survives power loss when the answer comes, whatever the table's durability.
     """
 
     table_id: int = int64(1)
@@ -286,7 +308,7 @@ class ListSinksRequest(Message):
 
 
 class SinkFacts(Message):
-    """``pending``: buckets where its last decision may not be applied yet."""
+    """``pending``: buckets where its last decision may not be applied yet; ``problem``: what one of them says."""
 
     sink: str = text(1)
     query_id: str = text(2)
@@ -296,6 +318,7 @@ class SinkFacts(Message):
     epoch: int = int64(6)
     pending: int = int32(7)
     tables: Sequence[SinkTable] = repeated(8, SinkTable, default=())
+    problem: str | None = text(9, default=None)
 
 
 class ListSinksResponse(Message):
@@ -303,10 +326,18 @@ class ListSinksResponse(Message):
 
 
 class DropSinkRequest(Message):
-    """Forgets what a sink has decided: an epoch that is written under its name again is published again."""
+    """Forgets what a sink has decided: an epoch that is written under its name again is published again.
+
+    ``force``: where its last decision is held up, because a stage is lost or cannot be published, it is published
+    without that stage. ``keep``: only that is done, and the sink stays.
+    """
 
     sink: str = text(1)
+    force: bool | None = boolean(2, default=None)
+    keep: bool | None = boolean(3, default=None)
 
 
 class DropSinkResponse(Message):
-    pass
+    """``skipped``: what was left out, as far as this call has seen it; the tablet servers' logs have all of it."""
+
+    skipped: Sequence[SkippedStage] = repeated(1, SkippedStage, default=())

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from strom.errors import StromError
+from strom.model.bucket import BucketId
 from strom.protocol.messages.stages import ExpireStagesRequest, ExpireStagesResponse, LateStage
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
@@ -52,6 +53,21 @@ class StageExpiry:
         while True:
             await asyncio.sleep(self._every_s)
             await self.round()
+
+    async def given_up(self, bucket: BucketId, stage_ids: Sequence[bytes]) -> set[bytes]:
+        """Of sealed stages that their writer gives up: those that may go, because no decision lists them."""
+        if self.ask is None:
+            return set()
+        request = ExpireStagesRequest(
+            table_id=bucket.table_id,
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket,
+            now_ms=self._clock.now_ms(),
+            stages=[LateStage(stage_id=one, sink="", epoch=0, deadline_ms=0) for one in stage_ids],
+            given_up=True,
+        )
+        answer = await self.ask(request)
+        return {bytes(one) for one in answer.free} & set(stage_ids)
 
     async def round(self) -> int:
         """Visit every bucket that has stages; how many were freed."""

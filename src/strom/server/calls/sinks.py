@@ -6,6 +6,7 @@ the next one is taken; a floor is raised before the lists are read.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ from strom.server.publishing import Publishing
 
 SETTLE_S = 20.0
 """How long a decision waits for the one before it, or for its own rows to be visible: below a call's timeout."""
+
+logger = logging.getLogger(__name__)
 
 
 class SinkCalls:
@@ -104,11 +107,15 @@ class SinkCalls:
 
     async def _settle(self, row: SinkRow | None) -> None:
         if row is not None and not await self._publishing.settled(row, SETTLE_S):
-            raise LeaderNotAvailable(
-                f"sink {row.name!r}: version {row.epoch} is not yet applied everywhere, because a tablet server does "
-                "not answer; try again",
-                sink=row.name,
-            )
+            raise self._held_up(row)
+
+    def _held_up(self, row: SinkRow) -> LeaderNotAvailable:
+        why = self._publishing.problem(row) or "a tablet server does not answer"
+        return LeaderNotAvailable(
+            f"sink {row.name!r}: version {row.epoch} is not yet applied everywhere, because {why}. Try again; if rows "
+            "are lost for good, `strom sink skip` of the sink that is named goes on without them",
+            sink=row.name,
+        )
 
     # --- planned reads -----------------------------------------------------------------------------------------
 
@@ -151,6 +158,7 @@ class SinkCalls:
                     epoch=row.epoch,
                     pending=len(self._publishing.pending(catalog, row)),
                     tables=_tables(row),
+                    problem=self._publishing.problem(row),
                 )
                 for _, row in sorted(catalog.sinks.items())
             ]
@@ -158,21 +166,35 @@ class SinkCalls:
 
     def drop_sink(self, call: Call) -> Awaitable[Message]:
         """Forget a sink, once its last decision is applied."""
-        return self._drop(call.request.sink)
+        request: messages.DropSinkRequest = call.request
+        return self._drop(request.sink, force=bool(request.force), keep=bool(request.keep))
 
-    async def _drop(self, sink: str) -> Message:
+    async def _drop(self, sink: str, *, force: bool, keep: bool) -> Message:
         while True:
             row = self._view.catalog.sinks.get(sink)
+            if row is not None and force and self._publishing.pending(self._view.catalog, row):
+                row = await self._view.perform(commands.skip_lost, sink)
+                logger.error("sink %s: decision %d goes on without what is lost of it", sink, row.number)
+                self._publishing.hurry()
             await self._settle(row)
+            skipped = [] if row is None else self._publishing.skipped(row.number)
+            if row is not None and keep:
+                return messages.DropSinkResponse(skipped=skipped)
             if await self._view.perform(commands.drop_sink, sink, rolled=0 if row is None else row.number):
                 self._publishing.forget([sink])
-                return messages.DropSinkResponse()
+                return messages.DropSinkResponse(skipped=skipped)
 
     # --- what tablets ask --------------------------------------------------------------------------------------
 
     async def expire(self, request: messages.ExpireStagesRequest) -> messages.ExpireStagesResponse:
         """Which stages a bucket may free: raise the floor, THEN look at the lists."""
         bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
+        if request.given_up:
+            pinned = self._pinned(bucket)
+            free = [one for late in request.stages if (one := bytes(late.stage_id)) not in pinned]
+            return messages.ExpireStagesResponse(
+                floor_ms=self._view.catalog.floor_of(bucket.table_id), free=free
+            )
         pinned = self._pinned(bucket)
         loose = [one.deadline_ms for one in request.stages if bytes(one.stage_id) not in pinned]
         # Never beyond our own clock: a tablet whose clock runs ahead must not end everybody's leases.

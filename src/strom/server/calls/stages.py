@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any
 
-from strom.errors import InvalidRequest, RequestTimeout, StromError
+from strom.errors import Corrupt, InvalidRequest, Refused, RequestTimeout, StromError
 from strom.log.groups import Origin
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import CUT_BUCKETS, DROP_STAGES, STAGE_ROWS, Api
@@ -28,13 +28,15 @@ from strom.runtime.metrics import Metrics
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
+from strom.server.background.stages import StageExpiry
+from strom.server.calls.cutting import cut_tablet
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_writes import UpsertBatch
 from strom.server.calls.writes import BULK_BYTES_MIN, TIMEOUT_S_MAX, as_told
 from strom.server.slot import Slot, in_lane
 from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets, wait_for
-from strom.tablet.groups import Applied, Commit, KeyChanges, PieceForm
+from strom.tablet.groups import Applied, Commit, KeyChanges, PieceForm, Skipped
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.pending import Pending
 from strom.tablet.stages import Staged, StagePiece
@@ -59,6 +61,7 @@ class StageCalls:
         space: DiskSpace,
         clock: Clock,
         limits: BatchLimits,
+        expiry: StageExpiry,
         metrics: Metrics,
     ) -> None:
         self._tablets = tablets
@@ -68,9 +71,13 @@ class StageCalls:
         self._space = space
         self._clock = clock
         self._limits = limits
+        self._expiry = expiry
         self._groups = metrics.counter("strom_groups_published_total", "Decisions published in a bucket")
         self._lost = metrics.counter(
             "strom_stages_lost_total", "Stages that were decided and gone after power loss (durability os)"
+        )
+        self._skipped = metrics.counter(
+            "strom_stages_skipped_total", "Stages that were decided and left out because somebody said so"
         )
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
@@ -148,7 +155,7 @@ class StageCalls:
         return PieceForm(schema.schema_id, facts.layout_of, read if schema.primary_key else None)
 
     def drop_stages(self, call: Call) -> Awaitable[Message]:
-        """Free stages that nobody will publish."""
+        """Free stages that nobody will publish; a sealed one only when no decision lists it."""
         return self._drop(call.request)
 
     async def _drop(self, request: messages.DropStagesRequest) -> Message:
@@ -162,7 +169,10 @@ class StageCalls:
         try:
             ids = _stage_ids(wanted.stage_ids)
             slot = self._tablets.slot(BucketId(table_id, wanted.partition_id, wanted.bucket_id))
-            await in_lane(slot, lambda tablet: tablet.drop_stages(ids))
+            sealed = await in_lane(slot, lambda tablet: _drop_unsealed(tablet, ids))
+            free = await self._expiry.given_up(slot.bucket, sealed) if sealed else ()
+            if free:
+                await in_lane(slot, lambda tablet: tablet.drop_stages(free))
         except Exception as error:
             told = as_told(error)
             code, message = code_of(told), message_of(told)
@@ -183,12 +193,13 @@ class StageCalls:
     async def _apply(self, wanted: messages.ApplyStagesBucketRequest) -> messages.ApplyStagesBucketResponse:
         bucket = BucketId(wanted.table_id, wanted.partition_id, wanted.bucket_id)
         code = message = applied = None
+        skipped: list[Skipped] = []
         try:
-            applied = await self._published(bucket, [_commit(one) for one in wanted.commits])
+            applied = await self._published(bucket, [_commit(one) for one in wanted.commits], skipped)
         except Exception as error:
             told = as_told(error)
             code, message = code_of(told), message_of(told)
-            logger.warning("publishing in bucket %s: %s", bucket, message)
+            logger.info("publishing in bucket %s: %s", bucket, message)  # the coordinator says it aloud
         return messages.ApplyStagesBucketResponse(
             table_id=wanted.table_id,
             partition_id=wanted.partition_id,
@@ -196,15 +207,23 @@ class StageCalls:
             error_code=code,
             error_message=message,
             applied=applied,
+            skipped=[
+                messages.SkippedStage(number=one.number, stage_id=one.stage_id, reason=one.reason)
+                for one in skipped
+            ],
         )
 
-    async def _published(self, bucket: BucketId, commits: list[Commit]) -> int:
+    async def _published(self, bucket: BucketId, commits: list[Commit], skipped: list[Skipped]) -> int:
         """Apply decisions in their order, wait until they are visible, free their stages; the newest one applied."""
         slot, facts = self._tablets.slot(bucket), self._tables.of(bucket.table_id)
         form = self._form(facts)
         for commit in commits:
             bulk = slot.tablet is not None and slot.tablet.stages.bytes >= BULK_BYTES_MIN
-            tablet, done = await in_lane(slot, partial(self._group, commit, form), bulk=bulk)
+            try:
+                tablet, done = await in_lane(slot, partial(self._group, commit, form), bulk=bulk)
+            except (Refused, Corrupt) as error:
+                raise _of_decision(error, commit.origin) from error
+            skipped += done.skipped
             self._count(slot, tablet, facts, commit, done)
             tablet.advance()
             if tablet.durability == "group":
@@ -228,6 +247,15 @@ class StageCalls:
         facts.traffic.rows_in.inc(done.rows)
         facts.traffic.bytes_in.inc(done.size)
         self._checkpoints.appended(slot, tablet, done.size)
+        for one in done.skipped:
+            self._skipped.inc()
+            logger.error(
+                "bucket %s: decision %d (sink %s, epoch %d) was published WITHOUT stage %s, because it was said: %s",
+                slot.bucket,
+                *commit.origin[:3],
+                one.stage_id.hex(),
+                one.reason,
+            )
         if done.lost:
             self._lost.inc(done.lost)
             logger.error(
@@ -252,18 +280,20 @@ class StageCalls:
     async def _cut(
         self, request: messages.CutBucketsRequest, wanted: messages.CutBucketRequest, until: float
     ) -> messages.CutBucketResponse:
-        answer = messages.CutBucketResponse(partition_id=wanted.partition_id, bucket_id=wanted.bucket_id)
         try:
             slot = self._tablets.slot(BucketId(request.table_id, wanted.partition_id, wanted.bucket_id))
             tablet = await self._having(slot, wanted.at_least or 0, until)
-            cut = tablet.cut(request.number)
-            answer.offset, answer.start_offset = cut.end_offset, cut.start_offset
-            answer.epoch = tablet.epoch_before(cut.end_offset)
-            answer.grouped = tablet.has_stages or tablet.log.groups.newest > 0
+            return await cut_tablet(
+                tablet, wanted, number=request.number, sync=bool(request.sync), commit=self._commit
+            )
         except Exception as error:
             told = as_told(error)
-            answer.error_code, answer.error_message = code_of(told), message_of(told)
-        return answer
+            return messages.CutBucketResponse(
+                partition_id=wanted.partition_id,
+                bucket_id=wanted.bucket_id,
+                error_code=code_of(told),
+                error_message=message_of(told),
+            )
 
     async def _having(self, slot: Slot, number: int, until: float) -> LogTablet:
         """The tablet, once it has applied a decision."""
@@ -306,7 +336,22 @@ def _released(tablet: LogTablet, commits: list[Commit]) -> int:
 
 def _commit(message: messages.ApplyCommit) -> Commit:
     origin = Origin(message.number, message.sink, message.epoch, message.overwrite)
-    return Commit(origin, _stage_ids(message.stage_ids))
+    return Commit(origin, _stage_ids(message.stage_ids), bool(message.skip_lost))
+
+
+def _of_decision(error: StromError, origin: Origin) -> StromError:
+    """What went wrong, with the name of the sink that holds up the bucket."""
+    return type(error)(
+        f"decision {origin.number} of sink {origin.sink!r} cannot be published: {error.message}",
+        **error.facts,
+    )
+
+
+def _drop_unsealed(tablet: LogTablet, stage_ids: tuple[bytes, ...]) -> list[bytes]:
+    """Those that are left: sealed."""
+    sealed = [one for one in stage_ids if tablet.stages.has(one)]
+    tablet.drop_stages([one for one in stage_ids if one not in sealed and not tablet.stages.is_damaged(one)])
+    return sealed
 
 
 def _stage_ids(ids: Any) -> tuple[bytes, ...]:

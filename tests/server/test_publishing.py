@@ -1,0 +1,139 @@
+"""Rolling forward: buckets that fail are asked again, and keep nobody from their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from server.test_background import Node, eventually, node
+from strom.coordinator import commands
+from strom.coordinator.sink_rows import SinkRow, StagedPart
+from strom.coordinator.sinks import Decision, Listed, Proposal
+from strom.errors import Disconnected, StageNotFound
+from strom.model.table import Table
+from strom.protocol.error_codes import code_of
+from strom.protocol.messages import stages as messages
+from strom.runtime.tasks import Tasks
+from strom.server.publishing import BUCKETS_AT_ONCE, Publishing
+
+BUCKETS = 3 * BUCKETS_AT_ONCE
+
+
+class Servers:
+    """What tablet servers answer, by bucket."""
+
+    def __init__(self) -> None:
+        self.refusing: set[int] = set()
+        self.away = False
+        self.asked: Counter[int] = Counter()
+        self.skipping: set[int] = set()
+
+    async def apply(
+        self, server_id: int, request: messages.ApplyStagesRequest
+    ) -> messages.ApplyStagesResponse:
+        if self.away:
+            raise Disconnected("it is away")
+        answers = []
+        for one in request.buckets_req:
+            self.asked[one.bucket_id] += 1
+            skip = bool(one.commits[-1].skip_lost)
+            refused = one.bucket_id in self.refusing and not skip
+            if skip:
+                self.skipping.add(one.bucket_id)
+            answers.append(
+                messages.ApplyStagesBucketResponse(
+                    table_id=one.table_id,
+                    partition_id=one.partition_id,
+                    bucket_id=one.bucket_id,
+                    error_code=code_of(StageNotFound("")) if refused else None,
+                    error_message="its stage is lost" if refused else None,
+                    applied=None if refused else one.commits[-1].number,
+                    skipped=[messages.SkippedStage(number=1, stage_id=b"s" * 16, reason="lost")]
+                    if skip and one.bucket_id in self.refusing
+                    else [],
+                )
+            )
+        return messages.ApplyStagesResponse(buckets_resp=answers)
+
+
+async def decided(made: Node, table: Table, sink: str, buckets: Sequence[int]) -> SinkRow:
+    part = StagedPart(b"s" * 16, table.table_id, None, tuple(buckets))
+    proposal = Proposal(sink, "q", 0, False, frozenset({table.table_id}), [Listed(part, 10**15, 10**15)])
+    decision: Decision = await made.view.perform(commands.decide, proposal, rolled=0, now_ms=1)
+    assert decision.number
+    return made.view.catalog.sinks[sink]
+
+
+def publishing(folder: Path, test: Callable[[Node, Table, Servers, Publishing], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with node(folder) as made:
+            table = await made.create("t", buckets=BUCKETS)
+            servers, tasks = Servers(), Tasks()
+            await test(made, table, servers, Publishing(made.view, servers.apply, tasks))
+            await tasks.close()
+
+    asyncio.run(main())
+
+
+def test_many_buckets_that_fail_do_not_starve_the_others(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        servers.refusing = set(range(2 * BUCKETS_AT_ONCE))
+        row = await decided(made, table, "s", range(BUCKETS))
+        publishing.kick()
+        catalog = made.view.catalog
+        await eventually(lambda: len(publishing.pending(catalog, row)) == len(servers.refusing), 10)
+        assert {one.bucket for one in publishing.pending(catalog, row)} == servers.refusing
+        assert publishing.problem(row) is not None
+        assert "its stage is lost" in str(publishing.problem(row))
+        await eventually(lambda: all(servers.asked[one] > 1 for one in servers.refusing), 10)
+        servers.refusing = set()
+        assert await publishing.settled(row, 10)
+        assert publishing.problem(row) is None
+
+    publishing(tmp_path, test)
+
+
+def test_a_bucket_that_fails_does_not_slow_down_the_next_decision_of_another(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        servers.refusing = {0}
+        await decided(made, table, "held up", [0])
+        publishing.kick()
+        await eventually(lambda: servers.asked[0] > 5)  # by now its pauses are long
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        row = await decided(made, table, "free", [2, 4])
+        assert await publishing.settled(row, 10)
+        assert loop.time() - began < 0.3
+        assert servers.asked[0] < 30
+
+    publishing(tmp_path, test)
+
+
+def test_a_server_that_is_away_is_asked_again_and_at_once_when_it_returns(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        servers.away = True
+        row = await decided(made, table, "s", [0, 1])
+        assert not await publishing.settled(row, 0.3)
+        assert "does not answer" in str(publishing.problem(row))
+        servers.away = False
+        for server_id in (0, 1):
+            publishing.server_returned(server_id)
+        assert await publishing.settled(row, 10)
+
+    publishing(tmp_path, test)
+
+
+def test_what_is_skipped_is_told(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        servers.refusing = {0}
+        row = await decided(made, table, "s", [0, 1])
+        assert not await publishing.settled(row, 0.2)
+        row = await made.view.perform(commands.skip_lost, "s")
+        publishing.hurry()
+        assert await publishing.settled(row, 10)
+        assert servers.skipping == {0}
+        assert [(one.bucket_id, one.reason) for one in publishing.skipped(row.number)] == [(0, "lost")]
+
+    publishing(tmp_path, test)
