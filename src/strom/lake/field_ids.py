@@ -1,0 +1,48 @@
+"""The ids by which lake files know their columns: a pure function of the table's own ids, so that every writer agrees.
+
+    column, field of a ROW        its Strom id + 1
+    element, key, value           10,000,000 + 1,000 · (Strom id of the column or field around it) + n, in order
+    __bucket __offset __timestamp 2,000,001 and up
+
+Strom's ids are never given twice in a table's life, so these are not either. A table has at most 10,000 of them.
+"""
+
+from __future__ import annotations
+
+from strom.errors import LakeUnsupported
+
+BUCKET_ID = 2_000_001
+OFFSET_ID = 2_000_002
+TIMESTAMP_ID = 2_000_003
+
+_ELEMENTS_FROM = 10_000_000
+_ELEMENTS_MAX = 1_000
+
+
+def field_id(strom_id: int) -> int:
+    """The id of a column or of a row's field."""
+    assert 0 <= strom_id < BUCKET_ID - 1
+    return strom_id + 1
+
+
+def strom_id(found: int) -> int | None:
+    """The column (or row field) behind an id; None for our own columns and for elements."""
+    return found - 1 if 0 < found < BUCKET_ID else None
+
+
+class ElementIds:
+    """Gives ids to the elements, keys and values inside one column or row field, in order."""
+
+    def __init__(self, owner: int) -> None:
+        self._owner = owner
+        self._given = 0
+
+    def next(self) -> int:
+        """The next id."""
+        if self._given == _ELEMENTS_MAX:
+            raise LakeUnsupported(
+                f"A column of arrays and maps may hold {_ELEMENTS_MAX} of them in the lake",
+                column_id=self._owner,
+            )
+        self._given += 1
+        return _ELEMENTS_FROM + _ELEMENTS_MAX * self._owner + self._given - 1

@@ -1,0 +1,220 @@
+"""Reads one data file of the lake back into the table's own columns, without PyIceberg: readers' workers stay light.
+
+Columns map by field id: one that the file is too old to have is NULL. Rows that position deletes name are left out,
+row groups that cannot pass the filter are not read. What the types became in the file (``arrow_types.py``) is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from strom.errors import LakeCorrupt
+from strom.lake.arrow_types import Leaf, from_lake, id_of, lake_schema
+from strom.lake.bounds import file_statistics
+from strom.lake.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID
+from strom.lake.statistics import group_stats
+from strom.lake.storage import Storage
+from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
+from strom.model.predicate import Predicate
+from strom.model.schema import Schema
+from strom.record.prune import Pruner
+
+POSITION_PATH = "file_path"
+POSITION_ROW = "pos"
+ROW_GROUPS_MAX = 1 << 20
+
+_OWN = {BUCKET: BUCKET_ID, OFFSET: OFFSET_ID, TIMESTAMP: TIMESTAMP_ID}
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LakeFile:
+    """One data file as planned: plain data that a worker can be sent."""
+
+    path: str
+    size: int
+    rows: int
+    bucket: int
+    first_offset: int
+    last_offset: int
+    partition_id: int | None = None
+    partition_name: str | None = None
+    deletes: tuple[str, ...] = ()
+    """The position delete files that may name rows of it."""
+
+
+def read_file(
+    storage: Storage,
+    file: LakeFile,
+    schema: Schema,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The file's live rows that pass a checked filter, one batch per row group, in the order of their offsets.
+
+    ``columns``: names of the table's columns and of ``__bucket``, ``__offset``, ``__timestamp``, in the order wanted;
+    None: all of the table's.
+    """
+    wanted = list(schema.names if columns is None else columns)
+    with storage.open_input(file.path) as source:
+        parquet = _opened(source, file.path)
+        reader = _FileReader(parquet, schema, wanted, predicate)
+        dead = deleted_rows(storage, file) if file.deletes else np.empty(0, np.int64)
+        first = 0
+        for group in range(parquet.metadata.num_row_groups):
+            count = parquet.metadata.row_group(group).num_rows
+            if reader.may_match(group):
+                yield from reader.read(group, _slice(dead, first, first + count))
+            first += count
+
+
+def deleted_rows(storage: Storage, file: LakeFile) -> Positions:
+    """The rows of a data file that its delete files name, sorted."""
+    parts = []
+    for path in file.deletes:
+        with storage.open_input(path) as source:
+            table = pq.read_table(source, columns=[POSITION_PATH, POSITION_ROW])
+        mine = pc.equal(table.column(POSITION_PATH), pa.scalar(file.path, table.column(POSITION_PATH).type))
+        parts.append(table.column(POSITION_ROW).filter(mine).to_numpy())
+    return np.unique(np.concatenate(parts)).astype(np.int64)
+
+
+def read_offsets(storage: Storage, path: str) -> Positions:
+    """The ``__offset`` of every row of a file, from the column itself."""
+    with storage.open_input(path) as source:
+        parquet = _opened(source, path)
+        positions = _columns_by_id(parquet.schema_arrow)
+        if OFFSET_ID not in positions:
+            raise LakeCorrupt(f"{path} has no column __offset", uri=path)
+        _, indices = positions[OFFSET_ID]
+        groups = [
+            parquet.reader.read_row_group(group, column_indices=indices).column(0)
+            for group in range(parquet.metadata.num_row_groups)
+        ]
+    column = pa.chunked_array([chunk for group in groups for chunk in group.chunks], pa.int64())
+    if column.null_count:
+        raise LakeCorrupt(f"{path} has a row without __offset", uri=path)
+    return np.asarray(column.to_numpy(), np.int64)
+
+
+class _FileReader:
+    """One open file and what is wanted of it."""
+
+    def __init__(
+        self, parquet: pq.ParquetFile, schema: Schema, wanted: list[str], predicate: Predicate | None
+    ) -> None:
+        self._parquet = parquet
+        self._schema = schema
+        self._predicate = predicate
+        filtered = predicate.columns() if predicate is not None else frozenset()
+        self._wanted = wanted
+        self._names = [*wanted, *sorted(filtered - set(wanted))]
+        self._fields = [_output_field(schema, name) for name in self._names]
+        positions = _columns_by_id(parquet.schema_arrow)
+        self._places = [positions.get(_field_id(schema, name)) for name in self._names]
+        self._indices = sorted({index for place in self._places if place is not None for index in place[1]})
+        self._order = sorted({place[0] for place in self._places if place is not None})
+        self._pruner = Pruner(predicate, schema.to_arrow()) if predicate is not None else None
+        self._leaves = _known_leaves(parquet.schema_arrow)
+
+    def may_match(self, group: int) -> bool:
+        if self._pruner is None:
+            return True
+        rows = self._parquet.metadata.row_group(group).num_rows
+        stats = group_stats(self._parquet.metadata, self._leaves, group)
+        return self._pruner.may_match(file_statistics(self._schema, stats, rows), rows)
+
+    def read(self, group: int, dead: Positions) -> Iterator[pa.RecordBatch]:
+        count = self._parquet.metadata.row_group(group).num_rows
+        table = self._table(group, count)
+        if len(dead):
+            alive = np.ones(count, np.bool_)
+            alive[dead] = False
+            table = table.filter(pa.array(alive))
+        for batch in table.combine_chunks().to_batches():
+            if self._predicate is not None:
+                batch = batch.filter(self._predicate.mask(batch))
+            if batch.num_rows:
+                yield batch.select(range(len(self._wanted)))
+
+    def _table(self, group: int, count: int) -> pa.Table:
+        found: dict[int, pa.ChunkedArray] = {}
+        if self._indices:
+            try:
+                table = self._parquet.reader.read_row_group(group, column_indices=self._indices)
+            except (pa.ArrowException, OSError) as problem:
+                raise LakeCorrupt(f"A lake file cannot be read: {problem}") from problem
+            found = dict(zip(self._order, table.columns, strict=True))
+        arrays = []
+        for place, item in zip(self._places, self._fields, strict=True):
+            if place is None:
+                arrays.append(pa.chunked_array([pa.nulls(count, item.type)]))
+            else:
+                arrays.append(from_lake(found[place[0]], item))
+        return pa.Table.from_arrays(arrays, schema=pa.schema(self._fields))
+
+
+def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(source, pre_buffer=True)
+    except pa.ArrowException as problem:
+        raise LakeCorrupt(f"{path} is no Parquet file: {problem}", uri=path) from problem
+
+
+def _columns_by_id(schema: pa.Schema) -> dict[int, tuple[int, list[int]]]:
+    """Field id -> (place in the file, the Parquet columns of it)."""
+    found: dict[int, tuple[int, list[int]]] = {}
+    start = 0
+    for place, item in enumerate(schema):
+        count = _leaf_count(item.type)
+        number = id_of(item)
+        if number is not None:
+            found[number] = (place, list(range(start, start + count)))
+        start += count
+    return found
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    if pa.types.is_nested(kind):
+        return sum(_leaf_count(kind.field(position).type) for position in range(kind.num_fields))
+    return 1
+
+
+def _known_leaves(schema: pa.Schema) -> list[Leaf | None]:
+    """The plain columns with an id, by Parquet column; None in the place of nested ones."""
+    found: list[Leaf | None] = []
+    for item in schema:
+        number = id_of(item)
+        if pa.types.is_nested(item.type) or number is None:
+            found += [None] * _leaf_count(item.type)
+        else:
+            found.append(Leaf(number, item.type, False))
+    return found
+
+
+def _field_id(schema: Schema, name: str) -> int:
+    number = _OWN.get(name)
+    if number is not None:
+        return number
+    found = id_of(lake_schema(schema).field(schema.column(name).name))
+    assert found is not None
+    return found
+
+
+def _output_field(schema: Schema, name: str) -> pa.Field:
+    if name in _OWN:
+        item: pa.Field = lake_schema(schema).field(name)
+        return item.remove_metadata()
+    return schema.column(name).to_arrow()
+
+
+def _slice(sorted_rows: Positions, start: int, end: int) -> Positions:
+    low, high = np.searchsorted(sorted_rows, [start, end])
+    return sorted_rows[low:high] - start

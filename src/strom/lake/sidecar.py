@@ -1,0 +1,133 @@
+"""Which offsets a data file holds, and in which row: ``<file>.parquet.offsets``, beside every file with gaps.
+
+    "STROMOFF" · version u8 · form u8 · 6 bytes 0 · first i64 · last i64 · rows i64 · crc32 of what follows u32 ·
+    its plain length u64 · zstd of  form 1: a bit for each offset from first, lowest bit first, in whole words of 64
+                                    form 2: the offsets themselves, i64, where so few remain that bits would be larger
+
+A row is the number of held offsets before it, so a bitmap finds it by counting bits: no column of the file is
+read. A file whose offsets are consecutive needs none: row = offset - first.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import LakeCorrupt
+
+SUFFIX = ".offsets"
+Offsets = npt.NDArray[np.int64]
+
+_HEADER = struct.Struct("<8sBB6xqqqIQ")
+_MAGIC = b"STROMOFF"
+_VERSION = 1
+_BITS, _LIST = 1, 2
+_SPAN_MAX = 1 << 33
+"""A bitmap of 1 GB: longer spans are kept as a list."""
+
+
+@dataclass(frozen=True)
+class HeldOffsets:
+    """The offsets of one file: a bitmap in words (``words``) or a sorted list (``listed``); neither: consecutive."""
+
+    first: int
+    last: int
+    rows: int
+    words: npt.NDArray[np.uint64] | None = None
+    listed: Offsets | None = None
+
+    def positions(self, offsets: Offsets) -> Offsets:
+        """The row of each offset, -1 for those that the file does not hold."""
+        found = np.full(len(offsets), -1, np.int64)
+        inside = (offsets >= self.first) & (offsets <= self.last)
+        wanted = offsets[inside]
+        if self.listed is not None:
+            at = np.searchsorted(self.listed, wanted)
+            held = self.listed[np.minimum(at, len(self.listed) - 1)] == wanted
+            rows = at.astype(np.int64)
+        elif self.words is not None:
+            rows, held = self._ranks(self.words, wanted - self.first)
+        else:
+            rows, held = wanted - self.first, np.ones(len(wanted), np.bool_)
+        found[inside] = np.where(held, rows, -1)
+        return found
+
+    def all(self) -> Offsets:
+        """Every offset, in the order of the rows."""
+        if self.listed is not None:
+            return self.listed
+        if self.words is None:
+            return np.arange(self.first, self.last + 1, dtype=np.int64)
+        bits = np.unpackbits(self.words.view(np.uint8), bitorder="little")
+        return np.flatnonzero(bits).astype(np.int64) + self.first
+
+    def _ranks(self, words: npt.NDArray[np.uint64], wanted: Offsets) -> tuple[Offsets, npt.NDArray[np.bool_]]:
+        before = np.zeros(len(words) + 1, np.int64)
+        np.cumsum(np.bitwise_count(words), out=before[1:])
+        place, bit = wanted >> 6, (wanted & 63).astype(np.uint64)
+        word = words[place]
+        held = ((word >> bit) & np.uint64(1)).astype(np.bool_)
+        below = word & ((np.uint64(1) << bit) - np.uint64(1))
+        return before[place] + np.bitwise_count(below), held
+
+
+def held_offsets(offsets: Offsets) -> HeldOffsets:
+    """The offsets of a file, given in order."""
+    first, last, rows = int(offsets[0]), int(offsets[-1]), len(offsets)
+    span = last - first + 1
+    if span == rows:
+        return HeldOffsets(first, last, rows)
+    if span > _SPAN_MAX or span // 8 > rows * 8:
+        return HeldOffsets(first, last, rows, listed=offsets)
+    words = np.zeros((span + 63) // 64, np.uint64)
+    relative = offsets - first
+    place = relative >> 6
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    bits = np.uint64(1) << (relative & 63).astype(np.uint64)
+    words[place[starts]] = np.bitwise_or.reduceat(bits, starts)
+    return HeldOffsets(first, last, rows, words=words)
+
+
+def encode(held: HeldOffsets) -> bytes:
+    """The bytes of a sidecar. Consecutive offsets have none."""
+    body = held.words if held.words is not None else held.listed
+    assert body is not None
+    plain = body.tobytes()
+    packed: bytes = pa.compress(plain, codec="zstd", asbytes=True)
+    form = _BITS if held.words is not None else _LIST
+    crc = zlib.crc32(packed)
+    head = _HEADER.pack(_MAGIC, _VERSION, form, held.first, held.last, held.rows, crc, len(plain))
+    return head + packed
+
+
+def decode(content: bytes, uri: str) -> HeldOffsets:
+    """What a sidecar says; LakeCorrupt when its bytes are not what was written."""
+    if len(content) < _HEADER.size:
+        raise LakeCorrupt(f"{uri} is cut short", uri=uri)
+    magic, version, form, first, last, rows, crc, size = _HEADER.unpack_from(content)
+    packed = content[_HEADER.size :]
+    span = last - first + 1
+    expected = (span + 63) // 64 * 8 if form == _BITS else rows * 8
+    sound = (
+        magic == _MAGIC
+        and version == _VERSION
+        and form in (_BITS, _LIST)
+        and 0 < rows <= span
+        and (form == _LIST or span <= _SPAN_MAX)
+        and size == expected
+        and zlib.crc32(packed) == crc
+    )
+    if not sound:
+        raise LakeCorrupt(f"{uri} is not what was written", uri=uri)
+    try:
+        plain = pa.decompress(packed, decompressed_size=size, codec="zstd", asbytes=True)
+    except (OSError, pa.ArrowException) as problem:
+        raise LakeCorrupt(f"{uri} is not what was written", uri=uri) from problem
+    if form == _BITS:
+        return HeldOffsets(first, last, rows, words=np.frombuffer(plain, np.uint64))
+    return HeldOffsets(first, last, rows, listed=np.frombuffer(plain, np.int64))
