@@ -30,7 +30,7 @@ def test_a_range_of_a_log_tells_the_offset_and_time_of_every_row(server: ServerP
         assert found.column_names == ["id", "__offset", "__timestamp"]
         assert found.column("__offset").to_pylist() == list(range(45, 250))
         assert found.column("id").to_pylist() == list(range(45, 250))
-        assert found.schema.field("__timestamp").type == pa.timestamp("us", "UTC")
+        assert found.schema.field("__timestamp").type == pa.timestamp("ms", "UTC")
         times = found.column("__timestamp").to_pylist()
         assert times == sorted(times)
         assert all(before <= one <= after for one in times)

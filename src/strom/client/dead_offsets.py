@@ -15,6 +15,7 @@ from strom.client.retry import MISPLACED
 from strom.errors import InvalidRequest, StromError
 from strom.protocol.api_keys import SCAN_ROWS
 from strom.protocol.error_codes import error_of
+from strom.protocol.message import whole
 from strom.protocol.messages.own_keys import ScanRowsRequest
 
 Offsets = npt.NDArray[np.int64]
@@ -62,7 +63,7 @@ async def _ask(cluster: Cluster, table: TableInfo, instant: Instant, start_epoch
     answer = await cluster.call(cluster.leader(instant.bucket), SCAN_ROWS, request, lane="scan")
     if answer.error_code:
         raise error_of(answer.error_code, answer.error_message)
-    return _checked(bytes(answer.dead or b""), instant)
+    return _checked(bytes(whole(answer.dead or b"")), instant)
 
 
 def _checked(data: bytes, instant: Instant) -> Offsets:

@@ -22,7 +22,7 @@ TIMESTAMP = "__timestamp"
 STAMPS = pa.schema(
     [
         pa.field(OFFSET, pa.int64(), nullable=False),
-        pa.field(TIMESTAMP, pa.timestamp("us", "UTC"), nullable=True),
+        pa.field(TIMESTAMP, pa.timestamp("ms", "UTC"), nullable=True),
     ]
 )
 """Behind the table's own columns."""
@@ -43,7 +43,7 @@ class StampedLog(Scan):
         return [self._stamped(one) for one in found if one is not None]
 
     def _stamped(self, fetched: Fetched) -> pa.RecordBatch:
-        times = np.full(fetched.data.num_rows, fetched.timestamp_ms * 1000, np.int64)
+        times = np.full(fetched.data.num_rows, fetched.timestamp_ms, np.int64)
         stamps = [pa.array(fetched.offsets), pa.array(times).view(STAMPS.field(1).type)]
         return pa.RecordBatch.from_arrays([*fetched.data.columns, *stamps], schema=self.schema)
 

@@ -1,0 +1,140 @@
+"""The cluster as the service's threads see it: the calls of a round, each blocking until it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from strom.client.admin import Admin
+from strom.client.blocking import Background
+from strom.client.cluster import Cluster
+from strom.client.lake import Ended, LakeDoor, LakeFacts, Running, Tidings
+from strom.client.metadata import TableInfo
+from strom.client.options import ClientOptions
+from strom.client.planned import Vector
+from strom.client.planning import buckets_of
+from strom.model.bucket import BucketId
+from strom.model.lake import Tiered
+from strom.model.lake_record import LakeReport
+from strom.model.table import TablePath
+from strom.runtime.world import World
+from strom.spark.options import Server
+
+Result = TypeVar("Result")
+Buckets = Sequence[tuple[BucketId, str | None]]
+
+
+class TieringCluster:
+    """One connection for all threads of a service."""
+
+    def __init__(self, server: Server) -> None:
+        self._background = Background.of_this_process()
+        options = ClientOptions(retry_timeout_ms=server.retry_s * 1000)
+        self._cluster = self._background.run(_connect(server, options))
+        self._door = LakeDoor(self._cluster)
+
+    def __enter__(self) -> TieringCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._background.run_unless_ending(self._cluster.close)
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._background.run(work)
+
+    # --- tables -------------------------------------------------------------------------------------------------
+
+    def table(self, path: TablePath) -> TableInfo:
+        """A table as it is now."""
+        return self._run(self._cluster.table(path))
+
+    def buckets(self, table: TableInfo) -> Buckets:
+        """Every bucket of a table with its partition's name."""
+        return self._run(self._buckets(table))
+
+    async def _buckets(self, table: TableInfo) -> Buckets:
+        if not table.partitioned:
+            return list(buckets_of(table, None))
+        partitions = await self._cluster.partitions(table)
+        await self._cluster.find_leaders(table, [one.partition_id for one in partitions])
+        return list(buckets_of(table, partitions))
+
+    def row_bytes(self, table: TableInfo, buckets: Buckets) -> dict[BucketId, float]:
+        """About how many bytes an offset of each bucket stands for."""
+        status = self._run(Admin(self._cluster).status(table))
+        by_name = {(one.partition, one.bucket): one for one in status.buckets}
+        found = {}
+        for bucket, partition in buckets:
+            one = by_name.get((partition, bucket.bucket))
+            if one is not None and one.end_offset > one.start_offset:
+                found[bucket] = one.size_bytes / (one.end_offset - one.start_offset)
+        return found
+
+    # --- the lake -----------------------------------------------------------------------------------------------
+
+    def describe(self, path: TablePath) -> LakeFacts:
+        """A table and its record, and where the lake is."""
+        return self._run(self._door.describe(path))
+
+    def lake_tables(self) -> list[LakeFacts]:
+        """Every table that is in the lake or is to be."""
+        return self._run(self._door.tables())
+
+    def heartbeat(
+        self,
+        service_id: str,
+        *,
+        wants: int,
+        running: Sequence[Running] = (),
+        ended: Sequence[Ended] = (),
+        tables: Sequence[int] = (),
+        skip: Sequence[int] = (),
+        at_once: bool = False,
+        leaving: bool = False,
+    ) -> Tidings:
+        """Say what this service does, and take tables that are due."""
+        return self._run(
+            self._door.heartbeat(
+                service_id,
+                wants=wants,
+                running=running,
+                ended=ended,
+                tables=tables,
+                skip=skip,
+                at_once=at_once,
+                leaving=leaving,
+            )
+        )
+
+    def report(self, table_id: int, report: LakeReport, *, service_id: str, round_number: int) -> str | None:
+        """Tell what the lake holds now; None when it is remembered, else why not."""
+        return self._run(self._door.report(table_id, report, service_id=service_id, round=round_number))
+
+    def cut(
+        self,
+        table: TableInfo,
+        buckets: Sequence[BucketId],
+        *,
+        sync: bool = False,
+        known: Mapping[BucketId, Tiered] | None = None,
+        at_most: Mapping[BucketId, int] | None = None,
+    ) -> Vector:
+        """Where the buckets end, at one moment, in whole transactions."""
+        return self._run(self._door.cut(table, buckets, sync=sync, known=known, at_most=at_most))
+
+    def resume(self, table: TableInfo, bucket: BucketId, place: Tiered) -> int:
+        """Let a bucket of a log table that lost its end go on where the lake ends."""
+        return self._run(self._door.resume(table, bucket, place))
+
+
+async def _connect(server: Server, options: ClientOptions) -> Cluster:
+    return await Cluster.connect(
+        World.system(), server.address, user=server.user, password=server.password, options=options
+    )

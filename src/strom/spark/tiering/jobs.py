@@ -1,0 +1,97 @@
+"""Rounds as Spark jobs: one task each for the parts that were planned, side by side with the jobs of other tables.
+
+Every table has a scheduling pool of its own, so that with ``spark.scheduler.mode=FAIR`` the tasks of a heavy round do
+not stand before those of a light one. A job is known by its group, and can be asked how far it is, and cancelled.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from strom.errors import LakeCorrupt, LakeUnavailable
+from strom.spark.tiering.worker import RESULT, Found, RoundWork, unpacked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POOL = "spark.scheduler.pool"
+SETTINGS = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""For a session that is the service's own."""
+
+
+class Cancelled(Exception):
+    """The round was given up, by the coordinator or by the service's end."""
+
+
+class SparkJobs:
+    """The jobs of one service. Any thread may run one; each thread one at a time."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._lock = threading.Lock()
+        self._cancelled: set[str] = set()
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run side by side."""
+        return max(1, self._context.defaultParallelism)
+
+    def run(self, work: RoundWork, *, group: str, pool: str) -> list[Found]:
+        """All tasks of a round; what they found, in the order of the tasks."""
+        context, count = self._context, len(work.tasks)
+        context.setLocalProperty(POOL, pool)
+        context.setJobGroup(group, f"tiering {work.path}, round {work.round_id}", interruptOnCancel=True)
+        try:
+            self.check(group)
+            frame = self._spark.range(0, count, 1, count).mapInArrow(lambda numbers: work(numbers), RESULT)
+            rows = frame.collect()
+        except Exception as error:
+            self.check(group)
+            raise LakeUnavailable(f"the Spark job of {work.path} failed: {_sentence(error)}") from error
+        finally:
+            context.setLocalProperty(POOL, None)  # type: ignore[arg-type]
+        by_task = {row["task"]: unpacked(row["found"], bytes(row["dead"])) for row in rows}
+        if sorted(by_task) != list(range(count)) or len(rows) != count:
+            raise LakeCorrupt(f"the Spark job of {work.path} answered for {len(rows)} of its {count} tasks")
+        return [one for number in range(count) for one in by_task[number]]
+
+    def done(self, group: str) -> int:
+        """How many tasks of a job have ended."""
+        tracker = self._context.statusTracker()
+        found = 0
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in [] if info is None else info.stageIds:
+                facts: Any = tracker.getStageInfo(stage)
+                found += 0 if facts is None else facts.numCompletedTasks
+        return found
+
+    def cancel(self, group: str) -> None:
+        """Stop a job, or keep it from starting."""
+        with self._lock:
+            self._cancelled.add(group)
+        self._context.cancelJobGroup(group)
+
+    def check(self, group: str) -> None:
+        """Cancelled, if it was."""
+        with self._lock:
+            if group in self._cancelled:
+                raise Cancelled(group)
+
+    def forget(self, group: str) -> None:
+        """The round is over."""
+        with self._lock:
+            self._cancelled.discard(group)
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong, without the JVM's stack: the last line of a worker's own error, or the first of Spark's."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line for line in lines if "strom.spark.Problem" in line or line.startswith("strom.")]
+    chosen = own[-1].partition(": ")[2] if own else (lines[0] if lines else type(error).__name__)
+    return chosen[:500]
