@@ -1,0 +1,157 @@
+"""The catalog that names the lake's tables: an SQLite file, or Iceberg's REST protocol.
+
+A thin wrapper: PyIceberg does the talking, its errors become ours. That a catalog does not answer is LakeUnavailable,
+and no fault of any table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table import Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
+
+from strom.errors import LakeCommitUnknown, LakeConflict, LakeUnavailable
+from strom.lake.manifest_cache import ManifestCache
+from strom.lake.storage import Storage
+from strom.model.lake import LakeConfig
+
+NAME = "strom"
+_SQLITE_TIMEOUT_SECONDS = 30
+
+Identifier = tuple[str, str]
+
+
+class LakeCatalog:
+    """One open catalog and the warehouse beside it. Close it when done."""
+
+    def __init__(self, catalog: Catalog, storage: Storage) -> None:
+        self._catalog = catalog
+        self.storage = storage
+        self.manifests = ManifestCache()
+        self.asked = 0
+        """How often the catalog was asked."""
+
+    def load(self, identifier: Identifier) -> Table | None:
+        """The table as it is now, or None."""
+        self.asked += 1
+        with self._translated():
+            try:
+                return self._catalog.load_table(identifier)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def create(self, identifier: Identifier, location: str, properties: Mapping[str, str]) -> Table | None:
+        """A new table without columns; None when somebody else was first."""
+        self.asked += 1
+        with self._translated():
+            try:
+                self._catalog.create_namespace(identifier[:1])
+            except NamespaceAlreadyExistsError:
+                pass
+            try:
+                return self._catalog.create_table(
+                    identifier, IcebergSchema(), location=location, properties=dict(properties)
+                )
+            except TableAlreadyExistsError:
+                return None
+
+    def rename(self, identifier: Identifier, to: Identifier) -> bool:
+        """Give a table another name; False when it is gone or the name is taken."""
+        self.asked += 1
+        with self._translated():
+            try:
+                self._catalog.rename_table(identifier, to)
+            except (NoSuchTableError, TableAlreadyExistsError):
+                return False
+            return True
+
+    def tables(self, database: str) -> list[str]:
+        """The names of a database's tables."""
+        self.asked += 1
+        with self._translated():
+            try:
+                return [found[-1] for found in self._catalog.list_tables((database,))]
+            except NoSuchNamespaceError:
+                return []
+
+    def commit(
+        self, table: Table, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]
+    ) -> None:
+        """Change a table once, without trying again; ``table`` is then the new state.
+
+        LakeConflict: it was not changed. LakeCommitUnknown: nobody knows.
+        """
+        self.asked += 1
+        try:
+            table._do_commit(updates, requirements)
+        except (CommitFailedException, NoSuchTableError) as problem:
+            raise LakeConflict(
+                f"Another commit reached {'.'.join(table.name())} first: {problem}"
+            ) from problem
+        except (
+            CommitStateUnknownException,
+            RESTError,
+            RequestException,
+            SQLAlchemyError,
+            OSError,
+        ) as problem:
+            raise LakeCommitUnknown(
+                f"Whether a commit of {'.'.join(table.name())} landed is not known: {_told(problem)}"
+            ) from problem
+        # The catalog's row is durable; what it points to must be too before anybody relies on it.
+        self.storage.sync(table.metadata_location)
+
+    def close(self) -> None:
+        """Give connections back."""
+        if isinstance(self._catalog, SqlCatalog):
+            self._catalog.engine.dispose()
+        else:
+            self._catalog.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (RESTError, RequestException, SQLAlchemyError, OSError, pa.ArrowException) as problem:
+            raise LakeUnavailable(f"The lake's catalog does not answer: {_told(problem)}") from problem
+
+
+def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -> LakeCatalog:
+    """Open the catalog of a warehouse. ``secrets``: credentials of this reader (``storage.SECRETS``, ``token``…)."""
+    storage = Storage(config, secrets)
+    properties = {"warehouse": config.warehouse, **storage.properties()}
+    try:
+        if config.catalog == "rest":
+            rest = {name: value for name, value in (secrets or {}).items() if name in ("token", "credential")}
+            return LakeCatalog(RestCatalog(NAME, uri=config.catalog_uri, **properties, **rest), storage)
+        os.makedirs(os.path.dirname(config.catalog_uri), exist_ok=True)
+        uri = f"sqlite:///{config.catalog_uri}?timeout={_SQLITE_TIMEOUT_SECONDS}"
+        return LakeCatalog(SqlCatalog(NAME, uri=uri, **properties), storage)
+    except (RESTError, RequestException, SQLAlchemyError, OSError) as problem:
+        raise LakeUnavailable(
+            f"The lake's catalog ({config.catalog}, {config.catalog_uri}) does not answer: {_told(problem)}"
+        ) from problem
+
+
+def _told(problem: Exception) -> str:
+    """An error's first line: statements and addresses with parameters stay out of texts."""
+    return f"{type(problem).__name__}: {str(problem).splitlines()[0][:300] if str(problem) else ''}"

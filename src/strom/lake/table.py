@@ -1,0 +1,222 @@
+"""The Iceberg table of a Strom table: made, found, and kept in step with its schema.
+
+Invariants
+    1. A lake table belongs to one Strom table for ever: its property ``strom.table-id`` says which. One of the same
+       name that belongs to a dropped table is renamed aside and never written; one that Strom did not make is refused.
+    2. Field ids are a function of the table's own ids (``field_ids.py``). Catalogs give ids of their own when a table
+       is made, so it is made without columns, and gets them in the commit after.
+    3. Columns are only added here, and never taken back by somebody who knows an older schema.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+    SetDefaultSpecUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from strom.errors import (
+    LakeCommitUnknown,
+    LakeConflict,
+    LakeForeignCommit,
+    LakeSnapshotNotFound,
+    TableDropped,
+)
+from strom.lake.catalogs import LakeCatalog
+from strom.lake.iceberg_schema import SPEC_ID, iceberg_schema, partition_spec
+from strom.lake.manifest_cache import ManifestCache
+from strom.lake.storage import Storage
+from strom.model.lake_types import check_table
+from strom.model.schema import Schema
+from strom.model.table import TableDescription, TablePath
+
+TABLE_ID = "strom.table-id"
+BUCKET_COUNT = "strom.bucket-count"
+KIND = "strom.kind"
+METADATA_VERSIONS_KEPT = 50
+_ATTEMPTS = 5
+_TABLE_ID_DIGITS_MAX = 19
+
+
+class LakeTable:
+    """One lake table as it was when last looked at. ``refresh`` looks again."""
+
+    def __init__(
+        self,
+        catalog: LakeCatalog,
+        table: Table,
+        path: TablePath,
+        table_id: int,
+        description: TableDescription,
+    ) -> None:
+        self.catalog = catalog
+        self.iceberg = table
+        self.path = path
+        self.table_id = table_id
+        self.description = description
+
+    @classmethod
+    def ensure(
+        cls, catalog: LakeCatalog, path: TablePath, table_id: int, description: TableDescription
+    ) -> LakeTable:
+        """The lake table, made if there is none, with every column that the description has."""
+        check_table(description.schema, description.partition_keys)
+        for _ in range(_ATTEMPTS):
+            table = catalog.load(path)
+            if table is None:
+                location = location_of(catalog.storage.warehouse, path, table_id)
+                table = catalog.create(path, location, _properties(table_id, description))
+                if table is None:
+                    continue
+            owner = _owner(table, path)
+            if owner > table_id:
+                raise TableDropped(
+                    f"Lake table {path} belongs to table {owner}, which took the name of table {table_id}",
+                    table_id=table_id,
+                )
+            if owner < table_id:
+                _set_aside(catalog, path, owner)
+                continue
+            found = cls(catalog, table, path, table_id, description)
+            if found._in_step():
+                return found
+        raise LakeConflict(f"Lake table {path} could not be brought in step: others kept changing it")
+
+    @classmethod
+    def open(
+        cls, catalog: LakeCatalog, path: TablePath, table_id: int, description: TableDescription
+    ) -> LakeTable:
+        """The lake table, to read; LakeSnapshotNotFound when there is none of this table."""
+        table = catalog.load(path)
+        if table is None or _owner(table, path) != table_id:
+            raise LakeSnapshotNotFound(f"Table {path} has nothing in the lake yet", table=str(path))
+        return cls(catalog, table, path, table_id, description)
+
+    @property
+    def schema(self) -> Schema:
+        """The table's own columns, as the description has them."""
+        return self.description.schema
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """The table's partition columns."""
+        return self.description.partition_keys
+
+    @property
+    def storage(self) -> Storage:
+        """Where its files lie."""
+        return self.catalog.storage
+
+    @property
+    def manifests(self) -> ManifestCache:
+        """What is known of manifests."""
+        return self.catalog.manifests
+
+    @property
+    def location(self) -> str:
+        """The folder of its files."""
+        return self.iceberg.metadata.location.rstrip("/")
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """Iceberg's metadata, as last looked at."""
+        return self.iceberg.metadata
+
+    @property
+    def io(self) -> FileIO:
+        """PyIceberg's access to its files."""
+        return self.iceberg.io
+
+    def refresh(self) -> LakeTable:
+        """Look again; LakeSnapshotNotFound when the table is gone or belongs to another."""
+        table = self.catalog.load(self.path)
+        if table is None or _owner(table, self.path) != self.table_id:
+            raise LakeSnapshotNotFound(f"Table {self.path} is no longer in the lake", table=str(self.path))
+        self.iceberg = table
+        return self
+
+    def snapshot(self, snapshot_id: int | None = None) -> Snapshot | None:
+        """A snapshot by id, or the newest; LakeSnapshotNotFound when it has expired."""
+        if snapshot_id is None:
+            return self.iceberg.current_snapshot()
+        found = self.metadata.snapshot_by_id(snapshot_id)
+        if found is None:
+            raise LakeSnapshotNotFound(
+                f"Lake table {self.path} has no snapshot {snapshot_id} any more", snapshot_id=snapshot_id
+            )
+        return found
+
+    def commit(self, *updates: TableUpdate, requirements: tuple[TableRequirement, ...]) -> None:
+        """One change of the table, or none (LakeConflict), or nobody knows (LakeCommitUnknown)."""
+        uuid = AssertTableUUID(uuid=self.metadata.table_uuid)
+        self.catalog.commit(self.iceberg, tuple(updates), (uuid, *requirements))
+
+    def _in_step(self) -> bool:
+        """Add the columns that are missing; False when it must be looked at again."""
+        current = self.iceberg.schema()
+        known = {field.field_id for field in current.fields}
+        number = max(schema.schema_id for schema in self.metadata.schemas) + 1
+        desired = iceberg_schema(self.schema, number)
+        updates: list[TableUpdate] = []
+        if any(field.field_id not in known for field in desired.fields):
+            updates += [AddSchemaUpdate(schema=desired), SetCurrentSchemaUpdate()]
+        if self.metadata.default_spec_id == 0:
+            spec = partition_spec(self.schema, self.partition_keys)
+            updates += [AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate()]
+        if not updates:
+            return True
+        try:
+            self.commit(
+                *updates, requirements=(AssertCurrentSchemaId(**{"current-schema-id": current.schema_id}),)
+            )
+        except (LakeConflict, LakeCommitUnknown):
+            return False
+        assert self.metadata.default_spec_id == SPEC_ID
+        return True
+
+
+def location_of(warehouse: str, path: TablePath, table_id: int) -> str:
+    """The folder of a table's files: no two tables share one, whatever their names."""
+    return f"{warehouse}/{path.database}/{path.table}-{table_id}"
+
+
+def _properties(table_id: int, description: TableDescription) -> dict[str, str]:
+    return {
+        "format-version": "2",
+        TABLE_ID: str(table_id),
+        BUCKET_COUNT: str(description.bucket_count or 1),
+        KIND: "keys" if description.has_primary_key else "log",
+        # Trying a commit again by itself would repeat deletes of files that are gone: rounds decide again instead.
+        "commit.retry.num-retries": "0",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": str(METADATA_VERSIONS_KEPT),
+    }
+
+
+def _owner(table: Table, path: TablePath) -> int:
+    text = table.properties.get(TABLE_ID, "")
+    if not text.isdecimal() or len(text) > _TABLE_ID_DIGITS_MAX:
+        raise LakeForeignCommit(
+            f"The lake has a table {path} that Strom did not make: rename it, or this one", table=str(path)
+        )
+    return int(text)
+
+
+def _set_aside(catalog: LakeCatalog, path: TablePath, owner: int) -> None:
+    """Rename a dropped table's lake table. Whoever was faster may have made the new one: then that is put back."""
+    aside = (path.database, f"{path.table}__dropped_{owner}")
+    if not catalog.rename(path, aside):
+        return
+    moved = catalog.load(aside)
+    if moved is not None and _owner(moved, path) != owner:
+        catalog.rename(aside, path)
