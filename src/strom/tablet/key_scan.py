@@ -6,7 +6,7 @@ A that died in [A, B). Now, after a retry, a restart or a change of leader the a
 
     Expired         B lies below the horizon, or A below the start of the series: plan again
     NotYetVisible   B lies above the high watermark
-    StaleEpoch      the log has another record before B than the caller knew
+    StaleEpoch      the log has another record before B, or before A, than the caller knew
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class ScanRequest:
     """The epoch of B - 1 as the caller knows it; None when it does not care."""
     start: int = 0
     """A: images from here on."""
+    start_epoch: int | None = None
+    """The epoch of A - 1 as the caller knows it; None when it does not care."""
     cursor: int | None = None
     columns: tuple[int, ...] | None = None
     """Positions in the newest schema; None for all. Must not be empty."""

@@ -518,6 +518,7 @@ class KeyTablet(KeyPublishing):
                 at, request.start, high=high, horizon=self.horizon, series_start=self.store.series.start
             )
             self._check_epoch(at, request.at_epoch)
+            self._check_epoch(request.start, request.start_epoch)
             self.leases.renew(at, now_ms)
         return scan_slice(
             self.store,

@@ -108,6 +108,7 @@ class KeyScanCalls:
             "at": request.at,
             "at_epoch": request.at_epoch,
             "start": request.start,
+            "start_epoch": request.start_epoch,
             "cursor": request.cursor,
             "columns": forms.columns(request.schema_id, request.columns),
             "predicate": predicate,

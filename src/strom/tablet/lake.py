@@ -1,0 +1,55 @@
+"""What a bucket knows of its copy in the lake: whether its log goes on where the lake ends.
+
+The lake holds a bucket's records before A, the last of which was written in epoch e. A log that ends before A has lost
+records that the lake has (power loss under ``os``); one that has another epoch at A - 1 has gone on in another way. In
+both cases rows would be missing, or be there twice, if the two were read as one; so both are refused, with what to do.
+"""
+
+from __future__ import annotations
+
+from strom.errors import LakeAhead, NotYetVisible, StaleEpoch
+from strom.log.layout import NO_EPOCH
+from strom.tablet.log_tablet import LogTablet
+
+
+def check_lake(tablet: LogTablet, offset: int, epoch: int | None) -> None:
+    """Refuse unless the records before ``offset`` are those of this log, and visible."""
+    if offset <= 0:
+        return
+    if offset > tablet.end_offset:
+        raise ahead(tablet, offset)
+    found = tablet.epoch_before(offset)
+    forgotten = (
+        found == NO_EPOCH and offset <= tablet.start_offset
+    )  # it went with the segments that retention took
+    if epoch is not None and found != epoch and not forgotten:
+        raise StaleEpoch(
+            f"bucket {tablet.bucket}: the record before {offset} is of epoch {found}, the lake's of epoch {epoch}, so "
+            "they are not the same; plan again, and if that stays so, look at the table with `strom lake status`",
+            bucket=str(tablet.bucket),
+            offset=offset,
+            epoch=epoch,
+            found=found,
+        )
+    if offset > tablet.high_watermark:
+        raise NotYetVisible(
+            f"bucket {tablet.bucket}: offset {offset} is not visible yet, the high watermark is "
+            f"{tablet.high_watermark}",
+            offset=offset,
+        )
+
+
+def ahead(tablet: LogTablet, offset: int) -> LakeAhead:
+    """The error of a bucket that lost what the lake holds."""
+    what = (
+        "restore its folder from a backup, or read the lake alone (`t$lake`) into a new table"
+        if tablet.has_keys
+        else "run `strom tier`, which lets it go on where the lake ends"
+    )
+    return LakeAhead(
+        f"bucket {tablet.bucket} ends at offset {tablet.end_offset}, and the lake holds it up to {offset}: the rows "
+        f"between were lost here, and it takes no more until it goes on behind them: {what}",
+        bucket=str(tablet.bucket),
+        end=tablet.end_offset,
+        lake=offset,
+    )
