@@ -177,7 +177,7 @@ class LakeTable:
             return True
         try:
             self.commit(
-                *updates, requirements=(AssertCurrentSchemaId(**{"current-schema-id": current.schema_id}),)
+                *updates, requirements=(AssertCurrentSchemaId.model_validate({"current-schema-id": current.schema_id}),)
             )
         except (LakeConflict, LakeCommitUnknown):
             return False

@@ -1,0 +1,253 @@
+"""The files of one snapshot: data files by bucket, and the position deletes that may name their rows.
+
+Read from manifests, which are kept by path; nothing of a data file itself is opened. A file is known by its values
+of the partition columns and its bucket; its offsets by their bounds, which every file of ours has exactly.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestFile
+from pyiceberg.table.snapshots import Snapshot
+
+from strom.errors import LakeCorrupt, LakeForeignCommit, LakeUnavailable
+from strom.lake.field_ids import OFFSET_ID
+from strom.lake.file_description import ColumnStats
+from strom.lake.iceberg_schema import SPEC_ID
+from strom.lake.reading import read_offsets
+from strom.lake.spec import name_of_values
+from strom.lake.table import LakeTable
+
+POSITION_PATH_ID = 2_147_483_546
+POSITION_ROW_ID = 2_147_483_545
+_LONG = struct.Struct("<q")
+
+Place = tuple[str | None, int]
+"""Partition name (None where the table has no partitions) and bucket."""
+
+
+@dataclass(frozen=True)
+class HeldFile:
+    """One data file of a snapshot."""
+
+    entry: ManifestEntry
+    partition_name: str | None
+    bucket: int
+    first_offset: int
+    last_offset: int
+
+    @property
+    def path(self) -> str:
+        return self.entry.data_file.file_path
+
+    @property
+    def rows(self) -> int:
+        return self.entry.data_file.record_count
+
+    @property
+    def size(self) -> int:
+        return self.entry.data_file.file_size_in_bytes
+
+    @property
+    def sequence(self) -> int:
+        return self.entry.sequence_number or 0
+
+    @property
+    def place(self) -> Place:
+        return self.partition_name, self.bucket
+
+    @property
+    def consecutive(self) -> bool:
+        """Whether it holds every offset between its first and its last, if they are in order."""
+        return self.rows == self.last_offset - self.first_offset + 1
+
+    @cached_property
+    def columns(self) -> dict[int, ColumnStats]:
+        """Its statistics by field id."""
+        return column_stats(self.entry.data_file)
+
+
+@dataclass(frozen=True)
+class HeldDeletes:
+    """One file of position deletes. ``lower``/``upper``: between which paths the files it names lie, where known."""
+
+    entry: ManifestEntry
+    partition_name: str | None
+    bucket: int
+    lower: str | None
+    upper: str | None
+
+    @property
+    def path(self) -> str:
+        return self.entry.data_file.file_path
+
+    @property
+    def rows(self) -> int:
+        return self.entry.data_file.record_count
+
+    @property
+    def place(self) -> Place:
+        return self.partition_name, self.bucket
+
+    def may_name(self, file: HeldFile) -> bool:
+        """Whether it can name rows of a file, by age and paths (the place is compared by the caller)."""
+        if (self.entry.sequence_number or 0) < file.sequence:
+            return False
+        return (self.lower is None or self.lower <= file.path) and (
+            self.upper is None or file.path <= self.upper
+        )
+
+
+@dataclass(frozen=True)
+class HeldFiles:
+    """The files of one snapshot."""
+
+    data: tuple[HeldFile, ...]
+    deletes: tuple[HeldDeletes, ...]
+    _by_place: dict[Place, list[HeldDeletes]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        for item in self.deletes:
+            self._by_place[item.place].append(item)
+
+    def deletes_of(self, file: HeldFile) -> tuple[str, ...]:
+        """The delete files that may name rows of a data file."""
+        return tuple(item.path for item in self._by_place.get(file.place, ()) if item.may_name(file))
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that are not deleted."""
+        return sum(item.rows for item in self.data) - sum(item.rows for item in self.deletes)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data files."""
+        return sum(item.size for item in self.data)
+
+
+def held_files(table: LakeTable, snapshot_id: int | None = None) -> HeldFiles:
+    """The files of a snapshot of a lake table, of the newest when none is named."""
+    snapshot = table.snapshot(snapshot_id)
+    return HeldFiles((), ()) if snapshot is None else files_of(table, snapshot)
+
+
+def files_of(table: LakeTable, snapshot: Snapshot) -> HeldFiles:
+    """The files of a snapshot."""
+    names: dict[tuple[object, ...], str | None] = {}
+    data: list[HeldFile] = []
+    deletes: list[HeldDeletes] = []
+    for manifest in manifests_of(table, snapshot):
+        for entry in entries_of(table, manifest):
+            name, bucket = _place(table, entry.data_file, names)
+            content = entry.data_file.content
+            if content == DataFileContent.DATA:
+                first, last = _offset_bounds(table, entry.data_file)
+                data.append(HeldFile(entry, name, bucket, first, last))
+            elif content == DataFileContent.POSITION_DELETES:
+                deletes.append(_held_deletes(entry, name, bucket))
+            else:
+                raise LakeForeignCommit(
+                    f"Lake table {table.path} has equality deletes, which Strom never writes: somebody else changed "
+                    "its rows",
+                    table=str(table.path),
+                )
+    data.sort(key=lambda item: (item.partition_name or "", item.bucket, item.first_offset))
+    return HeldFiles(tuple(data), tuple(deletes))
+
+
+def manifests_of(table: LakeTable, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests that a snapshot lists."""
+    try:
+        return snapshot.manifests(table.io)
+    except (FileNotFoundError, ValueError, EOFError) as problem:
+        raise _missing(table, snapshot.manifest_list, problem) from problem
+    except OSError as problem:
+        raise LakeUnavailable(f"{snapshot.manifest_list} cannot be read: {problem}") from problem
+
+
+def entries_of(table: LakeTable, manifest: ManifestFile) -> list[ManifestEntry]:
+    """The live entries of a manifest."""
+    io: FileIO = table.io
+    try:
+        return table.manifests.entries(manifest, io)
+    except (FileNotFoundError, ValueError, EOFError) as problem:
+        raise _missing(table, manifest.manifest_path, problem) from problem
+    except OSError as problem:
+        raise LakeUnavailable(f"{manifest.manifest_path} cannot be read: {problem}") from problem
+
+
+def column_stats(file: DataFile) -> dict[int, ColumnStats]:
+    """A file's statistics in our form."""
+    sizes, values = file.column_sizes or {}, file.value_counts or {}
+    nulls, nans = file.null_value_counts or {}, file.nan_value_counts or {}
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    return {
+        number: ColumnStats(
+            sizes.get(number, 0),
+            values.get(number, 0),
+            nulls.get(number),
+            nans.get(number),
+            lower.get(number),
+            upper.get(number),
+        )
+        for number in {*sizes, *values}
+    }
+
+
+def paths(files: Iterable[HeldFile | HeldDeletes]) -> set[str]:
+    """Their paths."""
+    return {item.path for item in files}
+
+
+def _missing(table: LakeTable, path: str, problem: Exception) -> LakeCorrupt:
+    return LakeCorrupt(f"{path} of lake table {table.path} is missing or damaged: {problem}", uri=path)
+
+
+def _place(
+    table: LakeTable, file: DataFile, names: dict[tuple[object, ...], str | None]
+) -> tuple[str | None, int]:
+    count = len(table.partition_keys)
+    if file.spec_id != SPEC_ID or len(file.partition) != count + 1:
+        raise LakeForeignCommit(
+            f"{file.file_path} of lake table {table.path} is divided another way than Strom divides: somebody else "
+            "wrote it",
+            uri=file.file_path,
+        )
+    values = tuple(file.partition[place] for place in range(count))
+    bucket = file.partition[count]
+    if not isinstance(bucket, int) or any(value is None for value in values):
+        raise LakeForeignCommit(
+            f"{file.file_path} of lake table {table.path} has no bucket", uri=file.file_path
+        )
+    if not count:
+        return None, bucket
+    if values not in names:
+        names[values] = name_of_values(table.schema, table.partition_keys, values)
+    return names[values], bucket
+
+
+def _offset_bounds(table: LakeTable, file: DataFile) -> tuple[int, int]:
+    lower = (file.lower_bounds or {}).get(OFFSET_ID)
+    upper = (file.upper_bounds or {}).get(OFFSET_ID)
+    if lower is not None and upper is not None and len(lower) == len(upper) == _LONG.size:
+        return _LONG.unpack(lower)[0], _LONG.unpack(upper)[0]
+    offsets = read_offsets(table.storage, file.file_path)  # a foreign writer that keeps no statistics
+    return int(offsets.min()), int(offsets.max())
+
+
+def _held_deletes(entry: ManifestEntry, name: str | None, bucket: int) -> HeldDeletes:
+    lower = (entry.data_file.lower_bounds or {}).get(POSITION_PATH_ID)
+    upper = (entry.data_file.upper_bounds or {}).get(POSITION_PATH_ID)
+    return HeldDeletes(
+        entry,
+        name,
+        bucket,
+        None if lower is None else lower.decode(),
+        None if upper is None else upper.decode(),
+    )
