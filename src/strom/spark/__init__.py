@@ -17,11 +17,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["changes", "lag", "merge", "register", "session", "table"]
+__all__ = ["Side", "changes", "delta_join", "lag", "lookup_join", "merge", "register", "session", "table"]
 
 _NAMES = {
+    "Side": "strom.spark.joins.definition",
     "changes": "strom.spark.frames",
+    "delta_join": "strom.spark.joins.delta",
     "lag": "strom.spark.frames",
+    "lookup_join": "strom.spark.joins.lookup",
     "merge": "strom.spark.frames",
     "register": "strom.spark.sessions",
     "session": "strom.spark.sessions",

@@ -1,0 +1,177 @@
+"""Keys as bytes: of the two sides of a join, of their rows, whole columns at a time.
+
+A key is the bytes of its columns one after the other; a column of numbers has a fixed width, text and bytes have
+their length in front. So different keys have different bytes, and no key is empty: an empty one stands for "no row".
+Columns of different types that may be compared (INT and BIGINT) are brought to one type first (``common_type``).
+
+    join key           0, then its columns
+    NULL join key      1 (left) or 2 (right), then the key of the row: it has no partner, and a group of its own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strom.errors import InvalidRequest
+from strom.model import data_type as types
+from strom.spark.types import arrow_schema, spark_type
+
+ORDINARY, LEFT_ALONE, RIGHT_ALONE = 0, 1, 2
+"""The first byte of a group's key."""
+DIGITS_MAX = 38
+MICROSECONDS = 6
+"""Spark's timestamps have no more digits."""
+
+_WHOLE = {types.TinyInt: 3, types.SmallInt: 5, types.Int: 10, types.BigInt: 19}
+"""Integer types, and how many digits they may have."""
+
+Mask = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+
+def common_type(left: types.DataType, right: types.DataType) -> types.DataType:
+    """The type in which values of both can be compared; InvalidRequest where there is none."""
+    found = _common(left, right)
+    if found is None:
+        hint = "" if left.nested or not _inexact(left, right) else ": they are not exact, use DECIMAL"
+        raise InvalidRequest(f"{_name(left)} and {_name(right)} cannot be a join key{hint}")
+    return found
+
+
+def _common(left: types.DataType, right: types.DataType) -> types.DataType | None:
+    both = (left, right)
+    if all(type(one) in _WHOLE for one in both):
+        return types.BigInt()
+    if all(isinstance(one, types.String | types.Char) for one in both):
+        return types.String()
+    if all(isinstance(one, types.Bytes | types.Binary) for one in both):
+        return types.Bytes()
+    for kind in (types.Boolean, types.Date):
+        if all(isinstance(one, kind) for one in both):
+            return kind()
+    for precise in (types.Timestamp, types.TimestampLtz):
+        if all(isinstance(one, precise) and one.precision <= MICROSECONDS for one in both):
+            return precise(MICROSECONDS)
+    return _decimal(left, right)
+
+
+def _decimal(left: types.DataType, right: types.DataType) -> types.DataType | None:
+    parts = []
+    for one in (left, right):
+        if isinstance(one, types.Decimal):
+            parts.append((one.precision - one.scale, one.scale))
+        elif type(one) in _WHOLE:
+            parts.append((_WHOLE[type(one)], 0))
+        else:
+            return None
+    whole, scale = (max(side) for side in zip(*parts, strict=True))
+    return types.Decimal(whole + scale, scale) if whole + scale <= DIGITS_MAX else None
+
+
+def _inexact(*kinds: types.DataType) -> bool:
+    return any(isinstance(one, types.Float | types.Double) for one in kinds)
+
+
+def _name(kind: types.DataType) -> str:
+    return kind.as_nullable(True).sql()
+
+
+def arrow_of(kind: types.DataType) -> pa.DataType:
+    """How Spark hands a column of this type over."""
+    from pyspark.sql.types import StructField, StructType
+
+    return arrow_schema(StructType([StructField("x", spark_type(kind))])).field(0).type
+
+
+# --- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def encoded(columns: Sequence[pa.Array], first: int | None = None) -> pa.BinaryArray:
+    """The keys of all rows. ``first``: a byte in front of every one. Columns have no NULLs, or nobody looks there."""
+    rows = len(columns[0])
+    parts: list[pa.Array] = []
+    fixed: list[Bytes] = [] if first is None else [np.full((rows, 1), first, np.uint8)]
+    for column in columns:
+        if _spans(column.type):
+            text = column.cast(pa.binary())
+            lengths = pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
+            fixed.append(_matrix(lengths.astype("<i4")))
+            parts += [_binary(np.hstack(fixed)), pc.fill_null(text, b"")]
+            fixed = []
+        else:
+            fixed.append(_fixed(column))
+    if fixed:
+        parts.append(_binary(np.hstack(fixed) if len(fixed) > 1 else fixed[0]))
+    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, b"")
+
+
+def _spans(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _fixed(column: pa.Array) -> Bytes:
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    width = column.type.bit_width // 8
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros((len(column), width), np.uint8)
+    whole = np.frombuffer(buffer, np.uint8, count=len(column) * width, offset=column.offset * width)
+    return whole.reshape(-1, width)
+
+
+def _matrix(numbers: npt.NDArray[np.int32]) -> Bytes:
+    return np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, numbers.dtype.itemsize)
+
+
+def _binary(rows: Bytes) -> pa.BinaryArray:
+    """Rows of one width as an array of bytes."""
+    count, width = rows.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+    data = np.ascontiguousarray(rows)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+# --- from the common type to a side's own ---------------------------------------------------------------------------
+
+
+def fitting(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    """Values in a side's own type, and which of them it can hold (None: all). The others have no row on that side."""
+    if column.type.equals(kind):
+        return column, None
+    if pa.types.is_decimal(column.type):
+        return _fitting_decimal(column, kind)
+    own = column.cast(kind, safe=False)
+    if _spans(kind):
+        return own, None
+    back = own.cast(column.type, safe=False)
+    return own, pc.equal(back, column).to_numpy(zero_copy_only=False)
+
+
+def _fitting_decimal(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
+    decimal = kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind.bit_width], 0)
+    whole, scale = decimal.precision - decimal.scale, decimal.scale
+    limit = pa.scalar(10**whole).cast(pa.decimal128(DIGITS_MAX, 0))
+    kept = pc.and_(
+        pc.equal(pc.round(column, ndigits=scale), column),
+        pc.less(pc.abs(column).cast(pa.decimal256(76, column.type.scale)), limit.cast(pa.decimal256(76, 0))),
+    )
+    blank = pc.if_else(kept, column, pa.scalar(0).cast(column.type))
+    return blank.cast(decimal, safe=False).cast(kind, safe=False), kept.to_numpy(zero_copy_only=False)
+
+
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}

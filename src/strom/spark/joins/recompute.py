@@ -1,0 +1,286 @@
+"""What one task of a delta join does: join keys in, staged changes of the result out.
+
+For every join key that a batch touched: look up what both sides hold of it now, and what the result holds of it; join
+the two; stage the difference. Nothing is remembered and nothing depends on what exactly changed, so a batch may come
+again, see newer rows than its own, or miss that a row changed twice: the result of a join key is right as soon as its
+last change was seen. All of it in whole columns, some thousand keys at a time.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strom.api.matching import Matches, Matching
+from strom.api.staging import Staging
+from strom.client.key_door import WrittenTo
+from strom.client.metadata import TableInfo
+from strom.client.options import WriterOptions
+from strom.client.staging import IN_FLIGHT, StageFact, StageOrder
+from strom.model.predicate import Predicate
+from strom.spark import connections
+from strom.spark.joins.definition import JK, LK, OWN, RK, Output
+from strom.spark.joins.groups import Groups, groups_of
+from strom.spark.joins.keys import arrow_of, encoded, fitting
+from strom.spark.joins.pairs import NONE, Positions, Rows, difference, pairs
+from strom.spark.joins.plan import Input, JoinPlan
+from strom.spark.joins.result import Result
+from strom.spark.problems import told_each
+
+KEYS_AT_ONCE = 16_384
+"""In one call: one at a time is asked for, so this bounds what a task has in flight."""
+PAIRS_AT_ONCE = 1 << 18
+"""Rows of the result that are made at once: a join key may have many on both sides."""
+TOLD = "told binary"
+
+
+@dataclass
+class Counts:
+    """What a task did."""
+
+    keys: int = 0
+    left_rows: int = 0
+    right_rows: int = 0
+    result_rows: int = 0
+    """That were there before."""
+    written: int = 0
+    deleted: int = 0
+    lookup_s: float = 0.0
+    stage_s: float = 0.0
+
+    def __add__(self, other: Counts) -> Counts:
+        mine, theirs = asdict(self), asdict(other)
+        return Counts(**{name: mine[name] + theirs[name] for name in mine})
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a task tells the driver."""
+
+    facts: tuple[StageFact, ...]
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """One batch's work. Pickled for its tasks; each calls it with the rows of its partition."""
+
+    plan: JoinPlan
+    result: Result
+    epoch: int
+    lease_ms: int
+    left_seen: WrittenTo
+    right_seen: WrittenTo
+    result_seen: WrittenTo
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The changes of a partition, and what became of them as one row."""
+        return told_each(lambda: self._told(batches), server=self.plan.server)
+
+    def _told(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held = [batch for batch in batches if batch.num_rows]
+        if held:
+            done = Task(self).run(groups_of(held, self.plan))
+            yield pa.RecordBatch.from_pydict(
+                {"told": [pickle.dumps(done)]}, pa.schema([("told", pa.binary())])
+            )
+
+
+class _Reading:
+    """One side, and how it is looked up."""
+
+    def __init__(self, work: Recompute, side: Input, seen: WrittenTo) -> None:
+        database = connections.database(work.plan.server)
+        info = side.info(work.plan.server)
+        self.side = side
+        self._seen = seen
+        self._where: Predicate | None = side.predicate(info)
+        self._by_join: Matching = side.way.matching(database, info, side.columns)
+        self._by_key = Matching(database, info, side.columns) if side.nulls else None
+        arrow = {one.name: one.type for one in info.schema.to_arrow()}
+        self._join_types = [arrow[name] for name in side.join]
+        self._key_types = [arrow[name] for name in side.key]
+        self._encoded_types = [arrow_of(kind) for kind in side.key_types]
+
+    def of(self, groups: Groups, number: int) -> Matches:
+        """The rows of these groups that count. ``number``: 1 for the left side, 2 for the right."""
+        found = [self._ordinary(groups)]
+        if self._by_key is not None:
+            found.append(self._alone(self._by_key, groups, number))
+        rows = pa.concat_batches([one.rows for one in found]) if len(found) > 1 else found[0].rows
+        keys = np.concatenate([one.keys for one in found]) if len(found) > 1 else found[0].keys
+        if self._where is not None and rows.num_rows:
+            passed = pc.fill_null(self._where.mask(rows), False)
+            return Matches(rows.filter(passed), keys[passed.to_numpy(zero_copy_only=False)])
+        return Matches(rows, keys)
+
+    def _ordinary(self, groups: Groups) -> Matches:
+        place, values = groups.ordinary()
+        fitted = [fitting(value, kind) for value, kind in zip(values, self._join_types, strict=True)]
+        masks = [mask for _, mask in fitted if mask is not None]
+        columns = [column for column, _ in fitted]
+        if masks and not (kept := np.logical_and.reduce(masks)).all():
+            chosen = pa.array(np.flatnonzero(kept))
+            columns, place = [column.take(chosen) for column in columns], place[kept]
+        found = self._by_join.find(pa.RecordBatch.from_arrays(columns, list(self.side.join)), self._seen)
+        return Matches(found.rows, place[found.keys])
+
+    def _alone(self, by_key: Matching, groups: Groups, number: int) -> Matches:
+        """Rows whose join key is NULL: each has a group of its own, named by its primary key."""
+        place, values = groups.alone(number)
+        columns = [fitting(value, kind)[0] for value, kind in zip(values, self._key_types, strict=True)]
+        found = by_key.find(pa.RecordBatch.from_arrays(columns, list(self.side.key)), self._seen)
+        if not found.rows.num_rows:
+            return Matches(found.rows, found.keys)
+        nulls = [pc.is_null(found.rows.column(name)) for name in self.side.join]
+        still = nulls[0]
+        for one in nulls[1:]:
+            still = pc.or_(still, one)
+        return Matches(found.rows.filter(still), place[found.keys[still.to_numpy(zero_copy_only=False)]])
+
+    def keys(self, rows: pa.RecordBatch) -> pa.BinaryArray:
+        """The primary keys of rows, as bytes."""
+        columns = [
+            rows.column(name).cast(kind, safe=False)
+            for name, kind in zip(self.side.key, self._encoded_types, strict=True)
+        ]
+        return encoded(columns)
+
+
+class Task:
+    """One partition of one batch at work."""
+
+    def __init__(self, work: Recompute) -> None:
+        plan = work.plan
+        self._work = work
+        self._database = connections.database(plan.server)
+        self._left = _Reading(work, plan.left, work.left_seen)
+        self._right = _Reading(work, plan.right, work.right_seen)
+        self._info: TableInfo = work.result.info(plan.server)
+        names = [*OWN, *(one.name for one in plan.outputs)]
+        arrow = self._info.schema.to_arrow()
+        self._schema: pa.Schema = pa.schema([arrow.field(name) for name in names])
+        self._kept = Matching(self._database, self._info, names, prefix=[JK])
+        self.counts = Counts()
+
+    def run(self, groups: Groups) -> Done:
+        """Stage what has to change."""
+        work = self._work
+        order = StageOrder(secrets.token_bytes(16), work.result.sink, work.epoch, work.lease_ms)
+        staging = Staging(self._database, self._info, order, WriterOptions(in_flight_max=IN_FLIGHT))
+        try:
+            for start in range(0, len(groups), KEYS_AT_ONCE):
+                self._stage(staging, groups.slice(start, KEYS_AT_ONCE))
+            began = time.perf_counter()
+            facts = tuple(staging.seal())
+            self.counts.stage_s += time.perf_counter() - began
+            return Done(facts, self.counts)
+        except BaseException:
+            staging.give_up()
+            raise
+
+    def _stage(self, staging: Staging, groups: Groups) -> None:
+        began = time.perf_counter()
+        left, right = self._left.of(groups, 1), self._right.of(groups, 2)
+        kept = self._kept.find(pa.RecordBatch.from_arrays([groups.keys], [JK]), self._work.result_seen)
+        counts = self.counts
+        counts.keys += len(groups)
+        counts.left_rows += left.rows.num_rows
+        counts.right_rows += right.rows.num_rows
+        counts.result_rows += kept.rows.num_rows
+        looked_up = time.perf_counter()
+        counts.lookup_s += looked_up - began
+        for chosen in _portions(left.keys, right.keys, len(groups)):
+            self._change(staging, groups, *(_within(one, chosen) for one in (left, right, kept)))
+        counts.stage_s += time.perf_counter() - looked_up
+
+    def _change(self, staging: Staging, groups: Groups, left: Matches, right: Matches, kept: Matches) -> None:
+        found = pairs(left.keys, right.keys, len(groups), self._work.plan.how)
+        columns = [
+            _column(one, self._schema.field(one.name).type, left.rows, right.rows, found.left, found.right)
+            for one in self._work.plan.outputs
+        ]
+        new = Rows(
+            found.group,
+            _keys_of(self._left.keys(left.rows), found.left),
+            _keys_of(self._right.keys(right.rows), found.right),
+            columns,
+        )
+        old = Rows(
+            kept.keys,
+            kept.rows.column(LK),
+            kept.rows.column(RK),
+            [kept.rows.column(one.name) for one in self._work.plan.outputs],
+        )
+        change = difference(new, old)
+        if len(change.write):
+            arrays = [groups.keys.take(pa.array(new.group)), new.left, new.right, *columns]
+            rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            if len(change.write) < rows.num_rows:
+                rows = rows.take(pa.array(change.write))
+            staging.upsert(rows)
+        if len(change.delete):
+            gone = kept.rows.select(list(OWN)).take(pa.array(change.delete))
+            staging.delete(gone)
+        self.counts.written += len(change.write)
+        self.counts.deleted += len(change.delete)
+
+
+def _portions(left: Positions, right: Positions, groups: int) -> Iterator[tuple[int, int] | None]:
+    """Ranges of groups whose joins are small enough to be made at once; None for all."""
+    sizes = np.bincount(left, minlength=groups) * np.bincount(right, minlength=groups)
+    total = int(sizes.sum())
+    if total <= PAIRS_AT_ONCE:
+        yield None
+        return
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < groups:
+        before = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + PAIRS_AT_ONCE, side="right")))
+        yield start, end
+        start = end
+
+
+def _within(found: Matches, chosen: tuple[int, int] | None) -> Matches:
+    if chosen is None:
+        return found
+    kept = np.flatnonzero((found.keys >= chosen[0]) & (found.keys < chosen[1]))
+    return Matches(found.rows.take(pa.array(kept)), found.keys[kept])
+
+
+def _keys_of(keys: pa.BinaryArray, rows: Positions) -> pa.BinaryArray:
+    """The key of each row; empty where there is none."""
+    return pc.fill_null(keys.take(_places(rows)), b"")
+
+
+def _column(
+    output: Output,
+    kind: pa.DataType,
+    left: pa.RecordBatch,
+    right: pa.RecordBatch,
+    lefts: Positions,
+    rights: Positions,
+) -> pa.Array:
+    sources: Sequence[tuple[str | None, pa.RecordBatch, Positions]] = (
+        (output.left, left, lefts),
+        (output.right, right, rights),
+    )
+    taken: list[pa.Array] = []
+    for name, rows, places in sources:
+        if name is not None and (not taken or (lefts == NONE).any()):
+            column = rows.column(name).take(_places(places))
+            taken.append(column if column.type.equals(kind) else column.cast(kind))
+    return taken[0] if len(taken) == 1 else pc.coalesce(*taken)
+
+
+def _places(rows: Positions) -> pa.Int64Array:
+    none = rows == NONE
+    return pa.array(rows, mask=none) if none.any() else pa.array(rows)

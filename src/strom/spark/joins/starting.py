@@ -1,0 +1,202 @@
+"""How a delta join begins: with the join of both tables at an instant, made by Spark, and every change after it.
+
+The offsets of the instant are planned first, the join of exactly these rows replaces the result in one decision, and
+only then the offsets are noted beside the checkpoint. A start that finds the note goes on from it; one that does not
+begins again. So nothing is missing between the two, whenever a driver is killed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
+
+from strom.client.key_plan import KeyScanPlan
+from strom.errors import InvalidRequest, SinkConflict
+from strom.spark import connections, frames
+from strom.spark.joins.definition import JK, LK, RK, Output
+from strom.spark.joins.keys import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, encoded
+from strom.spark.joins.plan import Input, JoinPlan
+from strom.spark.joins.result import Result
+from strom.spark.options import flat, nested
+from strom.spark.types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FOLDER = "join"
+"""In the checkpoint: where the note lies."""
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a checkpoint remembers of its join: which one, and where its changes begin."""
+
+    fingerprint: str
+    left: Any
+    right: Any
+    """Offsets by bucket, or the word that was said."""
+
+    def to_json(self) -> str:
+        """As text."""
+        told = {"version": VERSION, "join": self.fingerprint}
+        for side, start in (("left", self.left), ("right", self.right)):
+            told[side] = nested(start) if isinstance(start, Mapping) else start
+        return json.dumps(told)
+
+    @classmethod
+    def from_json(cls, text: str) -> Note:
+        """From text; InvalidRequest when it is not ours."""
+        try:
+            told = json.loads(text)
+            starts = [
+                flat(told[side]) if isinstance(told[side], Mapping) else told[side]
+                for side in ("left", "right")
+            ]
+            return cls(str(told["join"]), *starts)
+        except (ValueError, KeyError, TypeError):
+            raise InvalidRequest(f"the checkpoint holds no note of a join: {text!r:.80}") from None
+
+
+def read_note(spark: SparkSession, checkpoint: str) -> Note | None:
+    """What a checkpoint remembers; None for a new one. Through Spark: wherever checkpoints may lie."""
+    try:
+        rows = spark.read.text(f"{checkpoint}/{FOLDER}").collect()
+    except PySparkException:
+        return None
+    return Note.from_json(rows[0].value) if rows else None
+
+
+def write_note(spark: SparkSession, checkpoint: str, note: Note) -> None:
+    """Let a checkpoint remember."""
+    frame = spark.createDataFrame([(note.to_json(),)], "value string")
+    frame.coalesce(1).write.mode("overwrite").text(f"{checkpoint}/{FOLDER}")
+
+
+def begin(
+    spark: SparkSession, plan: JoinPlan, result: Result, checkpoint: str, start: str, *, rebuild: bool
+) -> Note:
+    """Where the changes begin: as noted, or after the initial result was made."""
+    note = read_note(spark, checkpoint)
+    if note is not None:
+        if note.fingerprint != plan.fingerprint:
+            raise InvalidRequest(
+                f"checkpoint {checkpoint} belongs to another join (other tables, filters, columns, on or how): use a "
+                "new one"
+            )
+        return note
+    _check_free(plan, result, rebuild=rebuild)
+    if start == "full":
+        note = Note(plan.fingerprint, *(_instant(plan, side) for side in (plan.left, plan.right)))
+        write_initial(spark, plan, result, note)
+    else:
+        note = Note(plan.fingerprint, start, start)
+    write_note(spark, checkpoint, note)
+    return note
+
+
+def _check_free(plan: JoinPlan, result: Result, *, rebuild: bool) -> None:
+    """Another checkpoint's query may still write the result: only who says so takes it over."""
+    database = connections.database(plan.server)
+    if not any(one.name == result.sink for one in database.sinks()):
+        return
+    if not rebuild:
+        raise SinkConflict(
+            f"{result.table} is kept by a query with another checkpoint. Start from that one, or stop it and say "
+            "rebuild=True: the result is made anew, in one piece",
+            sink=result.sink,
+        )
+    database.drop_sink(result.sink)
+
+
+def _instant(plan: JoinPlan, side: Input) -> dict[Any, int]:
+    """The offset of every bucket now; whole transactions only."""
+    table = connections.table(plan.server, side.table)
+    found = table.scan().plan()
+    assert isinstance(found, KeyScanPlan)
+    empty = {(one.partition, one.bucket.bucket): 0 for one in table.extent().ranges}
+    return {**empty, **found.offsets}
+
+
+# --- the initial result --------------------------------------------------------------------------------------------
+
+
+def write_initial(spark: SparkSession, plan: JoinPlan, result: Result, note: Note) -> None:
+    """Replace the result by the join of both tables as they were at the noted offsets."""
+    frame = joined(
+        _rows(spark, plan, plan.left, LEFT_ALONE, note.left),
+        _rows(spark, plan, plan.right, RIGHT_ALONE, note.right),
+        plan,
+    )
+    writer = frame.write.format("strom").mode("overwrite").option("table", result.table)
+    writer = writer.option("bootstrap.servers", plan.server.address)
+    if plan.server.user:
+        writer = writer.option("user", plan.server.user).option("password", plan.server.password or "")
+    writer.save()
+
+
+def _rows(spark: SparkSession, plan: JoinPlan, side: Input, number: int, at: Any) -> DataFrame:
+    columns = list(dict.fromkeys([*side.columns, *side.join]))
+    options: dict[str, Any] = {"servers": plan.server.address}
+    if plan.server.user:
+        options |= {"user": plan.server.user, "password": plan.server.password}
+    frame = frames.table(spark, side.table, columns=columns, where=side.where, at=at, **options)
+    return keyed(frame, plan, side, number)
+
+
+def keyed(frame: DataFrame, plan: JoinPlan, side: Input, number: int) -> DataFrame:
+    """Rows of a side with their keys as bytes: of the join (NULL where it is), of the group, of the row."""
+    join = [F.col(name).cast(spark_type(kind)) for name, kind in zip(side.join, plan.common, strict=True)]
+    key = [F.col(name).cast(spark_type(kind)) for name, kind in zip(side.key, side.key_types, strict=True)]
+    missing = join[0].isNull()
+    for one in join[1:]:
+        missing = missing | one.isNull()
+    prefix = f"__{number}_"
+    by_join = F.when(~missing, _bytes([arrow_of(one) for one in plan.common], ORDINARY)(*join))
+    by_row = _bytes([arrow_of(one) for one in side.key_types], None)(*key)
+    apart = F.when(missing, _bytes([arrow_of(one) for one in side.key_types], number)(*key))
+    own = [F.col(name).alias(prefix + name) for name in side.columns]
+    return frame.select(
+        by_join.alias(prefix + "jk"),
+        F.coalesce(by_join, apart).alias(prefix + "group"),
+        by_row.alias(prefix + "row"),
+        *own,
+    )
+
+
+def joined(left: DataFrame, right: DataFrame, plan: JoinPlan) -> DataFrame:
+    """Spark's join of both sides, as rows of the result."""
+    both = left.join(right, on=F.col("__1_jk") == F.col("__2_jk"), how=plan.how)
+    empty = F.lit(b"")
+    return both.select(
+        F.coalesce("__1_group", "__2_group").alias(JK),
+        F.coalesce(F.col("__1_row"), empty).alias(LK),
+        F.coalesce(F.col("__2_row"), empty).alias(RK),
+        *(_output(one).alias(one.name) for one in plan.outputs),
+    )
+
+
+def _output(output: Output) -> Column:
+    kind = spark_type(output.type)
+    parts = [
+        F.col(prefix + name).cast(kind)
+        for prefix, name in (("__1_", output.left), ("__2_", output.right))
+        if name is not None
+    ]
+    return parts[0] if len(parts) == 1 else F.coalesce(*parts)
+
+
+def _bytes(kinds: list[pa.DataType], first: int | None) -> Any:
+    """``keys.encoded`` for columns of a DataFrame."""
+
+    def encode(*columns: pa.Array) -> pa.Array:
+        return encoded([one.cast(kind) for one, kind in zip(columns, kinds, strict=True)], first)
+
+    return F.arrow_udf(encode, BinaryType())  # type: ignore[attr-defined]
