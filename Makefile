@@ -68,8 +68,9 @@ sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7
 peer: $(STAMP) $(VENV)/.kernels ## Run the pyfluss client's own published test-suite against a server (TABLETS=3, ARGS=…)
 	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(ARGS)
 
-docs: $(STAMP) ## Write the generated references (settings, table properties, command line)
+docs: $(STAMP) ## Write the generated references, then docs/ as a site in build/site; a link that leads nowhere fails
 	@$(BIN)/python -m strom.cli.references docs
+	@$(BIN)/python tools/site_pages.py
 
 clean: ## Remove the environment, caches and results
 	@rm -rf $(VENV) .venv-peer build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(RESULTS) demo-data
