@@ -74,3 +74,11 @@ def test_a_task_is_plain_data_that_says_what_the_client_reads() -> None:
     plans = again.plans
     assert [type(plan) for plan in plans] == [KeyScanPlan, ScanPlan]
     assert len(pickle.dumps(Task(1, 2, tuple(ranges(3))))) < 500
+
+
+def test_as_many_tasks_as_can_run_at_once() -> None:
+    whole = BucketRange(BucketId(1, None, 0), None, 0, 1_000_000)
+    sizes = Sizes({whole.bucket: 80.0})
+    for cores in (1, 2, 5):
+        groups = cut_and_packed([whole], sizes, split_bytes=128 * MB, split_rows=None, tasks_wanted=cores)
+        assert len(groups) == cores

@@ -75,9 +75,13 @@ class BatchReader(DataSourceReader):
         if self._limit is not None:
             groups = [tuple(parts)] if parts and self._limit > 0 else []
         else:
-            sizes = sizes_of(table, parts)
+            sizes = sizes_of(table, parts, self._schema)
             groups = cut_and_packed(
-                parts, sizes, split_bytes=options.split_bytes, split_rows=options.split_rows
+                parts,
+                sizes,
+                split_bytes=options.split_bytes,
+                split_rows=options.split_rows,
+                tasks_wanted=options.parallelism,
             )
         return [Task(pinned.info.table_id, schema.schema_id, group) for group in groups]
 

@@ -27,6 +27,7 @@ from strom.client.places import Key, PlaceLike
 from strom.errors import InvalidRequest
 from strom.model.names import nearest
 from strom.runtime.units import parse_size_bytes
+from strom.spark.tasks import TASKS_WANTED
 
 CHANGELOG_SUFFIX = "$changelog"
 SPLIT_BYTES = 128 * 1024 * 1024
@@ -125,6 +126,8 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     deletes: Deletes = "fail"
     push_filters: bool = False
+    parallelism: int = TASKS_WANTED
+    """How many tasks can run at once, where somebody knows."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -151,6 +154,7 @@ class ReadOptions:
             fail_on_data_loss=_flag(options, "failOnDataLoss", True),
             deletes=cast(Deletes, _word(options, "deletes", ("fail", "ignore"))),
             push_filters=_flag(options, "pushFilters", False),
+            parallelism=_count(options, "_parallelism", low=1) or TASKS_WANTED,
         )
         if found.at is not None and (found.start is not None or found.end is not None):
             raise InvalidRequest(

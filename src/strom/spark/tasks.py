@@ -71,12 +71,17 @@ class Sizes:
 
 
 def cut_and_packed(
-    parts: Iterable[Part], sizes: Sizes, *, split_bytes: int, split_rows: int | None
+    parts: Iterable[Part],
+    sizes: Sizes,
+    *,
+    split_bytes: int,
+    split_rows: int | None,
+    tasks_wanted: int = TASKS_WANTED,
 ) -> list[tuple[Part, ...]]:
-    """The parts of each task."""
+    """The parts of each task. Every task costs Spark some 50 ms: no more of them than can run at once, unless large."""
     whole = list(parts)
     total = sum(sizes.of(part) for part in whole)
-    target = min(max(total / TASKS_WANTED, TASK_BYTES_MIN), split_bytes)
+    target = min(max(total / tasks_wanted, TASK_BYTES_MIN), split_bytes)
     pieces = [piece for part in whole for piece in _cut(part, sizes, target, split_rows)]
     return list(_packed(pieces, sizes, target, split_rows))
 

@@ -2,6 +2,7 @@ package strom.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -85,7 +86,8 @@ final class StromScanBuilder
       InternalRow row = new GenericInternalRow(new Object[] {count.asLong()});
       return new Counted(new StructType().add("count(*)", DataTypes.LongType), new InternalRow[] {row});
     }
-    PythonSide side = python.with(wanted);
+    int parallelism = SparkContext.getOrCreate().defaultParallelism(); // how many tasks are worth having
+    PythonSide side = python.with(wanted).with(Map.of("_parallelism", Integer.toString(parallelism)));
     CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(side.options());
     Scan scan = ((SupportsRead) side.table(columns)).newScanBuilder(options).build();
     return new StromScan(scan, table, columns, wanted, rowsAtMost);
