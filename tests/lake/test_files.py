@@ -91,7 +91,7 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
     writer = FileWriter(storage, storage.warehouse + "/db/t-1", EVENTS, name="r1-0-0-0", bucket=3)
     file = written(writer, (events(5, 9), 100, 1_000), (events(7), 102, np.array([2_000])))
     assert (file.rows, file.bucket, file.first_offset, file.last_offset) == (3, 3, 100, 102)
-    assert file.path == storage.warehouse + "/db/t-1/data/r1-0-0-0.parquet"
+    assert file.path == storage.warehouse + "/db/t-1/data/strom-r1-0-0-0.parquet"
     assert file.size == Path(storage.path(file.path)).stat().st_size
     assert file.sidecar is None
     ids = file.columns[1]

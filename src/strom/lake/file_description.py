@@ -18,6 +18,9 @@ from strom.model.lake import LakeKey
 PartitionValue = bool | int | str | bytes
 """A partition column's value as Iceberg keeps it: days, microseconds, text, bytes."""
 
+OWN_PREFIX = "strom-"
+"""Every data file of ours has a name that begins so: its rows are in the order of their offsets."""
+
 _NUMBER_MAX = 2**63 - 1
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from strom.errors import LakeCorrupt, SchemaMismatch
 from strom.lake import sidecar
 from strom.lake.arrow_types import Leaf, lake_schema, leaves, to_lake
-from strom.lake.file_description import DataFileDescription, PartitionValue
+from strom.lake.file_description import OWN_PREFIX, DataFileDescription, PartitionValue
 from strom.lake.spec import partition_value, value_array
 from strom.lake.statistics import column_stats, split_offsets
 from strom.lake.storage import Storage
@@ -53,7 +53,7 @@ class FileWriter:
         partition_keys: Sequence[str] = (),
     ) -> None:
         self._storage = storage
-        self.path = f"{location}/data/{name}.parquet"
+        self.path = f"{location}/data/{OWN_PREFIX}{name}.parquet"
         self._table_schema = schema.to_arrow()
         self._schema = lake_schema(schema)
         self._leaves = leaves(self._schema)

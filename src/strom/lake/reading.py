@@ -83,7 +83,7 @@ def deleted_rows(storage: Storage, file: LakeFile) -> Positions:
             table = pq.read_table(source, columns=[POSITION_PATH, POSITION_ROW])
         mine = pc.equal(table.column(POSITION_PATH), pa.scalar(file.path, table.column(POSITION_PATH).type))
         parts.append(table.column(POSITION_ROW).filter(mine).to_numpy())
-    return np.unique(np.concatenate(parts)).astype(np.int64)
+    return np.unique(np.concatenate([np.empty(0, np.int64), *parts])).astype(np.int64)
 
 
 def read_offsets(storage: Storage, path: str) -> Positions:

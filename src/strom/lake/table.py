@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -137,6 +137,16 @@ class LakeTable:
         """PyIceberg's access to its files."""
         return self.iceberg.io
 
+    @property
+    def last_sequence_number(self) -> int:
+        """The number of the newest commit with rows, counted by Iceberg."""
+        metadata = self.metadata
+        if isinstance(metadata, TableMetadataV1):
+            raise LakeForeignCommit(
+                f"Lake table {self.path} is of Iceberg's version 1: Strom did not make it"
+            )
+        return metadata.last_sequence_number
+
     def refresh(self) -> LakeTable:
         """Look again; LakeSnapshotNotFound when the table is gone or belongs to another."""
         table = self.catalog.load(self.path)
@@ -177,7 +187,10 @@ class LakeTable:
             return True
         try:
             self.commit(
-                *updates, requirements=(AssertCurrentSchemaId.model_validate({"current-schema-id": current.schema_id}),)
+                *updates,
+                requirements=(
+                    AssertCurrentSchemaId.model_validate({"current-schema-id": current.schema_id}),
+                ),
             )
         except (LakeConflict, LakeCommitUnknown):
             return False

@@ -1,0 +1,138 @@
+"""The commit of a tiering round: new files, deletes of what died, how far each bucket is held now. All in one.
+
+What is committed is checked against the truth it was planned from, because a wrong commit duplicates or loses rows for
+ever: a bucket never goes back, new files lie between its old and its new end and do not overlap, every dead offset is
+in exactly one file.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from strom.errors import LakeAhead, LakeConflict, LakeCorrupt
+from strom.lake.bounds import widened
+from strom.lake.deletes import DeleteFileDescription, dead_rows, write_deletes
+from strom.lake.file_description import DataFileDescription
+from strom.lake.held_files import Place, held_files
+from strom.lake.manifest_writer import data_file, delete_file
+from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.summary import LakeOffsets
+from strom.lake.table import LakeTable
+from strom.lake.truth import Truth, offsets_by_place
+from strom.model.lake import LakeKey, Tiered
+from strom.runtime.clock import Clock
+
+Offsets = npt.NDArray[np.int64]
+
+
+def commit_round(
+    table: LakeTable,
+    base: Truth,
+    *,
+    round_id: str,
+    added: Sequence[DataFileDescription] = (),
+    dead: Mapping[LakeKey, Offsets] | None = None,
+    offsets: Mapping[LakeKey, Tiered],
+    partitions: Mapping[int, str] | None = None,
+    clock: Clock | None = None,
+) -> Truth:
+    """Commit a round that was planned from ``base``; the new truth.
+
+    ``offsets``: the new ends of the round's buckets (others stay). ``dead``: offsets below the old end that died since.
+    LakeConflict: another commit was first, nothing happened. LakeCommitUnknown: read the truth; if its round is
+    ``round_id``, it landed.
+    """
+    held = _advanced(base, round_id, offsets, partitions or {})
+    held = LakeOffsets(
+        table.table_id, round_id, held.offsets, held.partitions, widened(base.bounds, table.schema, added)
+    )
+    _check_files(base.held, held, added)
+    snapshot_id = new_snapshot_id(table)
+    deletes = _write_dead(table, base, held, dead or {}, f"{round_id}-{snapshot_id}")
+    change = SnapshotChange(
+        held, [data_file(file) for file in added], [delete_file(file) for file in deletes]
+    )
+    try:
+        return commit_change(table, base, change, snapshot_id, clock)
+    except LakeConflict:
+        for file in deletes:
+            table.storage.delete(file.path)
+        raise
+
+
+def _advanced(
+    base: Truth, round_id: str, offsets: Mapping[LakeKey, Tiered], partitions: Mapping[int, str]
+) -> LakeOffsets:
+    """How far the buckets are held after the round."""
+    names = {**base.partitions, **partitions}
+    ends = dict(base.offsets)
+    known = offsets_by_place(base.held)
+    for key, tiered in offsets.items():
+        if key.partition_id is not None and key.partition_id not in names:
+            raise LakeCorrupt(f"A round names partition {key.partition_id} and not what it is called")
+        name = None if key.partition_id is None else names[key.partition_id]
+        before = known.get((name, key.bucket), Tiered(0, -1))
+        if tiered.offset < before.offset:
+            raise LakeAhead(
+                f"Bucket {key.bucket} is held up to {before.offset} in the lake, and a round would set it back to "
+                f"{tiered.offset}: its log was lost or its partition was created again",
+                bucket=key.bucket,
+                partition=name,
+            )
+        ends[key] = tiered
+    held = LakeOffsets(base.held.table_id, round_id, ends, names)
+    return _one_id_per_name(held, set(offsets))
+
+
+def _one_id_per_name(held: LakeOffsets, newest: set[LakeKey]) -> LakeOffsets:
+    """A partition that was created again took its name's offsets over: the old id is forgotten."""
+    taken = {held.name_of(key): key.partition_id for key in newest if key.partition_id is not None}
+    gone = {number for number, name in held.partitions.items() if name in taken and taken[name] != number}
+    ends = {key: tiered for key, tiered in held.offsets.items() if key.partition_id not in gone}
+    names = {number: name for number, name in held.partitions.items() if number not in gone}
+    return LakeOffsets(held.table_id, held.round, ends, names)
+
+
+def _check_files(before: LakeOffsets, after: LakeOffsets, added: Sequence[DataFileDescription]) -> None:
+    """Refuse files that lie outside of what the round adds to their bucket, or over one another."""
+    starts, ends = offsets_by_place(before), offsets_by_place(after)
+    ranges: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    for file in added:
+        ranges[file.partition_name, file.bucket].append((file.first_offset, file.last_offset))
+    for place, found in ranges.items():
+        reached = starts.get(place, Tiered(0, -1)).offset
+        end = ends.get(place, Tiered(0, -1)).offset
+        for first, last in sorted(found):
+            if first < reached or last >= end or last < first:
+                raise LakeCorrupt(
+                    f"A file of bucket {place[1]} holds offsets {first} to {last}, and the round may add {reached} to "
+                    f"{end - 1}",
+                    bucket=place[1],
+                    partition=place[0],
+                )
+            reached = last + 1
+
+
+def _write_dead(
+    table: LakeTable, base: Truth, held: LakeOffsets, dead: Mapping[LakeKey, Offsets], name: str
+) -> list[DeleteFileDescription]:
+    by_place: dict[Place, Offsets] = {}
+    for key, offsets in dead.items():
+        if not len(offsets):
+            continue
+        place = held.name_of(key), key.bucket
+        earlier = by_place.get(place, np.empty(0, np.int64))
+        by_place[place] = np.concatenate([earlier, np.asarray(offsets, np.int64)])
+    if not by_place:
+        return []
+    if base.snapshot_id is None:
+        raise LakeCorrupt(f"Offsets died that lake table {table.path} should hold, and it is empty")
+    files = held_files(table, base.snapshot_id).data
+    return [
+        write_deletes(table.storage, f"{table.location}/data/strom-{name}-{number}-deletes.parquet", rows)
+        for number, rows in enumerate(dead_rows(table.storage, files, by_place))
+    ]
