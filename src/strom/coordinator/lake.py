@@ -62,13 +62,30 @@ def store_lake(
         if behind is not None:
             return Plan(Stored(before, behind))
     record = _record(table_id, report, before, round=round, fresh_ms=fresh_ms, now_ms=now_ms)
+    record = replace(record, dropped=_still_dropped(catalog, before, report))
     if before is not None and _says_the_same(before, record):
         return Plan(Stored(replace(before, fresh_ms=record.fresh_ms)))
-    pieces = _pieces(record)
     requirements: list[Requirement] = [Exists(keys.table(table_id)), catalog.unchanged(keys.lake(table_id))]
-    updates: list[Update] = [Put(keys.lake(table_id, number), piece) for number, piece in enumerate(pieces)]
-    updates += [Delete(key) for key in catalog.lake_keys(table_id) if key not in {one.key for one in updates}]
-    return Plan(Stored(record), requirements, updates)
+    return Plan(Stored(record), requirements, puts_of(catalog, record))
+
+
+def drop_from_lake(catalog: Catalog, table_id: int, name: str) -> LakeRecord | None:
+    """The record once somebody dropped a partition: the lake is to forget it too. None: it never held it.
+
+    Also what the lake holds of this name from before, when retention had dropped a partition of it.
+    """
+    before = catalog.lake_of(table_id)
+    gone = {} if before is None else {one: known for one, known in before.partitions.items() if known == name}
+    return replace(before, dropped={**before.dropped, **gone}) if before is not None and gone else None
+
+
+def puts_of(catalog: Catalog, record: LakeRecord) -> list[Update]:
+    """What stores a record in place of the one before."""
+    updates: list[Update] = [
+        Put(keys.lake(record.table_id, number), piece) for number, piece in enumerate(_pieces(record))
+    ]
+    put = {one.key for one in updates}
+    return [*updates, *(Delete(key) for key in catalog.lake_keys(record.table_id) if key not in put)]
 
 
 def _record(
@@ -98,6 +115,21 @@ def _record(
         reason=report.reason,
         facts={**dict(list(report.facts.items())[:FACTS_MAX]), "duration_ms": report.duration_ms},
     )
+
+
+def _still_dropped(catalog: Catalog, before: LakeRecord | None, report: LakeReport) -> dict[int, str]:
+    """The partitions that the lake holds though somebody dropped them.
+
+    One that is new in the lake and not in the catalog was dropped by hand while its first round ran: retention would
+    have waited for the round.
+    """
+    dropped, known = ({}, {}) if before is None else (before.dropped, before.partitions)
+    return {
+        partition_id: name
+        for partition_id, name in report.partitions.items()
+        if partition_id in dropped
+        or (partition_id not in known and catalog.partition_by_id(partition_id) is None)
+    }
 
 
 def _behind(catalog: Catalog, before: LakeRecord, offsets: Mapping[LakeKey, Tiered]) -> str | None:

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_number, encode_partition
+from strom.coordinator.lake import drop_from_lake, puts_of
 from strom.coordinator.placement import leaders
 from strom.coordinator.plan import Plan
 from strom.errors import InvalidPartition, PartitionExists, TableNotPartitioned, TooManyPartitions
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
 from strom.model.auto_partition import AutoPartition
+from strom.model.lake import LakeKey
 from strom.model.partition_pruning import check_texts
 from strom.model.partitions import check_spec, matches, partition_name, values_of
 from strom.model.table import Partition, Table, TablePath
@@ -59,14 +61,20 @@ def create_partition(
 def drop_partition(
     catalog: Catalog, path: TablePath, values: Mapping[str, str], *, ignore_if_not_exists: bool = False
 ) -> Plan[Partition | None]:
-    """Remove a partition. Its id stays used."""
+    """Remove a partition, and let the lake forget it too. Its id stays used."""
     table = partitioned_table(catalog, path)
     name = partition_name(values_of(values, table.description.partition_keys))
     if ignore_if_not_exists and catalog.find_partition(table.table_id, name) is None:
         return Plan(None)
     partition = catalog.partition(table, name)
     key = keys.partition(table.table_id, partition.partition_id)
-    return Plan(partition, [catalog.unchanged(key)], [Delete(key)])
+    requirements: list[Requirement] = [catalog.unchanged(key)]
+    updates: list[Update] = [Delete(key)]
+    record = drop_from_lake(catalog, table.table_id, name)
+    if record is not None:
+        requirements.append(catalog.unchanged(keys.lake(table.table_id)))
+        updates += puts_of(catalog, record)
+    return Plan(partition, requirements, updates)
 
 
 def list_partitions(
@@ -80,10 +88,13 @@ def list_partitions(
     return [partition for partition in found if matches(wanted, partition_keys, partition.values)]
 
 
-def auto_partition(catalog: Catalog, table_id: int, *, now_ms: int) -> Plan[AutoPartitioned]:
+def auto_partition(
+    catalog: Catalog, table_id: int, *, now_ms: int, ends: Mapping[LakeKey, int] | None = None
+) -> Plan[AutoPartitioned]:
     """Create the partitions that time calls for and drop those it has passed, as far as the table asks for it.
 
-    Never raises for a full table: it creates what there is room for, the earliest first.
+    Never raises for a full table: it creates what there is room for, the earliest first. ``ends``: where the buckets of
+    a table in the lake end; a partition of it stays until the lake holds all of it, which then keeps it.
     """
     table = catalog.table_by_id(table_id)
     rule = (
@@ -93,7 +104,9 @@ def auto_partition(catalog: Catalog, table_id: int, *, now_ms: int) -> Plan[Auto
         return Plan(AutoPartitioned())
     existing = {partition.name: partition for partition in catalog.partitions_of(table_id)}
     plan = rule.plan(now_ms, existing)
-    dropped = tuple(existing[name] for name in plan.drop)
+    dropped = tuple(
+        existing[name] for name in plan.drop if not _awaited(catalog, table, existing[name], ends or {})
+    )
     room = max(0, catalog.limits.partition_num_max - len(existing) + len(dropped))
     created = _new_partitions(catalog, table, [(name,) for name in plan.create[:room]], now_ms)
     updates: list[Update] = [
@@ -102,6 +115,19 @@ def auto_partition(catalog: Catalog, table_id: int, *, now_ms: int) -> Plan[Auto
     if created:
         updates += _puts(created)
     return Plan(AutoPartitioned(created, dropped), _requirements(catalog, table), updates)
+
+
+def _awaited(catalog: Catalog, table: Table, partition: Partition, ends: Mapping[LakeKey, int]) -> bool:
+    """Whether the lake has yet to be given some of a partition, or may have: a bucket whose end is not known."""
+    if not properties.lake_enabled(table.description.properties):
+        return False
+    record = catalog.lake_of(table.table_id)
+    for bucket in range(table.bucket_count):
+        end = ends.get(LakeKey(partition.partition_id, bucket))
+        held = 0 if record is None else record.offset_of(partition.partition_id, bucket)
+        if end is None or end > held:
+            return True
+    return False
 
 
 def partitioned_table(catalog: Catalog, path: TablePath) -> Table:

@@ -7,6 +7,7 @@ was not true once. Plain data, and JSON both ways: for the metadata, the wire, a
     partitions     the names of the partitions among them, which the lake knows by name
     readable_low   where it is lower than A: the lowest A of the snapshots that readers may still use
     bounds         by column id: what all rows ever committed lie between (strom/model/lake.py)
+    dropped        partitions that somebody dropped, by id: their rows are to be deleted from the lake, and are not read
     fresh_ms       everything that was acknowledged before this time is in the lake
 """
 
@@ -92,11 +93,30 @@ class LakeRecord:
     state: LakeState = "active"
     reason: str | None = None
     facts: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def quarantined(self) -> bool:
         """Whether the table waits for a person: its lake holds what no round of ours wrote."""
         return self.state == "quarantined"
+
+    def place_of(self, partition_id: int | None, name: str | None, bucket: int) -> Tiered | None:
+        """How far the lake holds a bucket; None when it holds nothing of it.
+
+        A partition that was made again under a name that the lake knows, and that nobody dropped by hand, goes on
+        where its namesake ended.
+        """
+        found = self.offsets.get(LakeKey(partition_id, bucket))
+        if found is not None and partition_id not in self.dropped:
+            return found
+        namesakes = [
+            place
+            for known_id, known in self.partitions.items()
+            if known == name
+            and known_id not in self.dropped
+            and (place := self.offsets.get(LakeKey(known_id, bucket))) is not None
+        ]
+        return max(namesakes, default=None)
 
     def offset_of(self, partition_id: int | None, bucket: int) -> int:
         """Up to where the lake holds a bucket; 0 when it holds nothing of it."""
@@ -118,6 +138,7 @@ class LakeRecord:
                 "committed": self.committed_ms,
                 "fresh": self.fresh_ms,
                 "facts": dict(self.facts),
+                "dropped": {str(partition_id): name for partition_id, name in self.dropped.items()},
             }
         ).encode()
 
@@ -132,6 +153,7 @@ class LakeRecord:
             committed_ms=doc.integer("committed", low=0, high=NUMBER_MAX, default=0),
             fresh_ms=doc.integer("fresh", low=0, high=NUMBER_MAX, default=0),
             facts=_numbers(doc, "facts"),
+            dropped=_dropped(doc),
         )
 
 
@@ -202,6 +224,13 @@ def _offsets_of(doc: Document) -> tuple[dict[LakeKey, Tiered], dict[int, str], d
             if low:
                 lows[key] = _number(doc, low[0], NUMBER_MAX)
     return offsets, names, lows
+
+
+def _dropped(doc: Document) -> dict[int, str]:
+    found = doc.mapping("dropped")
+    if not all(one.isdecimal() and len(one) <= 19 for one in found):
+        doc.refuse("dropped", "must name partitions by their ids")
+    return {int(partition_id): name for partition_id, name in found.items()}
 
 
 def _state_of(doc: Document) -> LakeState:

@@ -35,7 +35,7 @@ class CoordinatorNode:
             view, world.clock, lake_config(settings, folder), lease_ms=settings["lake.service.lease"]
         )
         self._one_shots = OneShotSinks(view, self.publishing, world.clock)
-        self._partitions = AutoPartitions(
+        self.partitions = AutoPartitions(
             view, world.clock, every_ms=settings["auto-partition.check.interval"]
         )
         self.groups: Sequence[CallGroup] = (
@@ -52,7 +52,7 @@ class CoordinatorNode:
 
     def start(self) -> None:
         """Begin the work in the background."""
-        self._tasks.spawn(self._partitions.run(), "auto partitions")
+        self._tasks.spawn(self.partitions.run(), "auto partitions")
         self._tasks.spawn(self._one_shots.run(), "forget one-shot sinks")
         self.publishing.kick()
 

@@ -35,7 +35,7 @@ from strom.server.coordinator_node import CoordinatorNode, limits_of
 from strom.server.doors import COORDINATOR_TYPE, Doors
 from strom.server.folder import DataFolder, StillHeld, buckets_path, open_folder
 from strom.server.listeners import Endpoint, endpoints, is_loopback, tablet_endpoints
-from strom.server.status import RemoteStatus, TabletServerStatus
+from strom.server.status import RemoteStatus, TabletServerStatus, ends_of
 from strom.server.supervisor import Supervisor
 from strom.server.tablet_node import TabletNode
 from strom.server.web.http import HttpServer
@@ -245,6 +245,7 @@ class RunningServer:
             shared=self._count == 1,
         )
         state = StateCalls(view, servers, site.describe)
+        self._coordinator.partitions.ask_ends = lambda table_id: ends_of(servers, table_id)
         dispatch = Dispatch((*groups, *self._coordinator.groups, state))
         await self._doors.open(self._endpoints, dispatch)
         return site

@@ -39,6 +39,8 @@ class Slot:
         """What the status page showed last; kept while the log is closed."""
         self.defined_by: object = None
         """The version of its table that a primary-key bucket was told of last."""
+        self.series_from: int | None = None
+        """From where on a primary-key bucket keeps what died, for readers of the lake."""
         self.touched_at = clock.monotonic()
         self._lane = lane
         self._open_tablet = open_tablet

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Protocol, TypedDict
 
 from strom.errors import Disconnected, StromError
 from strom.model.bucket import BucketId
+from strom.model.lake import LakeKey
 from strom.runtime.metrics import Metrics, Sample
 from strom.server.background.disk_space import DiskSpace
 from strom.server.catalog_view import CatalogView
@@ -174,6 +176,17 @@ class RemoteStatus:
         except Disconnected:
             return []
         return found
+
+
+async def ends_of(servers: Sequence[TabletServerStatus], table_id: int) -> dict[LakeKey, int]:
+    """Where the buckets of a table end; those that cannot be asked right now are left out."""
+    answers = await asyncio.gather(*(server.table(table_id) for server in servers))
+    return {
+        LakeKey(facts["partition_id"], facts["bucket"]): facts["end_offset"]
+        for answer in answers
+        for facts in answer
+        if facts["error"] is None
+    }
 
 
 def answering(status: LocalStatus) -> Any:

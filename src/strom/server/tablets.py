@@ -25,6 +25,7 @@ from strom.runtime.world import World
 from strom.server.catalog_view import CatalogView
 from strom.server.folder import bucket_path
 from strom.server.key_forms import key_tablet, load_kernels
+from strom.server.lake_places import series_needed_from
 from strom.server.lane import Lane
 from strom.server.numbers import Numbers
 from strom.server.slot import Slot
@@ -185,7 +186,7 @@ class Tablets:
             numbers = Numbers(
                 lambda count: self._view.allocate_numbers(bucket.table_id, count), block=block
             ).take
-        return KeyTablet.open(
+        tablet = KeyTablet.open(
             self._world.files,
             bucket_path(self._folder, bucket),
             bucket,
@@ -198,6 +199,8 @@ class Tablets:
             now_ms=self._world.clock.now_ms(),
             stages=stages,
         )
+        tablet.keep_series_from(series_needed_from(self._view.catalog, bucket))
+        return tablet
 
     # --- dropped buckets -------------------------------------------------------------------------------
 
@@ -211,6 +214,7 @@ class Tablets:
             leader = catalog.leader_of(bucket)
             if leader == self.server_id:
                 self._redefine(slot)
+                self._keep_series(slot, catalog)
                 continue
             del self._slots[bucket]
             slot.retire()
@@ -234,6 +238,22 @@ class Tablets:
             return  # it cannot be opened: whoever tries again opens it as the table is then
         if isinstance(redefining, asyncio.Future):
             redefining.add_done_callback(lambda done: _redefined(slot, done))
+
+    def _keep_series(self, slot: Slot, catalog: Catalog) -> None:
+        """Tell a primary-key bucket how far the lake is."""
+        needed = series_needed_from(catalog, slot.bucket)
+        if needed == slot.series_from:
+            return
+        slot.series_from = needed
+        if slot.tablet is None and slot.quiet:
+            return  # opened later, it is told then
+        if self._tables.of(slot.bucket.table_id).table.schema.primary_key:
+            try:
+                telling = slot.do(lambda tablet: key_tablet(tablet).keep_series_from(needed), small=True)
+            except StromError:
+                return
+            if isinstance(telling, asyncio.Future):
+                telling.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _drop(self, slot: Slot) -> None:
         try:

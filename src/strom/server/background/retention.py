@@ -1,7 +1,8 @@
 """Retention: segments that are too old, or too many, are removed; logs that nobody uses are closed.
 
 Each bucket is visited in turn, in its lane, so retention never runs beside an append of the same bucket and never holds
-up the loop. What may go is the table's decision (``table.log.ttl``, ``table.log.retention-bytes``).
+up the loop. What may go is the table's decision (``table.log.ttl``, ``table.log.retention-bytes``); of a log table in
+the lake, only what the lake holds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from strom.model.bucket import BucketId
 from strom.runtime.clock import Clock
 from strom.server.catalog_view import CatalogView
 from strom.server.key_forms import key_tablet
+from strom.server.lake_places import log_needed_from
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
@@ -64,6 +66,8 @@ class Retention:
         wanted = facts.table.description.properties
         ttl_ms, bytes_max = properties.log_ttl_ms(wanted), properties.log_retention_bytes(wanted)
         has_keys = bool(facts.table.schema.primary_key)
+        # The rows of a primary-key table stay in any case; what its changelog held of them, the lake does not need.
+        needed = None if has_keys else log_needed_from(self._view.catalog, bucket)
         now_ms = self._clock.now_ms()
 
         def expire(tablet: LogTablet) -> int:
@@ -73,8 +77,10 @@ class Retention:
                 expired = key_tablet(tablet).expire(now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
             else:
                 tablet.drop_overwritten()
+                high = tablet.high_watermark
+                keep_from = high if needed is None else min(high, needed)
                 expired = tablet.log.expire(
-                    now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=tablet.high_watermark
+                    now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max, keep_from=keep_from
                 )
             tablet.log.mend()
             return expired.bytes
