@@ -20,6 +20,7 @@ from strom.model.table import DEFAULT_DATABASE, TablePath
 from strom.runtime.world import World
 
 if TYPE_CHECKING:
+    from strom.aio.sql import Result
     from strom.server.local import LocalServer
 
 OFFLOAD_THREADS = 2
@@ -179,6 +180,14 @@ class Database:
         writer = None if known is None else self._session.forget_writer(known.table_id)
         if writer is not None:
             await writer.abandon()
+
+    # --- SQL --------------------------------------------------------------------------------------------------
+
+    async def sql(self, text: str) -> Result:
+        """A query over tables, run by DuckDB; see ``strom.Database.sql``."""
+        from strom.aio.sql import make_query
+
+        return await make_query(self._session, text, self.name)
 
     # --- transactions -----------------------------------------------------------------------------------------
 

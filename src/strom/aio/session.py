@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strom.aio.writer import Writer
 from strom.client.admin import Admin
@@ -14,6 +14,9 @@ from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.transaction import Transaction
 from strom.errors import ConnectionClosed
+
+if TYPE_CHECKING:
+    from strom.lake.warehouses import Warehouses
 
 
 class Session:
@@ -28,6 +31,7 @@ class Session:
         self._own_writers: set[Writer] = set()
         """Made by ``Table.writer`` and not closed yet: nobody may forget them, their failures would be lost."""
         self._transactions: set[Transaction] = set()
+        self._warehouses: Warehouses | None = None
         self.closed = False
 
     @property
@@ -42,6 +46,15 @@ class Session:
         """The catalog's calls; ConnectionClosed after ``close``."""
         _ = self.cluster
         return self._admin
+
+    @property
+    def warehouses(self) -> Warehouses:
+        """The lake as this connection reads it; nothing of it is opened before a read needs it."""
+        if self._warehouses is None:
+            from strom.lake.warehouses import Warehouses
+
+            self._warehouses = Warehouses(self.cluster.world.offload)
+        return self._warehouses
 
     @property
     def addresses(self) -> str:
@@ -109,6 +122,8 @@ class Session:
             await _all([writer.close() for writer in (*self._writers.values(), *self._own_writers)])
         finally:
             self.closed = True
+            if self._warehouses is not None:
+                self._warehouses.close()
             await self._cluster.close()
             self._cluster.world.offload.close()
 

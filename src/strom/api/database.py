@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from strom import aio
 from strom.aio.database import start_server
@@ -19,6 +19,9 @@ from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike
 from strom.client.options import ClientOptions
 from strom.model.table import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from strom.sql.result import Result
 
 
 def connect(
@@ -198,6 +201,24 @@ class Database:
         self._session.run(face.drop_table(name, if_missing=if_missing))
         if known is not None:
             self._session.forget_writer(known.table_id)
+
+    # --- SQL --------------------------------------------------------------------------------------------------
+
+    def sql(self, text: str) -> Result:
+        """A query over tables, run by DuckDB on what the lake and the servers hold: each row once, at one instant.
+
+        Tables are ``t`` or ``database.t``; beside each stand ``t$lake``, ``t$snapshots`` and ``t$offsets``. Columns
+        and filters are pushed to the lake's files and to the servers. Only reading is possible.
+
+        >>> db.sql("SELECT name, sum(price) FROM events WHERE price > 10 GROUP BY name").to_pandas()
+        """
+        from strom.aio.sql import house_of
+        from strom.sql.query import Query
+        from strom.sql.result import Result
+
+        session = self._session
+        house = house_of(session.face.session, session.background.run)
+        return Result(Query(text, house, self.name))
 
     # --- transactions -----------------------------------------------------------------------------------------
 

@@ -26,11 +26,17 @@ class Connection:
 
 
 @contextmanager
-def connected(context: typer.Context) -> Iterator[Database]:
+def connected(context: typer.Context, database: str | None = None) -> Iterator[Database]:
     """The database of this command; closed, with everything written, when the block ends."""
     import strom
+    from strom.model.table import DEFAULT_DATABASE
 
     connection = context.find_object(Connection)
     assert connection is not None
-    with strom.connect(connection.server, user=connection.user, password=connection.password) as database:
-        yield database
+    with strom.connect(
+        connection.server,
+        user=connection.user,
+        password=connection.password,
+        database=database or DEFAULT_DATABASE,
+    ) as found:
+        yield found

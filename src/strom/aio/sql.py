@@ -1,0 +1,110 @@
+"""The async face of SQL, and what both faces need to run a query."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from strom.aio.session import Session
+from strom.aio.system_tables import find_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from strom.client.direct_scan import Loop
+    from strom.sql.query import House, Query, QueryStatistics
+
+Value = TypeVar("Value")
+
+
+def house_of(session: Session, run: Loop) -> House:
+    """What a query needs of a connection; ``run`` waits for work of its loop, from any other thread."""
+    from strom.sql.query import House
+    from strom.sql.tables import Catalog
+
+    admin = session.admin
+    return House(
+        cluster=session.cluster,
+        catalog=Catalog(
+            table=lambda path: find_table(session, path), tables=admin.tables, databases=admin.databases
+        ),
+        warehouses=session.warehouses,
+        lookups_of=session.lookups_of,
+        flush=session.flush_table,
+        run=run,
+    )
+
+
+async def make_query(session: Session, text: str, database: str) -> Result:
+    """A query that fits its tables."""
+    from strom.sql.query import Query
+
+    house = house_of(session, loop_of_now())
+    return Result(await asyncio.to_thread(Query, text, house, database))
+
+
+def loop_of_now() -> Loop:
+    """Runs work on this loop for threads that block."""
+    loop = asyncio.get_running_loop()
+
+    def run(work: Coroutine[Any, Any, Value]) -> Value:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    return run
+
+
+class Result:
+    """What ``db.sql`` gives: read when it is asked for, the same rows each time.
+
+    >>> found = await (await db.sql("SELECT count(*) FROM events")).to_arrow()
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    def __repr__(self) -> str:
+        return f"Result({self._query.statement.text!r})"
+
+    @property
+    def statistics(self) -> QueryStatistics:
+        """What was moved for it so far."""
+        return self._query.statistics
+
+    async def to_arrow(self) -> pa.Table:
+        """All rows as a pyarrow Table."""
+        return await asyncio.to_thread(self._all)
+
+    def _all(self) -> pa.Table:
+        reader = self._query.reader()
+        return pa.Table.from_batches(list(self._query.rest_of(reader)), schema=reader.schema)
+
+    async def to_batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """The rows batch by batch."""
+        rows = self._query.batches()
+        while (batch := await asyncio.to_thread(next, rows, None)) is not None:
+            yield batch
+
+    async def to_pylist(self) -> list[dict[str, Any]]:
+        """All rows as dicts."""
+        rows: list[dict[str, Any]] = (await self.to_arrow()).to_pylist()
+        return rows
+
+    async def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas DataFrame; options as of ``pyarrow.Table.to_pandas``."""
+        return (await self.to_arrow()).to_pandas(**options)
+
+    async def to_polars(self) -> pl.DataFrame:
+        """All rows as a polars DataFrame."""
+        import polars as pl
+
+        frame = pl.from_arrow(await self.to_arrow())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    async def close(self) -> None:
+        """Let go of what it holds; done anyway when it is forgotten."""
+        await asyncio.to_thread(self._query.close)

@@ -1,0 +1,83 @@
+"""``strom sql``: a query over tables, printed as any rows are."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strom.cli.connection import connected
+from strom.cli.output import Form, write_batches
+
+if TYPE_CHECKING:
+    from strom.sql.query import Query
+
+HELP = """Run a query over tables, by DuckDB, on what the lake and the servers hold together: each row once.
+
+Tables are `t` or `database.t`; beside each stand `t$lake`, `t$snapshots`, `t$offsets`. Columns and filters are pushed
+to the lake's files and to the servers, so that a query on the last seconds opens no file. Only reading is possible.
+With `-` the query is read from standard input.
+
+\b
+Examples:
+  strom sql "SELECT count(*), max(price) FROM events"
+  strom sql "SELECT u.city, sum(e.price) FROM events e JOIN shop.users u USING (id) GROUP BY 1 ORDER BY 2 DESC"
+  strom sql "SELECT * FROM events WHERE created > now() - INTERVAL 5 SECOND" -o json
+  strom sql 'SELECT * FROM "events$snapshots"'
+  strom sql - -o csv < report.sql > report.csv
+"""
+
+PROGRESS_AFTER_S = 1.0
+PROGRESS_EVERY_S = 0.2
+
+
+def sql(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="The query; - for standard input.")],
+    output: Annotated[Form, typer.Option("-o", "--output", help="How to print.")] = Form.table,
+    database: Annotated[
+        str | None, typer.Option("--database", "-d", help="Where tables without one are.")
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="Show how far a long query is, on a terminal.")] = True,
+) -> None:
+    """Print the rows of a query."""
+    text = sys.stdin.read() if query == "-" else query
+    with connected(context, database) as found, found.sql(text) as result:
+        with _shown(result.query, progress and sys.stderr.isatty()):
+            reader = result.query.reader()
+        write_batches(result.query.rest_of(reader), reader.schema, output)
+
+
+@contextmanager
+def _shown(query: Query, wanted: bool) -> Iterator[None]:
+    """Show how far the query is while the block waits for it, once that takes long."""
+    if not wanted:
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(query, done), name="strom-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _watch(query: Query, done: threading.Event) -> None:
+    if done.wait(PROGRESS_AFTER_S):
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("query"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("query", total=None)
+        while not done.wait(PROGRESS_EVERY_S):
+            percent = query.progress()
+            if percent is not None:
+                bar.update(task, total=100, completed=percent)

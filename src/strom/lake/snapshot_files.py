@@ -1,0 +1,102 @@
+"""The files of one lake snapshot as a reader plans them: read from the manifests once, then pruned by any filter."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strom.lake.bounds import file_statistics
+from strom.lake.file_description import ColumnStats
+from strom.lake.held_files import held_files
+from strom.lake.reading import LakeFile
+from strom.lake.table import LakeTable
+from strom.model.predicate import Predicate
+from strom.model.schema import Schema
+from strom.record.prune import Pruner
+
+
+class SnapshotFiles:
+    """The data files of a snapshot, in the order of a scan (partition, bucket, offset)."""
+
+    def __init__(self, files: list[tuple[LakeFile, dict[int, ColumnStats]]]) -> None:
+        self._files = files
+
+    def matching(self, schema: Schema, where: Predicate | None) -> list[LakeFile]:
+        """Those whose rows may pass a checked filter."""
+        if where is None:
+            return [file for file, _ in self._files]
+        pruner = Pruner(where, schema.to_arrow())
+        return [
+            file
+            for file, columns in self._files
+            if pruner.may_match(file_statistics(schema, columns, file.rows), file.rows)
+        ]
+
+
+def read_snapshot(table: LakeTable, snapshot_id: int, names: Mapping[int, str]) -> SnapshotFiles:
+    """The files of a snapshot. ``names``: the partitions by id; LakeSnapshotNotFound when it has expired."""
+    ids = {name: number for number, name in sorted(names.items())}  # of two with one name the newer
+    held = held_files(table, snapshot_id)
+    found = []
+    for file in held.data:
+        place = file.partition_name
+        planned = LakeFile(
+            path=file.path,
+            size=file.size,
+            rows=file.rows,
+            bucket=file.bucket,
+            first_offset=file.first_offset,
+            last_offset=file.last_offset,
+            partition_id=None if place is None else ids.get(place),
+            partition_name=place,
+            deletes=held.deletes_of(file),
+        )
+        found.append((planned, file.columns))
+    return SnapshotFiles(found)
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """One snapshot for people."""
+
+    snapshot_id: int
+    parent_id: int | None
+    committed_ms: int
+    operation: str
+    summary: Mapping[str, str]
+
+    def facts(self) -> dict[str, Any]:
+        """A row of ``t$snapshots``."""
+        return {
+            "snapshot_id": self.snapshot_id,
+            "parent_id": self.parent_id,
+            "committed_at": dt.datetime.fromtimestamp(self.committed_ms / 1000, dt.UTC),
+            "operation": self.operation,
+            "rows": self._live_rows(),
+            "files": self._number("total-data-files"),
+            "delete_files": self._number("total-delete-files"),
+            "bytes": self._number("total-files-size"),
+            "round": self.summary.get("strom.round"),
+        }
+
+    def _live_rows(self) -> int | None:
+        rows, dead = self._number("total-records"), self._number("total-position-deletes")
+        return None if rows is None else rows - (dead or 0)
+
+    def _number(self, key: str) -> int | None:
+        text = self.summary.get(key, "")
+        return int(text) if text.isdecimal() and len(text) < 20 else None
+
+
+def snapshots_of(table: LakeTable) -> list[SnapshotFacts]:
+    """The snapshots that a table's metadata still has, oldest first."""
+    found = []
+    for one in table.metadata.snapshots:
+        summary = {} if one.summary is None else dict(one.summary.additional_properties)
+        operation = "" if one.summary is None else str(one.summary.operation.value)
+        found.append(
+            SnapshotFacts(one.snapshot_id, one.parent_snapshot_id, one.timestamp_ms, operation, summary)
+        )
+    return sorted(found, key=lambda one: one.committed_ms)

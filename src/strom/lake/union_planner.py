@@ -1,0 +1,281 @@
+"""Plans union reads of several tables at one moment: the lake's record first, then where the buckets end.
+
+The order is the promise. The record says: the lake's snapshot holds every offset below A. Asked after it, a bucket
+ends at B ≥ A (or refuses: the lake is ahead of a log that lost its end, then the lake alone is read). So the rows
+below A come from the lake and those from A from the log, each once, whatever rounds land meanwhile.
+
+The lake is left alone, catalog and storage both, when the filter contradicts what the record says of its rows, or no
+chosen partition is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from strom.client.cluster import Cluster
+from strom.client.dead_offsets import dead_offsets
+from strom.client.filters import prune
+from strom.client.key_plan import Instant, KeyScanPlan
+from strom.client.lake import LakeDoor, LakeFacts
+from strom.client.metadata import PartitionInfo, TableInfo
+from strom.client.places import Key
+from strom.client.planned import Cut, CutTerms, Vector, plan_whole
+from strom.client.planning import BucketRange, PartitionChoice, ScanPlan, buckets_of, choose_partitions
+from strom.errors import (
+    Expired,
+    LakeAhead,
+    LakeDisabled,
+    LakeQuarantined,
+    OffsetOutOfRange,
+    StaleEpoch,
+    UnsupportedVersion,
+)
+from strom.lake.bounds import may_match
+from strom.lake.planned import Offsets, UnionPlan, bucket_of
+from strom.lake.reading import LakeFile
+from strom.model.bucket import BucketId
+from strom.model.lake import Tiered
+from strom.model.lake_record import LakeRecord
+from strom.model.predicate import Predicate
+
+Tier = Literal["both", "hot", "lake"]
+
+PLANS_MAX = 5
+DEAD_AT_ONCE = 16
+ENABLED = "table.datalake.enabled"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One table of a read. ``where`` is checked; rows that do not pass it need not come."""
+
+    table: TableInfo
+    where: Predicate | None = None
+    partitions: PartitionChoice | Sequence[PartitionChoice] | None = None
+    tier: Tier = "both"
+
+
+class Files(Protocol):
+    """Tells the files of a table's lake snapshot."""
+
+    async def files(
+        self, facts: LakeFacts, table: TableInfo, snapshot_id: int, where: Predicate | None
+    ) -> list[LakeFile]:
+        """Those whose rows may pass the filter, in the order of a scan."""
+
+
+@dataclass
+class _Chosen:
+    """What is known of one table while it is planned."""
+
+    wanted: Wanted
+    facts: LakeFacts | None
+    buckets: list[tuple[BucketId, str | None]]
+    """Those that the servers have and the filter leaves."""
+    gone: list[tuple[BucketId, str]] = field(default_factory=list)
+    """Of partitions that only the lake has."""
+
+    @property
+    def record(self) -> LakeRecord | None:
+        return None if self.facts is None else self.facts.record
+
+    def tiered(self, bucket: BucketId) -> Tiered | None:
+        """How far the lake holds a bucket; None when it holds nothing of it."""
+        if self.record is None:
+            return None
+        found = self.record.offsets.get((bucket.partition_id, bucket.bucket))  # type: ignore[call-overload]
+        return found if found is not None and found.offset > 0 else None
+
+
+class UnionPlanner:
+    """Makes plans for one connection."""
+
+    def __init__(self, cluster: Cluster, files: Files) -> None:
+        self._cluster = cluster
+        self._door = LakeDoor(cluster)
+        self._files = files
+
+    async def plan(self, wanted: Sequence[Wanted]) -> list[UnionPlan]:
+        """All tables at one moment, in whole transactions."""
+        for left in reversed(range(PLANS_MAX)):
+            chosen = list(await asyncio.gather(*(self._choose(one) for one in wanted)))
+            try:
+                vector = await self._cut(chosen)
+                return list(await asyncio.gather(*(self._plan(one, vector) for one in chosen)))
+            except (Expired, StaleEpoch):
+                # A round landed, or a leader changed, between our two questions: the record is newer now.
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    # --- what there is ----------------------------------------------------------------------------------------
+
+    async def facts(self, table: TableInfo) -> LakeFacts | None:
+        """What the cluster knows of a table's lake; None when it never had to do with one."""
+        if ENABLED not in table.description.properties:
+            return None
+        try:
+            return await self._door.describe(table)
+        except UnsupportedVersion:
+            return None
+
+    async def _choose(self, wanted: Wanted) -> _Chosen:
+        table = wanted.table
+        facts = None if wanted.tier == "hot" else await self.facts(table)
+        if wanted.tier == "lake" and (facts is None or facts.record is None or facts.snapshot_id is None):
+            raise LakeDisabled(
+                f"{table.path} is not in the lake yet: set {ENABLED}, and run `strom tier`",
+                table=str(table.path),
+            )
+        if facts is not None and facts.record is not None and facts.record.quarantined:
+            facts = self._without_lake(wanted, facts)
+        if not table.partitioned:
+            choose_partitions(table.description, [], wanted.partitions)
+            return _Chosen(wanted, facts, list(buckets_of(table, None)))
+        existing = await self._cluster.partitions(table)
+        gone = _gone(table, facts, existing)
+        chosen = choose_partitions(table.description, [*existing, *gone], wanted.partitions)
+        if wanted.where is not None:
+            chosen = prune(chosen, table.description, wanted.where)
+        there = {one.partition_id for one in existing}
+        hot = [one for one in chosen if one.partition_id in there]
+        await self._cluster.find_leaders(table, [one.partition_id for one in hot])
+        lost = [one for one in chosen if one.partition_id not in there]
+        left = [(bucket, name) for bucket, name in buckets_of(table, lost) if name is not None]
+        return _Chosen(wanted, facts, list(buckets_of(table, hot)), left)
+
+    def _without_lake(self, wanted: Wanted, facts: LakeFacts) -> LakeFacts | None:
+        """A quarantined lake is not read. A primary-key table needs none: its servers hold every live row."""
+        if wanted.tier == "both" and wanted.table.description.has_primary_key:
+            return None
+        reason = facts.reason or "its lake holds what no round of ours wrote"
+        raise LakeQuarantined(
+            f"the lake table of {wanted.table.path} is quarantined: {reason}. What the servers still hold can be read "
+            'with tier="hot"',
+            table=str(wanted.table.path),
+        )
+
+    async def _cut(self, chosen: Sequence[_Chosen]) -> dict[BucketId, Cut]:
+        """Where every bucket ends; one whose log ends below the lake is left out."""
+        ahead: set[BucketId] = set()
+        hot = [one for one in chosen if one.wanted.tier != "lake"]
+        total = sum(len(one.buckets) for one in hot)
+        for _ in range(total + 1):
+            asked = [
+                (one.wanted.table, [bucket for bucket, _ in one.buckets if bucket not in ahead])
+                for one in hot
+            ]
+            known = {
+                bucket: place
+                for one in hot
+                for bucket, _ in one.buckets
+                if bucket not in ahead and (place := one.tiered(bucket)) is not None
+            }
+            try:
+                vector: Vector = await plan_whole(
+                    self._cluster, [pair for pair in asked if pair[1]], CutTerms(known=known)
+                )
+            except LakeAhead as error:
+                bucket = error.facts.get("bucket")
+                if not isinstance(bucket, BucketId) or bucket in ahead:
+                    raise
+                ahead.add(bucket)
+                continue
+            return dict(vector)
+        raise AssertionError("each turn leaves one bucket out")
+
+    # --- one table --------------------------------------------------------------------------------------------
+
+    async def _plan(self, chosen: _Chosen, vector: Mapping[BucketId, Cut]) -> UnionPlan:
+        table, wanted = chosen.wanted.table, chosen.wanted
+        hot, ends = _hot_part(chosen, vector)
+        files = await self._lake_part(chosen)
+        plan = UnionPlan(
+            table.table_id,
+            chosen.record.snapshot_id if files and chosen.record is not None else None,
+            tuple(files),
+            hot,
+            ends=ends,
+        )
+        if not files or not isinstance(hot, KeyScanPlan) or wanted.tier == "lake":
+            return plan
+        return replace(plan, dead=await self._dead(chosen, hot, files))
+
+    async def _lake_part(self, chosen: _Chosen) -> list[LakeFile]:
+        record, facts, wanted = chosen.record, chosen.facts, chosen.wanted
+        if record is None or facts is None or record.snapshot_id is None:
+            return []
+        held = {bucket for bucket, _ in [*chosen.buckets, *chosen.gone] if chosen.tiered(bucket) is not None}
+        where, schema = wanted.where, wanted.table.schema
+        if not held or (where is not None and not may_match(where, schema, record.bounds)):
+            return []
+        found = await self._files.files(facts, wanted.table, record.snapshot_id, where)
+        return [file for file in found if bucket_of(wanted.table.table_id, file) in held]
+
+    async def _dead(
+        self, chosen: _Chosen, hot: KeyScanPlan, files: Sequence[LakeFile]
+    ) -> dict[BucketId, Offsets]:
+        table = chosen.wanted.table
+        read = {bucket_of(table.table_id, file) for file in files}
+        limit = asyncio.Semaphore(DEAD_AT_ONCE)
+
+        async def one(instant: Instant) -> tuple[BucketId, Offsets]:
+            place = chosen.tiered(instant.bucket)
+            async with limit:
+                epoch = None if place is None else place.epoch
+                return instant.bucket, await dead_offsets(self._cluster, table, instant, start_epoch=epoch)
+
+        asked = [instant for instant in hot.instants if instant.start and instant.bucket in read]
+        return dict(await asyncio.gather(*(one(instant) for instant in asked)))
+
+
+def _gone(
+    table: TableInfo, facts: LakeFacts | None, existing: Sequence[PartitionInfo]
+) -> list[PartitionInfo]:
+    """Partitions that the servers dropped when their time was over, and the lake keeps."""
+    if facts is None or facts.record is None:
+        return []
+    there = {one.partition_id for one in existing}
+    width = len(table.description.partition_keys)
+    return [
+        PartitionInfo(partition_id, name, tuple(name.split("$")))
+        for partition_id, name in facts.record.partitions.items()
+        if partition_id not in there and name.count("$") == width - 1
+    ]
+
+
+def _hot_part(
+    chosen: _Chosen, vector: Mapping[BucketId, Cut]
+) -> tuple[ScanPlan | KeyScanPlan, dict[Key, int]]:
+    """From A (or where the log begins) to B of every bucket, and B."""
+    table = chosen.wanted.table
+    keyed = table.description.has_primary_key
+    ranges: list[BucketRange] = []
+    instants: list[Instant] = []
+    ends: dict[Key, int] = {}
+    for bucket, name in [*chosen.buckets, *chosen.gone]:
+        place = chosen.tiered(bucket)
+        low = 0 if place is None else place.offset
+        cut = vector.get(bucket)
+        if cut is None:  # the lake alone
+            ends[name, bucket.bucket] = low
+            continue
+        ends[name, bucket.bucket] = cut.end
+        if not keyed and place is not None and cut.start > low:
+            raise OffsetOutOfRange(
+                f"bucket {bucket} of {table.path} lost the offsets from {low} to {cut.start}: neither the lake nor the "
+                'server has them. What there is can be read with tier="hot" and tier="lake"',
+                bucket=bucket,
+                lake=low,
+                start=cut.start,
+            )
+        if keyed and cut.end > low:
+            instants.append(Instant(bucket, name, cut.end, cut.epoch, start=low))
+        elif not keyed and cut.end > max(low, cut.start):
+            ranges.append(BucketRange(bucket, name, max(low, cut.start), cut.end))
+    if keyed:
+        return KeyScanPlan(table.table_id, tuple(instants), None), ends
+    return ScanPlan(table.table_id, tuple(ranges)), ends

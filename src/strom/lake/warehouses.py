@@ -1,0 +1,121 @@
+"""The lake as one connection reads it: catalog and storage opened when they are first needed, snapshots kept.
+
+A snapshot never changes, so its list of files is read once and kept (the newest few). Everything here blocks, and runs
+beside the event loop. Without the `lake` extra nothing of it can run; reads that need no lake never come here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from strom.client.lake import LakeFacts
+from strom.client.metadata import TableInfo
+from strom.errors import LakeSnapshotNotFound, NotInstalled
+from strom.lake.reading import LakeFile
+from strom.lake.storage import Storage
+from strom.model.predicate import Predicate
+from strom.runtime.tasks import Offload
+
+if TYPE_CHECKING:
+    from strom.lake.catalogs import LakeCatalog
+    from strom.lake.snapshot_files import SnapshotFacts, SnapshotFiles
+    from strom.lake.table import LakeTable
+
+KEPT_MAX = 64
+"""Snapshots whose files are remembered."""
+
+
+class Warehouses:
+    """What one connection knows of the lake. ``secrets``: the reader's own keys, where the environment has none."""
+
+    def __init__(self, offload: Offload, secrets: Mapping[str, str] | None = None) -> None:
+        self._offload = offload
+        self._secrets = secrets
+        self._lock = threading.RLock()
+        self._catalogs: dict[str, LakeCatalog] = {}
+        self._by_table: dict[int, LakeCatalog] = {}
+        self._kept: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
+
+    @property
+    def catalogs(self) -> list[LakeCatalog]:
+        """Those that were opened so far."""
+        return list(self._catalogs.values())
+
+    def storage_of(self, table_id: int) -> Storage:
+        """The storage that a table's planned files are in."""
+        return self._by_table[table_id].storage
+
+    async def files(
+        self, facts: LakeFacts, table: TableInfo, snapshot_id: int, where: Predicate | None
+    ) -> list[LakeFile]:
+        """The files of a snapshot whose rows may pass the filter, in the order of a scan."""
+        kept = self._kept.get((table.table_id, snapshot_id))
+        if kept is None:
+            kept = await self._offload.run(self._read, facts, table, snapshot_id)
+        return kept.matching(table.schema, where)
+
+    async def snapshots(self, facts: LakeFacts, table: TableInfo) -> list[SnapshotFacts]:
+        """The snapshots that can still be read, oldest first."""
+        return await self._offload.run(self._list, facts, table)
+
+    async def snapshot_at(self, facts: LakeFacts, table: TableInfo, time_ms: int) -> int:
+        """The newest snapshot that was committed at this time or before; LakeSnapshotNotFound when none is kept."""
+        found = [one for one in await self.snapshots(facts, table) if one.committed_ms <= time_ms]
+        if not found:
+            raise LakeSnapshotNotFound(
+                f"the lake keeps no snapshot of {table.path} from that time or before; see {table.path}$snapshots",
+                table=str(table.path),
+            )
+        return found[-1].snapshot_id
+
+    def close(self) -> None:
+        """Give the catalogs' connections back."""
+        with self._lock:
+            for catalog in self._catalogs.values():
+                catalog.close()
+            self._catalogs.clear()
+            self._by_table.clear()
+
+    # --- beside the loop --------------------------------------------------------------------------------------
+
+    def _list(self, facts: LakeFacts, table: TableInfo) -> list[SnapshotFacts]:
+        with self._lock:
+            opened = self._open(facts, table)
+            from strom.lake.snapshot_files import snapshots_of
+
+            return snapshots_of(opened)
+
+    def _read(self, facts: LakeFacts, table: TableInfo, snapshot_id: int) -> SnapshotFiles:
+        with self._lock:
+            kept = self._kept.get((table.table_id, snapshot_id))
+            if kept is not None:
+                return kept
+            opened = self._open(facts, table)
+            from strom.lake.snapshot_files import read_snapshot
+
+            names = {} if facts.record is None else facts.record.partitions
+            found = self._kept[table.table_id, snapshot_id] = read_snapshot(opened, snapshot_id, names)
+            while len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+            return found
+
+    def _open(self, facts: LakeFacts, table: TableInfo) -> LakeTable:
+        try:
+            from strom.lake.catalogs import open_catalog
+            from strom.lake.table import LakeTable
+        except ImportError:
+            raise NotInstalled(
+                f"rows of {table.path} are in the lake, and its libraries are not installed: pip install "
+                "'strom[lake]'. What the servers still hold can be read with tier=\"hot\"",
+                extra="lake",
+            ) from None
+        config = facts.config
+        assert config is not None
+        catalog = self._catalogs.get(config.warehouse)
+        if catalog is None:
+            catalog = self._catalogs[config.warehouse] = open_catalog(config, self._secrets)
+        self._by_table[table.table_id] = catalog
+        return LakeTable.open(catalog, table.path, table.table_id, table.description)

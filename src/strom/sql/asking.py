@@ -1,0 +1,97 @@
+"""What a query asks of each table: the columns it uses, and a filter that all rows it uses pass.
+
+Read from DuckDB's optimized plan over stand-ins. A table named several times is asked for everything that any mention
+wants: columns together, filters joined by OR. What is not understood asks for more, never for less; DuckDB applies
+the whole query to what it gets, so a filter here only has to keep every row that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strom.errors import StromError
+from strom.model.predicate import Or, Predicate
+from strom.model.schema import Schema
+from strom.model.table import TablePath
+from strom.sql.plan_filters import predicate_of
+
+EMPTY = frozenset({"LOGICAL_EMPTY_RESULT"})
+VIRTUAL_COLUMNS_FROM = 1 << 62
+"""Row ids and the like: nothing that is stored."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is wanted of one table. ``where`` None: any row may matter."""
+
+    columns: frozenset[str]
+    where: Predicate | None
+
+
+def asks_of(
+    plan: Any | None, schemas: Mapping[TablePath, Schema], mentions: Mapping[TablePath, int]
+) -> dict[TablePath, Ask]:
+    """By table. A plan that shows a table less often than the text does tells nothing about it."""
+    everything = {path: Ask(frozenset(schema.names), None) for path, schema in schemas.items()}
+    if plan is None:
+        return everything
+    nodes = list(_nodes(plan))
+    if any(node.get("type") in EMPTY for node in nodes):
+        return everything  # DuckDB left something out here that it may read when it runs
+    scans: dict[TablePath, list[Ask]] = {}
+    for node in nodes:
+        path = _table_of(node)
+        if path is not None and path in schemas:
+            scans.setdefault(path, []).append(_ask_of(node, schemas[path]))
+    return {
+        path: _together(scans[path]) if len(scans.get(path, ())) >= mentions[path] else everything[path]
+        for path in schemas
+    }
+
+
+def _together(asks: list[Ask]) -> Ask:
+    columns = frozenset[str]().union(*(ask.columns for ask in asks))
+    filters = dict.fromkeys(ask.where for ask in asks)
+    told = [where for where in filters if where is not None]
+    return Ask(columns, Or.of(*told) if len(told) == len(filters) else None)
+
+
+def _nodes(plan: Any) -> Iterator[dict[str, Any]]:
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            if str(node.get("type", "")).startswith("LOGICAL_"):
+                yield node
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
+
+
+def _table_of(node: dict[str, Any]) -> TablePath | None:
+    if node.get("type") != "LOGICAL_GET":
+        return None
+    data = node.get("function_data", {})
+    if "schema" not in data or "table" not in data:
+        return None
+    return TablePath(str(data["schema"]), str(data["table"]))
+
+
+def _ask_of(node: dict[str, Any], schema: Schema) -> Ask:
+    names = []
+    for one in node.get("column_indexes", ()):
+        index = one.get("index", VIRTUAL_COLUMNS_FROM)
+        # A field inside of a row: the column is wanted, and a filter on it is not the column's.
+        whole = not one.get("child_indexes")
+        names.append((schema.names[index], whole) if index < len(schema.names) else (None, False))
+    columns = frozenset(name for name, _ in names if name is not None)
+    readable = [name if whole else None for name, whole in names]
+    where = predicate_of(node.get("table_filters", {}), readable, schema)
+    if where is not None:
+        try:
+            where = where.check(schema)
+        except StromError:
+            where = None  # what a filter cannot say is left to DuckDB
+    return Ask(columns, where)

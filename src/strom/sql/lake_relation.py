@@ -1,0 +1,142 @@
+"""Lake files as a relation in DuckDB: read by DuckDB itself where they are local, through Arrow where they are not.
+
+Columns map by field id, so a file that is too old for a column gives NULL. Position deletes and offsets that died since
+the snapshot are taken out by an anti-join; files that have none are read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from strom.lake.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, field_id
+from strom.lake.planned import UnionPlan
+from strom.lake.reading import LakeFile, deleted_rows
+from strom.lake.storage import Storage
+from strom.lake.union_files import read_planned
+from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
+from strom.model.predicate import Predicate
+from strom.model.schema import Schema
+from strom.sql.duck import literal, quoted
+from strom.sql.streaming import StreamedRows
+
+if TYPE_CHECKING:
+    import duckdb
+
+_OWN = {
+    BUCKET: (BUCKET_ID, "INTEGER"),
+    OFFSET: (OFFSET_ID, "BIGINT"),
+    TIMESTAMP: (TIMESTAMP_ID, "TIMESTAMPTZ"),
+}
+_GLOB = frozenset("*?[]{}")
+"""DuckDB would look for files that match."""
+
+
+class LakeRelation:
+    """The lake part of one table's plan. ``types`` is every column of the relation, with its DuckDB type."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        types: Mapping[str, str],
+        plan: UnionPlan,
+        storage: Storage,
+        streams: list[StreamedRows],
+    ) -> None:
+        self._schema = schema
+        self._types = types
+        self._plan = plan
+        self._storage = storage
+        self._streams = streams
+
+    def select(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        name: str,
+        columns: frozenset[str],
+        where: Predicate | None,
+    ) -> str:
+        """A SELECT of the rows; what it needs is registered under names that begin with ``name``."""
+        paths = [self._storage.path(file.path) for file in self._plan.files]
+        if not self._storage.config.local or any(_GLOB & set(path) for path in paths):
+            return self._through_arrow(connection, name, columns, where)
+        clean: list[LakeFile] = []
+        touched: list[LakeFile] = []
+        for file in self._plan.files:
+            dead = self._plan.dead_of(file)
+            (touched if file.deletes or len(dead) else clean).append(file)
+        parts = []
+        if clean:
+            parts.append(f"SELECT {self._columns()} FROM {self._parquet(clean)}")
+        if touched:
+            parts.append(self._without_dead(connection, name, touched))
+        return " UNION ALL ".join(parts)
+
+    def _columns(self) -> str:
+        return ", ".join(quoted(name) for name in self._types)
+
+    def _parquet(self, files: Sequence[LakeFile], options: str = "") -> str:
+        paths = ", ".join(literal(self._storage.path(file.path)) for file in files)
+        return f"read_parquet([{paths}], hive_partitioning = false, schema = {self._map()}{options})"
+
+    def _map(self) -> str:
+        entries = []
+        for name, kind in self._types.items():
+            own = _OWN.get(name)
+            number = own[0] if own is not None else field_id(self._schema.column(name).id)
+            entries.append(f"{number}: {{name: {literal(name)}, type: {literal(kind)}, default_value: NULL}}")
+        return f"MAP {{{', '.join(entries)}}}"
+
+    def _without_dead(
+        self, connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[LakeFile]
+    ) -> str:
+        rows, offsets = _gathered(self._storage, self._plan, files)
+        source = self._parquet(files, ", filename = '__file', file_row_number = true")
+        condition = ""
+        for column, suffix, dead in (("file_row_number", "rows", rows), (OFFSET, "dead", offsets)):
+            if dead.num_rows:
+                connection.register(f"{name}_{suffix}", dead)
+                other = f"{name}_{suffix}"
+                condition += f" ANTI JOIN {other} ON f.__file = {other}.path AND f.{column} = {other}.row"
+        return f"SELECT {self._columns()} FROM {source} f{condition}"
+
+    def _through_arrow(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        name: str,
+        columns: frozenset[str],
+        where: Predicate | None,
+    ) -> str:
+        def batches(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            yield from read_planned(self._storage, self._plan, self._schema, wanted, where)
+
+        stream = StreamedRows(_arrow_of(self._schema, self._types), sorted(columns), batches)
+        self._streams.append(stream)
+        connection.register(f"{name}_lake", stream)
+        return f"SELECT {self._columns()} FROM {name}_lake"
+
+
+def _arrow_of(schema: Schema, types: Mapping[str, str]) -> pa.Schema:
+    own = {BUCKET: pa.int32(), OFFSET: pa.int64(), TIMESTAMP: pa.timestamp("us", "UTC")}
+    arrow = schema.to_arrow()
+    return pa.schema([pa.field(name, own[name]) if name in own else arrow.field(name) for name in types])
+
+
+def _gathered(storage: Storage, plan: UnionPlan, files: Sequence[LakeFile]) -> tuple[pa.Table, pa.Table]:
+    """(file, row) that delete files name, and (file, offset) that died since."""
+    found: list[pa.Table] = []
+    for select in (
+        lambda file: deleted_rows(storage, file) if file.deletes else np.empty(0, np.int64),
+        plan.dead_of,
+    ):
+        paths, rows = [], []
+        for file in files:
+            numbers = select(file)
+            paths.append(pa.array([storage.path(file.path)] * len(numbers), pa.string()))
+            rows.append(pa.array(numbers, pa.int64()))
+        columns = [pa.chunked_array(paths, pa.string()), pa.chunked_array(rows, pa.int64())]
+        found.append(pa.Table.from_arrays(columns, names=["path", "row"]))
+    return found[0], found[1]

@@ -1,0 +1,256 @@
+"""One SQL query: read, bound to tables, planned at one instant, run by DuckDB.
+
+Reading and binding happen when it is made, so that what is wrong with it is said at once; planning when rows are
+first asked for. After that it gives the same rows however often it runs. For threads that block; DuckDB calls
+back from threads of its own for hot rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from strom.client.cluster import Cluster
+from strom.client.direct_scan import Loop
+from strom.client.fetching import ReadStatistics
+from strom.client.filters import Filter
+from strom.client.key_plan import KeyScanPlan
+from strom.client.key_scan import KeyScan
+from strom.client.lookups import Lookups
+from strom.client.metadata import TableInfo
+from strom.client.scan import RowScan, Scan
+from strom.errors import InvalidQuery
+from strom.lake.planned import UnionPlan
+from strom.lake.union_planner import Files, UnionPlanner, Wanted
+from strom.lake.warehouses import Warehouses
+from strom.model.predicate import Predicate
+from strom.model.table import TablePath
+from strom.protocol.predicate_wire import to_wire
+from strom.sql.asking import Ask, asks_of
+from strom.sql.duck import open_duck, told
+from strom.sql.lake_relation import LakeRelation
+from strom.sql.standing import Standing
+from strom.sql.statement import Statement, parse
+from strom.sql.streaming import StreamedRows, scan_batches
+from strom.sql.tables import Catalog, SqlTable, mentions
+
+BATCH_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class House:
+    """What a query needs of a connection."""
+
+    cluster: Cluster
+    catalog: Catalog
+    warehouses: Warehouses
+    lookups_of: Callable[[TableInfo], Lookups]
+    flush: Callable[[int], Awaitable[None]]
+    """Waits for what this connection wrote to a table."""
+    run: Loop
+
+
+@dataclass
+class QueryStatistics:
+    """What a query moved: hot rows by table, and lake files."""
+
+    hot: dict[str, ReadStatistics] = field(default_factory=dict)
+    lake_files: int = 0
+    """Data files that were given to DuckDB; it may have skipped most of them by their footers."""
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes of hot rows."""
+        return sum(one.bytes_fetched for one in self.hot.values())
+
+
+class Query:
+    """A query that fits its tables."""
+
+    def __init__(self, text: str, house: House, database: str) -> None:
+        self._house = house
+        self._run = house.run
+        self.statistics = QueryStatistics()
+        self.statement = _parsed(text)
+        found = self._run(house.catalog.find(self.statement.tables, database))
+        self._tables = {table.path: table for table in found.values()}
+        self._mentions = mentions(self.statement.tables, found)
+        self._standing = Standing({path: table.arrow for path, table in self._tables.items()}, database)
+        try:
+            self._standing.check(self.statement.select)
+        except BaseException:
+            self._standing.close()
+            raise
+        self._lock = threading.Lock()
+        self._streams: list[StreamedRows] = []
+        self._planned: dict[TablePath, UnionPlan] | None = None
+        self._closed = False
+
+    # --- planning ---------------------------------------------------------------------------------------------
+
+    def asks(self) -> dict[TablePath, Ask]:
+        """What the query wants of each table that is not here already."""
+        schemas = {path: table.schema for path, table in self._tables.items() if table.rows is None}
+        counts = {path: self._mentions[path] for path in schemas}
+        found = asks_of(self._standing.plan(self.statement.select), schemas, counts)
+        return {path: _with_own_columns(ask, self._tables[path]) for path, ask in found.items()}
+
+    def plan(self) -> dict[TablePath, UnionPlan]:
+        """What is read of each table, fixed the first time: all at one moment."""
+        if self._planned is None:
+            asks = self.asks()
+            paths = list(asks)
+            wanted = [_wanted(self._tables[path], asks[path]) for path in paths]
+            plans = self._run(self._make_plans(wanted))
+            self._planned = dict(zip(paths, plans, strict=True))
+            self._prepare(asks)
+        return self._planned
+
+    async def _make_plans(self, wanted: Sequence[Wanted]) -> list[UnionPlan]:
+        for one in wanted:
+            await self._house.flush(one.table.table_id)
+        files: Files = self._house.warehouses
+        return await UnionPlanner(self._house.cluster, files).plan(wanted)
+
+    def _prepare(self, asks: dict[TablePath, Ask]) -> None:
+        """Put the planned rows in the place of the stand-ins."""
+        assert self._planned is not None
+        for number, (path, table) in enumerate(self._tables.items()):
+            name = f"__rows_{number}"
+            if table.rows is not None:
+                self._standing.connection.register(name, table.rows)
+                self._standing.replace(path, f"SELECT * FROM {name}")
+                continue
+            parts = self._parts(name, table, asks[path], self._planned[path])
+            self._standing.replace(path, " UNION ALL ".join(parts))
+        self._standing.optimize()
+
+    def _parts(self, name: str, table: SqlTable, ask: Ask, plan: UnionPlan) -> list[str]:
+        connection, parts = self._standing.connection, []
+        if plan.files:
+            self.statistics.lake_files += len(plan.files)
+            types = self._standing.types(table.path)
+            storage = self._house.warehouses.storage_of(plan.table_id)
+            relation = LakeRelation(table.schema, types, plan, storage, self._streams)
+            parts.append(relation.select(connection, name, ask.columns, ask.where))
+        if plan.hot_buckets or not parts:
+            stream = self._hot(table, ask, plan)
+            connection.register(name, stream)
+            parts.append(f"SELECT * FROM {name}")
+        return parts
+
+    def _hot(self, table: SqlTable, ask: Ask, plan: UnionPlan) -> StreamedRows:
+        statistics = self.statistics.hot.setdefault(str(table.path), ReadStatistics())
+
+        def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            if not plan.hot_buckets:
+                return
+            scan = self._scan(table, plan, columns, ask.where)
+            scan.statistics = statistics
+            yield from scan_batches(scan, self._run)
+
+        stream = StreamedRows(table.arrow, sorted(ask.columns), batches)
+        self._streams.append(stream)
+        return stream
+
+    def _scan(
+        self, table: SqlTable, plan: UnionPlan, columns: Sequence[str], where: Predicate | None
+    ) -> RowScan:
+        info, cluster = table.info, self._house.cluster
+        assert info is not None
+        filter = None if where is None else Filter(where, to_wire(where, info.schema))
+        if isinstance(plan.hot, KeyScanPlan):
+            return KeyScan(
+                cluster,
+                info,
+                columns=columns,
+                where=filter,
+                lookups=self._house.lookups_of(info),
+                plan=plan.hot,
+            )
+        return Scan(cluster, info, columns=columns, where=filter, plan=plan.hot)
+
+    # --- running ----------------------------------------------------------------------------------------------
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows, batch by batch; one reader at a time."""
+        with self._lock:
+            if self._closed:
+                raise InvalidQuery("this query was closed")
+            self.plan()
+            with self._told():
+                return self._standing.connection.sql(self.statement.text).to_arrow_reader(BATCH_ROWS)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, with errors of ours as themselves."""
+        yield from self.rest_of(self.reader())
+
+    def rest_of(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """What a reader of this query still has."""
+        while True:
+            try:
+                with self._told():
+                    batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            yield batch
+
+    def progress(self) -> float | None:
+        """Percent done, as DuckDB guesses; None when it does not know. Any thread."""
+        found = float(self._standing.connection.query_progress())
+        return None if found < 0 else found
+
+    def interrupt(self) -> None:
+        """Stop what runs; any thread."""
+        self._standing.connection.interrupt()
+
+    def close(self) -> None:
+        """Let go of everything. The second time does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._standing.close()
+            self._streams.clear()
+
+    def _told(self) -> Any:
+        return _Told(self._streams)
+
+
+class _Told:
+    """Errors that DuckDB wrapped, as what they were."""
+
+    def __init__(self, streams: Sequence[StreamedRows]) -> None:
+        self._streams = streams
+        self._words = told()
+
+    def __enter__(self) -> None:
+        self._words.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        if error is not None and not isinstance(error, StopIteration):
+            for stream in self._streams:
+                if stream.problem is not None:
+                    raise stream.problem from None
+        return bool(self._words.__exit__(kind, error, traceback))
+
+
+def _parsed(text: str) -> Statement:
+    connection = open_duck()
+    try:
+        return parse(connection, text)
+    finally:
+        connection.close()
+
+
+def _wanted(table: SqlTable, ask: Ask) -> Wanted:
+    assert table.info is not None
+    return Wanted(table.info, ask.where, tier=table.tier)
+
+
+def _with_own_columns(ask: Ask, table: SqlTable) -> Ask:
+    """The columns that a lake table has beside the table's own are not in its schema: they are always there."""
+    extra = frozenset(table.arrow.names) - frozenset(table.schema.names)
+    return Ask(ask.columns | extra, ask.where) if extra else ask

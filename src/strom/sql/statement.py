@@ -1,0 +1,115 @@
+"""One SQL statement that reads: checked, and the tables it names found without binding it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from strom.errors import InvalidQuery, LimitExceeded, ReadOnlyQuery
+from strom.sql.duck import told
+
+if TYPE_CHECKING:
+    import duckdb
+
+CHARACTERS_MAX = 1_000_000
+DEPTH_MAX = 500
+"""Of the syntax tree; a query is far from it."""
+
+_EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?", re.IGNORECASE)
+_OWN_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
+
+
+class TableName(NamedTuple):
+    """A table as the query writes it."""
+
+    database: str | None
+    table: str
+
+    def __str__(self) -> str:
+        return self.table if self.database is None else f"{self.database}.{self.table}"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A SELECT (or EXPLAIN, DESCRIBE, SUMMARIZE of one)."""
+
+    text: str
+    select: str
+    """The text without EXPLAIN."""
+    tables: tuple[TableName, ...]
+    """Every mention of a table, in the order of the text; one named twice is here twice."""
+
+    @property
+    def explains(self) -> bool:
+        """Whether the plan is wanted, not the rows."""
+        return self.select is not self.text
+
+
+def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
+    """The statement; InvalidQuery and ReadOnlyQuery say what is wrong."""
+    if len(text) > CHARACTERS_MAX:
+        raise LimitExceeded(f"a query has at most {CHARACTERS_MAX:,} characters, not {len(text):,}")
+    with told():
+        statements = connection.extract_statements(text)
+    if len(statements) != 1:
+        raise InvalidQuery(f"give one statement at a time, not {len(statements)}", found=len(statements))
+    kind = statements[0].type.name
+    if kind not in ("SELECT", "EXPLAIN"):
+        raise ReadOnlyQuery(
+            f"SQL reads tables and changes nothing: {kind.lower()} is not allowed. Write with append, upsert and "
+            "delete, change tables with `strom table`",
+            statement=kind,
+        )
+    select = text if kind == "SELECT" else text[_length_of_explain(text) :]
+    return Statement(text, select, tuple(_mentions(_tree(connection, select))))
+
+
+def _length_of_explain(text: str) -> int:
+    match = _EXPLAIN.match(text)
+    if match is None:
+        raise InvalidQuery("write EXPLAIN or EXPLAIN ANALYZE before the query, without options")
+    return match.end()
+
+
+def _tree(connection: duckdb.DuckDBPyConnection, select: str) -> Any:
+    call = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true)"
+    with told():
+        (row,) = connection.execute(call, [select]).fetchall()
+    found = json.loads(row[0])
+    if found.get("error"):
+        raise InvalidQuery(str(found.get("error_message", "the query cannot be read")))
+    return found["statements"]
+
+
+def _mentions(tree: Any) -> Iterator[TableName]:
+    """The tables of a syntax tree; a name that a WITH around it defines is none."""
+    waiting: list[tuple[Any, frozenset[str], int]] = [(tree, frozenset(), 0)]
+    while waiting:
+        node, defined, depth = waiting.pop()
+        if depth > DEPTH_MAX:
+            raise LimitExceeded(f"a query may be nested {DEPTH_MAX} deep")
+        if isinstance(node, list):
+            waiting.extend((one, defined, depth + 1) for one in reversed(node))
+        elif isinstance(node, dict):
+            defined |= {str(one["key"]).lower() for one in node.get("cte_map", {}).get("map", ())}
+            if node.get("type") == "BASE_TABLE":
+                name = _name_of(node)
+                own = (name.database or "").lower() in _OWN_SCHEMAS
+                if not own and (name.database is not None or name.table.lower() not in defined):
+                    yield name
+                continue
+            waiting.extend((one, defined, depth + 1) for one in reversed(node.values()))
+
+
+def _name_of(node: dict[str, Any]) -> TableName:
+    path = [str(part) for part in node.get("qualified_name", {}).get("path", ())]
+    if not 1 <= len(path) <= 2:
+        raise InvalidQuery(f"a table is named `table` or `database.table`, not {'.'.join(path)}")
+    if "at_clause" in node:
+        raise InvalidQuery(
+            f"AT after a table is not understood: say how {'.'.join(path)} was by at= of db.sql, or scan(at=…)"
+        )
+    return TableName(path[0] if len(path) == 2 else None, path[-1])

@@ -1,0 +1,107 @@
+"""Hot rows for DuckDB: a table that it takes for a dataset of Arrow's, and asks for columns and a filter.
+
+DuckDB trusts the dataset to apply the filter. The servers have got one already, made from the whole query
+(``asking.py``); the rows they send pass it, and DuckDB's own is applied to them here, column-wise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from strom.client.direct_scan import BlockingChunks, Loop
+from strom.client.scan import Rest, RowScan
+from strom.sql.standing import nullable
+
+Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+"""The rows of a table with these columns."""
+
+
+def scan_batches(scan: RowScan, run: Loop) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan, for a thread that blocks."""
+    chunks = BlockingChunks(run(scan.stream(ordered=True)), run)
+    rest = Rest(scan.streaming_limit)
+    try:
+        while not rest.empty and (chunk := chunks.next()) is not None:
+            yield from rest.take(scan.read(chunk))
+    finally:
+        chunks.close()
+        run(chunks.stream.close())
+
+
+class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
+    """Looks like a dataset; its rows are read when DuckDB asks for them, each time anew.
+
+    ``columns`` are those the query uses: others are not known to be needed, and fetched only if DuckDB asks.
+    """
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[str], batches: Batches) -> None:
+        full = nullable(schema)
+        super().__init__(pa.Table.from_batches([], schema=full))
+        self._full = full
+        self._wanted = frozenset(columns)
+        self._batches = batches
+        self._problem: list[BaseException] = []
+
+    @property
+    def problem(self) -> BaseException | None:
+        """What went wrong while DuckDB read: it would wrap it in words of its own."""
+        return self._problem[0] if self._problem else None
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **options: Any) -> _Reading:
+        """What DuckDB calls, once for every time that the query reads the table."""
+        given = list(self._full.names) if columns is None else list(columns)
+        needed = self._wanted.union(given)
+        if filter is not None and not _knows(self._full, needed, filter):
+            needed = frozenset(self._full.names)
+        order = [name for name in self._full.names if name in needed]
+        schema = pa.schema([self._full.field(name) for name in given])
+        return _Reading(schema, lambda: self._read(order, given, schema, filter))
+
+    def _read(
+        self, order: list[str], given: list[str], schema: pa.Schema, filter: Any
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._batches(order):
+                yield from _shaped(batch, given, schema, filter)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._problem.append(error)
+            raise
+
+
+class _Reading:
+    """What DuckDB takes for a scanner."""
+
+    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self.projected_schema = schema
+        self._batches = batches
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+
+
+def _knows(schema: pa.Schema, names: frozenset[str], filter: Any) -> bool:
+    """Whether a filter can be computed from these columns."""
+    empty = pa.Table.from_batches([], schema=pa.schema([field for field in schema if field.name in names]))
+    try:
+        empty.filter(filter)
+    except (pa.ArrowInvalid, pa.ArrowKeyError):
+        return False
+    return True
+
+
+def _shaped(
+    batch: pa.RecordBatch, given: list[str], schema: pa.Schema, filter: Any
+) -> Iterator[pa.RecordBatch]:
+    if filter is None:
+        yield pa.RecordBatch.from_arrays([batch.column(name) for name in given], schema=schema)
+        return
+    table = pa.Table.from_batches([batch]).filter(filter).select(given)
+    for part in table.to_batches():
+        yield pa.RecordBatch.from_arrays(part.columns, schema=schema)

@@ -1,0 +1,88 @@
+"""The tables a query names: found in the cluster, with the rows of system tables already here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from strom.client.metadata import TableInfo
+from strom.errors import DatabaseNotFound, TableNotFound
+from strom.lake.union_planner import Tier
+from strom.model.names import nearest
+from strom.model.schema import Schema
+from strom.model.table import TablePath
+from strom.sql.statement import TableName
+
+
+@dataclass(frozen=True)
+class SqlTable:
+    """What a name stands for: a table (of one tier or both), or rows that are known already."""
+
+    path: TablePath
+    arrow: pa.Schema
+    info: TableInfo | None = None
+    tier: Tier = "both"
+    rows: pa.Table | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """The table's own columns."""
+        assert self.info is not None
+        return self.info.schema
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """How tables are found."""
+
+    table: Callable[[TablePath], Awaitable[SqlTable]]
+    """TableNotFound, DatabaseNotFound when there is none."""
+    tables: Callable[[str], Awaitable[list[str]]]
+    databases: Callable[[], Awaitable[list[str]]]
+
+    async def find(self, names: Sequence[TableName], database: str) -> dict[TableName, SqlTable]:
+        """What the names stand for; an unknown one is an error that names the nearest."""
+        distinct = list(dict.fromkeys(names))
+        found = await asyncio.gather(*(self._one(name, database) for name in distinct))
+        return dict(zip(distinct, found, strict=True))
+
+    async def _one(self, name: TableName, database: str) -> SqlTable:
+        path = TablePath(name.database or database, name.table)
+        try:
+            return await self.table(path)
+        except (TableNotFound, DatabaseNotFound) as error:
+            if "kinds" in error.facts:
+                raise
+            return await self.table(await self._meant(path))
+
+    async def _meant(self, path: TablePath) -> TablePath:
+        """The table of that name in another case, as SQL allows; else an error with the nearest name."""
+        databases = await self.databases()
+        database = _same(path.database, databases)
+        if database is None:
+            hint = nearest(path.database, databases)
+            raise DatabaseNotFound(f"there is no database {path.database!r}{hint}", database=path.database)
+        base, mark, system = path.table.partition("$")
+        tables = await self.tables(database)
+        table = _same(base, tables)
+        if table is None or (table == base and database == path.database):
+            hint = nearest(base, tables)
+            raise TableNotFound(f"there is no table {path}{hint}", table=str(path))
+        return TablePath(database, table + mark + system.lower())
+
+
+def _same(name: str, names: Sequence[str]) -> str | None:
+    found = [one for one in names if one.lower() == name.lower()]
+    return name if name in found else found[0] if len(found) == 1 else None
+
+
+def mentions(names: Sequence[TableName], found: Mapping[TableName, SqlTable]) -> dict[TablePath, int]:
+    """How often each table is named."""
+    counts: dict[TablePath, int] = {}
+    for name in names:
+        path = found[name].path
+        counts[path] = counts.get(path, 0) + 1
+    return counts
