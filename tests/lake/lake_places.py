@@ -5,16 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from strom.lake.catalogs import open_catalog
+from strom.lake.commit import commit_round
 from strom.lake.file_description import DataFileDescription
-from strom.lake.file_writer import FileWriter
+from strom.lake.file_writer import FilePartition, FileWriter
 from strom.lake.reading import LakeFile
 from strom.lake.storage import Storage
-from strom.model.lake import LakeConfig
+from strom.lake.table import LakeTable
+from strom.lake.truth import Truth, read_truth
+from strom.model.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema
+from strom.model.table import TableDescription, TablePath
 
 EVENTS = Schema.from_arrow(pa.schema([("id", pa.int64()), ("name", pa.string())]))
+KEYED = Schema.from_arrow(EVENTS.to_arrow(), ["id"])
+LOG = TableDescription(EVENTS, bucket_count=2)
 
 
 def storage_in(folder: Path) -> Storage:
@@ -51,3 +59,67 @@ def planned(file: DataFileDescription, *deletes: str) -> LakeFile:
         file.partition_name,
         deletes,
     )
+
+
+class Lake:
+    """One lake table of EVENTS by key (or of rows), filled round by round as a tiering service does."""
+
+    def __init__(
+        self, folder: Path, description: TableDescription | None = None, table_id: int = 1, name: str = "t"
+    ) -> None:
+        self.catalog = open_catalog(LakeConfig(f"file://{folder}"))
+        self.description = description or TableDescription(KEYED, bucket_count=2)
+        self.table = LakeTable.ensure(self.catalog, TablePath("db", name), table_id, self.description)
+        self.truth = read_truth(self.table)
+        self._files = 0
+
+    def file(
+        self, batch: pa.RecordBatch, offsets: Any, bucket: int = 0, partition: FilePartition | None = None
+    ) -> DataFileDescription:
+        """A data file that nobody has committed."""
+        self._files += 1
+        writer = FileWriter(
+            self.table.storage,
+            self.table.location,
+            self.description.schema,
+            name=f"r-{self._files}",
+            bucket=bucket,
+            partition=partition,
+            partition_keys=self.description.partition_keys,
+        )
+        conformed = pa.RecordBatch.from_arrays(batch.columns, schema=self.description.schema.to_arrow())
+        return written(writer, (conformed, np.asarray(offsets), 1_000))
+
+    def round(
+        self,
+        *added: DataFileDescription,
+        end: int,
+        bucket: int = 0,
+        dead: list[int] | None = None,
+        name: str = "round",
+        epoch: int = 1,
+        partition: FilePartition | None = None,
+    ) -> Truth:
+        """Commit one bucket's round and remember the truth."""
+        key = LakeKey(None if partition is None else partition.partition_id, bucket)
+        self.truth = commit_round(
+            self.table,
+            self.truth,
+            round_id=name,
+            added=added,
+            dead={key: np.array(dead or [], np.int64)},
+            offsets={key: Tiered(end, epoch)},
+            partitions={} if partition is None else {partition.partition_id: partition.name},
+        )
+        return self.truth
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table's own columns, as PyIceberg reads them, by offset."""
+        names = [*self.description.schema.names, "__offset"]
+        found = self.catalog.load(self.table.path)
+        assert found is not None
+        return list(found.scan(selected_fields=tuple(names)).to_arrow().sort_by("__offset").to_pylist())
+
+    def ids(self) -> list[int]:
+        """The ids of the rows, in the order of offsets."""
+        return [row["id"] for row in self.rows()]

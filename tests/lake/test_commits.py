@@ -1,0 +1,401 @@
+"""Rounds on real Iceberg tables: what readers of others find, conflicts, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.table import Table
+
+from lake.lake_places import EVENTS, KEYED, LOG, Lake, events
+from strom.errors import (
+    LakeAhead,
+    LakeCommitUnknown,
+    LakeConflict,
+    LakeCorrupt,
+    LakeForeignCommit,
+    LakeSnapshotNotFound,
+    LakeUnavailable,
+    LakeUnsupported,
+    TableDropped,
+)
+from strom.lake.catalogs import open_catalog
+from strom.lake.commit import commit_round
+from strom.lake.file_writer import FilePartition
+from strom.lake.held_files import held_files
+from strom.lake.manifest_writer import data_file
+from strom.lake.reading import LakeFile, read_file
+from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.table import LakeTable
+from strom.lake.truth import Truth, read_truth
+from strom.model import types as t
+from strom.model.lake import LakeConfig, LakeKey, Tiered
+from strom.model.schema import Schema
+from strom.model.table import TableDescription, TablePath
+
+
+@pytest.fixture(autouse=True)
+def _quiet_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Any:
+    found = Lake(tmp_path)
+    yield found
+    found.catalog.close()
+
+
+def _polars(table: Table) -> polars.DataFrame:
+    return polars.scan_iceberg(table).select("id", "__offset").collect().sort("__offset")
+
+
+def _read_back(lake: Lake) -> list[int]:
+    """The ids as our own reader finds them."""
+    found = held_files(lake.table)
+    batches = [
+        batch
+        for file in found.data
+        for batch in read_file(
+            lake.table.storage,
+            LakeFile(
+                file.path,
+                file.size,
+                file.rows,
+                file.bucket,
+                file.first_offset,
+                file.last_offset,
+                deletes=found.deletes_of(file),
+            ),
+            lake.description.schema,
+            ["id", "__offset"],
+        )
+    ]
+    rows = sorted((row["__offset"], row["id"]) for batch in batches for row in batch.to_pylist())
+    return [number for _, number in rows]
+
+
+# --- what a reader finds ---------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_log_table_are_read_by_others(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, LOG)
+    one, two = lake.file(events(1, 2, 3), [0, 1, 2]), lake.file(events(7, 8), [0, 1], bucket=1)
+    truth = commit_round(
+        lake.table,
+        lake.truth,
+        round_id="r1",
+        added=[one, two],
+        offsets={LakeKey(None, 0): Tiered(3, 0), LakeKey(None, 1): Tiered(2, 0)},
+    )
+    assert sorted(lake.ids()) == [1, 2, 3, 7, 8]
+    assert _polars(lake.table.iceberg)["id"].sum() == 21
+    assert truth == read_truth(lake.table)
+    assert truth.bounds[0] == ("1", "8")
+    filtered = lake.table.iceberg.scan("id = 7 and __bucket = 1", selected_fields=("name",))
+    assert [len(list(filtered.plan_files())), filtered.to_arrow().to_pylist()] == [1, [{"name": "n7"}]]
+    lake.catalog.close()
+
+
+def test_updates_and_deletes_are_read_by_others(lake: Lake) -> None:
+    lake.round(lake.file(events(1, 2, 3, 4), [0, 2, 5, 9]), end=10)
+    lake.round(lake.file(events(2), [11]), end=13, dead=[2, 9])
+    assert lake.ids() == [1, 3, 2]
+    assert _polars(lake.table.iceberg)["__offset"].to_list() == [0, 5, 11]
+    assert _read_back(lake) == [1, 3, 2]
+    summary = lake.table.iceberg.current_snapshot().summary.additional_properties
+    assert summary["total-records"] == "5"
+    assert summary["total-position-deletes"] == "2"
+    assert summary["total-delete-files"] == "1"
+    assert summary["total-data-files"] == "2"
+    assert summary["added-position-deletes"] == "2"
+    assert lake.truth.totals.rows == 3
+    lake.round(end=20, dead=[0, 5, 11])
+    assert lake.ids() == []
+    assert lake.table.iceberg.current_snapshot().summary.operation.value == "delete"
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=6), min_size=1, max_size=5))
+@settings(max_examples=12, deadline=None)
+def test_the_lake_is_the_table_after_every_round(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[list[tuple[int, bool]]]
+) -> None:
+    """Histories of puts and deletes by key, tiered as a server answers: live images in [A, B), dead offsets below A."""
+    lake = Lake(tmp_path_factory.mktemp("lake"))
+    model: dict[int, int] = {}
+    end = 0
+    for changes in rounds:
+        start, dead = end, []
+        for key, put in changes:
+            before = model.pop(key, None)
+            if before is not None and before < start:
+                dead.append(before)
+            if put:
+                model[key] = end
+            end += 1
+        live = sorted((offset, key) for key, offset in model.items() if offset >= start)
+        added = [lake.file(events(*[key for _, key in live]), [offset for offset, _ in live])] if live else []
+        lake.round(*added, end=end, dead=dead)
+        expected = [key for _, key in sorted((offset, key) for key, offset in model.items())]
+        assert lake.ids() == expected
+        assert _read_back(lake) == expected
+        assert read_truth(lake.table).totals.rows == len(model)
+    lake.catalog.close()
+
+
+def test_partitions_are_divided_by_value(tmp_path: Path) -> None:
+    schema = Schema.from_arrow(pa.schema([("day", pa.date32()), ("id", pa.int64())]), ["day", "id"])
+    lake = Lake(tmp_path, TableDescription(schema, partition_keys=("day",), bucket_count=1))
+
+    def rows(day: int, *ids: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict(
+            {"day": [day] * len(ids), "id": list(ids)}, schema=schema.to_arrow()
+        )
+
+    first, second = FilePartition(5, "1970-01-02"), FilePartition(6, "1970-01-03")
+    lake.round(lake.file(rows(1, 10, 11), [0, 1], partition=first), end=2, partition=first)
+    lake.round(lake.file(rows(2, 20), [0], partition=second), end=1, partition=second)
+    lake.round(end=3, dead=[1], partition=first)
+    assert sorted(lake.ids()) == [10, 20]
+    assert [file.partition_name for file in held_files(lake.table).data] == ["1970-01-02", "1970-01-03"]
+    scan = lake.table.iceberg.scan("day = '1970-01-03'")
+    assert len(list(scan.plan_files())) == 1
+    assert lake.truth.partitions == {5: "1970-01-02", 6: "1970-01-03"}
+    assert lake.truth.offsets[LakeKey(5, 0)] == Tiered(3, 1)
+    lake.catalog.close()
+
+
+def test_a_partition_created_again_must_go_on_where_the_lake_is(tmp_path: Path) -> None:
+    schema = Schema.from_arrow(pa.schema([("p", pa.string()), ("id", pa.int64())]))
+    lake = Lake(tmp_path, TableDescription(schema, partition_keys=("p",), bucket_count=1))
+    rows = pa.RecordBatch.from_pydict({"p": ["x"] * 2, "id": [1, 2]}, schema=schema.to_arrow())
+    old, new = FilePartition(5, "x"), FilePartition(9, "x")
+    lake.round(lake.file(rows, [0, 1], partition=old), end=2, partition=old)
+    with pytest.raises(LakeAhead, match="created again"):
+        lake.round(lake.file(rows, [0, 1], partition=new), end=1, partition=new)
+    with pytest.raises(LakeCorrupt):
+        lake.round(lake.file(rows, [1, 2], partition=new), end=3, partition=new)
+    lake.round(lake.file(rows, [2, 3], partition=new), end=4, partition=new)
+    assert dict(lake.truth.offsets) == {LakeKey(9, 0): Tiered(4, 1)}
+    lake.catalog.close()
+
+
+def test_a_column_added_later_is_null_before(lake: Lake) -> None:
+    lake.round(lake.file(events(1), [0]), end=1)
+    newer = KEYED.add_column("price", t.TinyInt())
+    lake.description = TableDescription(newer, bucket_count=2)
+    lake.table = LakeTable.ensure(lake.catalog, lake.table.path, 1, lake.description)
+    batch = pa.RecordBatch.from_pydict({"id": [2], "name": ["b"], "price": [7]}, schema=newer.to_arrow())
+    lake.round(lake.file(batch, [1]), end=2)
+    assert [row["price"] for row in lake.rows()] == [None, 7]
+    assert lake.truth.bounds[2] == ("7", "7")
+    older = LakeTable.ensure(lake.catalog, lake.table.path, 1, TableDescription(KEYED, bucket_count=2))
+    assert "price" in {field.name for field in older.iceberg.schema().fields}, "nobody takes a column back"
+
+
+def test_many_buckets_have_their_offsets_in_a_file(lake: Lake) -> None:
+    offsets = {LakeKey(None, bucket): Tiered(bucket + 10**9, 3) for bucket in range(500)}
+    truth = commit_round(lake.table, lake.truth, round_id="r", offsets=offsets)
+    summary = lake.table.iceberg.current_snapshot().summary.additional_properties
+    assert "strom.offsets" not in summary
+    assert read_truth(lake.table).offsets == truth.offsets == offsets
+    path = Path(lake.table.storage.path(summary["strom.offsets-file"]))
+    path.write_bytes(path.read_bytes().replace(b"1000000007", b"1000000008"))
+    with pytest.raises(LakeCorrupt):
+        read_truth(lake.table)
+
+
+def test_manifests_do_not_pile_up(lake: Lake) -> None:
+    for number in range(20):
+        lake.round(lake.file(events(number), [number]), end=number + 1, dead=[number - 1] if number else [])
+    assert len(lake.table.snapshot().manifests(lake.table.io)) < 20
+    assert lake.ids() == [19]
+    assert lake.truth.totals.files == 20
+
+
+def test_a_round_without_rows_still_moves_the_offsets(lake: Lake) -> None:
+    lake.round(end=7)
+    assert read_truth(lake.table).offsets == {LakeKey(None, 0): Tiered(7, 1)}
+    assert lake.ids() == []
+    lake.round(lake.file(events(1), [7]), end=8)
+    assert lake.ids() == [1]
+
+
+# --- conflicts -------------------------------------------------------------------------------------------------
+
+
+def test_of_two_rounds_on_one_snapshot_one_lands(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.round(lake.file(events(1), [0]), end=1)
+    start = threading.Barrier(2)
+    outcomes: list[object] = []
+
+    def compete(name: str) -> None:
+        catalog = open_catalog(LakeConfig(f"file://{tmp_path}"))
+        table = LakeTable.ensure(catalog, lake.table.path, 1, lake.description)
+        base = read_truth(table)
+        start.wait(20)
+        try:
+            outcomes.append(
+                commit_round(
+                    table,
+                    base,
+                    round_id=name,
+                    added=[files[name]],
+                    dead={LakeKey(None, 0): np.array([0])},
+                    offsets={LakeKey(None, 0): Tiered(2, 1)},
+                )
+            )
+        except LakeConflict as problem:
+            outcomes.append(problem)
+        finally:
+            catalog.close()
+
+    files = {name: lake.file(events(number), [1]) for number, name in enumerate(["a", "b"], 50)}
+    threads = [threading.Thread(target=compete, args=(name,)) for name in files]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    landed = [found for found in outcomes if isinstance(found, Truth)]
+    assert [len(landed), len(outcomes)] == [1, 2]
+    assert read_truth(lake.table).round == landed[0].round
+    assert len(lake.ids()) == 1
+    data = {path.name for path in (Path(lake.table.storage.path(lake.table.location)) / "data").iterdir()}
+    assert len([name for name in data if "deletes" in name]) == 1, "the loser took its deletes away"
+    lake.catalog.close()
+
+
+def test_a_round_that_planned_from_an_older_snapshot_is_refused(lake: Lake) -> None:
+    base = lake.truth
+    lake.round(lake.file(events(1), [0]), end=1, name="first")
+    late = lake.file(events(2), [0])
+    with pytest.raises(LakeConflict):
+        commit_round(
+            lake.table, base, round_id="second", added=[late], offsets={LakeKey(None, 0): Tiered(1, 1)}
+        )
+    assert lake.ids() == [1]
+
+
+def test_an_unknown_outcome_deletes_nothing_and_the_truth_tells(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.round(lake.file(events(1), [0]), end=1)
+    really = Table._do_commit
+
+    def breaks(self: Table, *arguments: Any) -> None:
+        really(self, *arguments)
+        raise ConnectionResetError("gone")
+
+    monkeypatch.setattr(Table, "_do_commit", breaks)
+    with pytest.raises(LakeCommitUnknown):
+        lake.round(lake.file(events(2), [1]), end=2, dead=[0], name="mine")
+    monkeypatch.undo()
+    assert read_truth(lake.table).round == "mine"
+    assert lake.ids() == [2]
+
+
+# --- what is refused -------------------------------------------------------------------------------------------
+
+
+def test_a_dead_offset_in_no_file_is_corruption(lake: Lake) -> None:
+    lake.round(lake.file(events(1, 2), [0, 5]), end=6)
+    for offset in (3, 100):
+        with pytest.raises(LakeCorrupt, match="no file"):
+            lake.round(end=7, dead=[offset])
+    assert read_truth(lake.table).totals.delete_files == 0
+
+
+def test_a_dead_offset_in_two_files_is_corruption(lake: Lake) -> None:
+    lake.round(lake.file(events(1, 2), [0, 5]), end=6)
+    twice = SnapshotChange(lake.truth.held, [data_file(lake.file(events(9, 2), [4, 5]))])
+    lake.truth = commit_change(lake.table, lake.truth, twice, new_snapshot_id(lake.table))
+    with pytest.raises(LakeCorrupt, match="2 files"):
+        lake.round(end=7, dead=[5])
+
+
+def test_files_outside_of_the_round_are_refused(lake: Lake) -> None:
+    lake.round(lake.file(events(1, 2), [0, 1]), end=2)
+    for offsets, end in (([1, 2], 3), ([2, 3], 3)):
+        with pytest.raises(LakeCorrupt):
+            lake.round(lake.file(events(7, 8), offsets), end=end)
+    with pytest.raises(LakeCorrupt):
+        lake.round(lake.file(events(7, 8), [2, 4]), lake.file(events(9), [3]), end=5)
+    with pytest.raises(LakeAhead):
+        lake.round(end=1)
+
+
+def test_a_lost_sidecar_is_made_up_for_by_the_column(lake: Lake) -> None:
+    file = lake.file(events(1, 2, 3), [0, 5, 9])
+    lake.round(file, end=10)
+    assert file.sidecar is not None
+    lake.table.storage.delete(file.sidecar)
+    lake.round(end=11, dead=[5])
+    assert lake.ids() == [1, 3]
+
+
+def test_a_lost_manifest_is_corruption_of_that_table(lake: Lake) -> None:
+    lake.round(lake.file(events(1, 2), [0, 5]), end=6)
+    (manifest,) = lake.table.snapshot().manifests(lake.table.io)
+    lake.table.storage.delete(manifest.manifest_path)
+    with pytest.raises(LakeCorrupt, match="missing"):
+        lake.round(end=7, dead=[5])
+
+
+def test_a_catalog_that_is_down_is_no_fault_of_a_table(tmp_path: Path) -> None:
+    with pytest.raises(LakeUnavailable):
+        open_catalog(LakeConfig(f"file://{tmp_path}", "rest", "http://127.0.0.1:9"))
+    (tmp_path / "catalog.db").mkdir()
+    with pytest.raises(LakeUnavailable):
+        open_catalog(LakeConfig(f"file://{tmp_path}"))
+
+
+# --- whose table -----------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_tables_namesake_is_set_aside(tmp_path: Path) -> None:
+    first = Lake(tmp_path, table_id=3)
+    first.round(first.file(events(1), [0]), end=1)
+    second = Lake(tmp_path, table_id=8)
+    assert second.truth.snapshot_id is None
+    second.round(second.file(events(2), [0]), end=1)
+    assert second.ids() == [2]
+    assert sorted(second.catalog.tables("db")) == ["t", "t__dropped_3"]
+    assert second.table.location != first.table.location
+    with pytest.raises(TableDropped):
+        LakeTable.ensure(first.catalog, first.table.path, 3, first.description)
+    with pytest.raises(LakeSnapshotNotFound):
+        read_truth(first.table)
+    with pytest.raises(LakeSnapshotNotFound):
+        LakeTable.open(first.catalog, TablePath("db", "other"), 3, first.description)
+    first.catalog.close()
+    second.catalog.close()
+
+
+def test_a_table_that_strom_did_not_make_is_left_alone(lake: Lake) -> None:
+    lake.catalog.create(("db", "theirs"), f"{lake.catalog.storage.warehouse}/theirs", {})
+    with pytest.raises(LakeForeignCommit, match="did not make"):
+        LakeTable.ensure(lake.catalog, TablePath("db", "theirs"), 1, lake.description)
+
+
+def test_a_table_the_lake_cannot_hold_is_refused_before_it_is_made(lake: Lake) -> None:
+    schema = Schema.from_arrow(pa.schema([("at", pa.timestamp("ns"))]))
+    with pytest.raises(LakeUnsupported):
+        LakeTable.ensure(lake.catalog, TablePath("db", "fine"), 2, TableDescription(schema, bucket_count=1))
+    assert lake.catalog.tables("db") == ["t"]
+
+
+def test_every_column_of_the_lake_table_has_our_id(lake: Lake) -> None:
+    ids = {field.name: field.field_id for field in lake.table.iceberg.schema().fields}
+    assert ids == {"id": 1, "name": 2, "__bucket": 2000001, "__offset": 2000002, "__timestamp": 2000003}
+    assert lake.table.iceberg.schema().identifier_field_ids == [1]
+    assert lake.table.iceberg.metadata.format_version == 2
+    assert lake.table.iceberg.properties["commit.retry.num-retries"] == "0"
+    assert EVENTS.names == ("id", "name")

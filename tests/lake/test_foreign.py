@@ -1,0 +1,120 @@
+"""Commits of others: what is understood, and what quarantines a table. Rollbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFile
+
+from lake.lake_places import Lake, events
+from strom.errors import LakeForeignCommit
+from strom.lake import snapshot_change
+from strom.lake.arrow_types import lake_schema
+from strom.lake.file_description import DataFileDescription
+from strom.lake.held_files import held_files
+from strom.lake.manifest_writer import data_file
+from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.truth import read_truth
+from strom.model.lake import LakeKey, Tiered
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """Rows 1, 3 and 2 by offset 0, 5 and 11; two files and a delete file."""
+    found = Lake(tmp_path)
+    found.round(found.file(events(1, 2, 3), [0, 2, 5]), end=10)
+    found.round(found.file(events(2), [11]), end=12, dead=[2])
+    yield found
+    found.catalog.close()
+
+
+def _their_file(lake: Lake, ids: list[int], offsets: list[int]) -> DataFile:
+    """A data file as another engine's compaction leaves it: any name, any order of rows, no sidecar."""
+    path = f"{lake.table.location}/data/00000-7-theirs.parquet"
+    batch = events(*ids)
+    arrays = [*batch.columns, np.zeros(len(ids), np.int32), np.array(offsets), [None] * len(ids)]
+    schema = lake_schema(lake.description.schema)
+    table = pa.Table.from_arrays(
+        [pa.array(array, item.type) for array, item in zip(arrays, schema, strict=True)], schema=schema
+    )
+    pq.write_table(table, lake.table.storage.path(path))
+    return data_file(DataFileDescription(path, 1, len(ids), 0, min(offsets), max(offsets)))
+
+
+def _replace(lake: Lake, monkeypatch: pytest.MonkeyPatch, file: DataFile, rewrite: bool = True) -> None:
+    """A commit without a word of ours."""
+    found = held_files(lake.table)
+    gone = {item.path for item in found.data} | {item.path for item in found.deletes}
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshot_change, "write_summary", lambda *_: {})
+        change = SnapshotChange(lake.truth.held, [file], removed=gone, rewrite=rewrite)
+        commit_change(lake.table, lake.truth, change, new_snapshot_id(lake.table))
+
+
+def test_a_foreign_rewrite_with_the_same_rows_is_understood(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _replace(lake, monkeypatch, _their_file(lake, [2, 1, 3], [11, 0, 5]))
+    truth = read_truth(lake.table)
+    assert truth.offsets == {LakeKey(None, 0): Tiered(12, 1)}
+    assert truth.snapshot_id == lake.table.iceberg.current_snapshot().snapshot_id
+    assert truth.totals.rows == 3
+    lake.truth = truth
+    lake.round(lake.file(events(7), [12]), end=13, dead=[5, 11])
+    assert lake.ids() == [1, 7], "rows are found in their order, not in ours"
+
+
+@pytest.mark.parametrize(
+    ("ids", "offsets"), [([1, 3], [0, 5]), ([1, 3, 2, 9], [0, 5, 11, 20]), ([1, 3, 2], [0, 6, 11])]
+)
+def test_a_foreign_rewrite_with_other_rows_is_not(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, ids: list[int], offsets: list[int]
+) -> None:
+    _replace(lake, monkeypatch, _their_file(lake, ids, offsets))
+    with pytest.raises(LakeForeignCommit, match="other rows"):
+        read_truth(lake.table)
+
+
+def test_a_foreign_overwrite_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    _replace(lake, monkeypatch, _their_file(lake, [2, 1, 3], [11, 0, 5]), rewrite=False)
+    with pytest.raises(LakeForeignCommit, match="overwrite"):
+        read_truth(lake.table)
+
+
+def test_a_foreign_append_is_refused_and_a_rollback_heals_it(lake: Lake) -> None:
+    ours = lake.truth
+    iceberg = lake.table.iceberg
+    row = iceberg.scan("id = 1").to_arrow()
+    iceberg.append(row)
+    with pytest.raises(LakeForeignCommit, match="append"):
+        read_truth(lake.table)
+    assert ours.snapshot_id is not None
+    iceberg.refresh().manage_snapshots().rollback_to_snapshot(ours.snapshot_id).commit()
+    assert read_truth(lake.table) == ours
+
+
+def test_a_foreign_delete_is_refused(lake: Lake) -> None:
+    lake.table.iceberg.delete("id = 1")
+    with pytest.raises(LakeForeignCommit):
+        read_truth(lake.table)
+
+
+def test_after_a_rollback_the_older_offsets_hold_and_rounds_go_on(lake: Lake) -> None:
+    first = lake.table.metadata.snapshots[0]
+    lake.table.iceberg.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    lake.truth = read_truth(lake.table)
+    assert lake.truth.offsets == {LakeKey(None, 0): Tiered(10, 1)}
+    assert lake.ids() == [1, 2, 3]
+    lake.round(lake.file(events(2), [11]), end=12, dead=[2])
+    assert lake.ids() == [1, 3, 2]
+
+
+def test_a_property_somebody_set_changes_nothing(lake: Lake) -> None:
+    with lake.table.iceberg.transaction() as change:
+        change.set_properties({"strom.offsets": "{}", "comment": "theirs"})
+    assert read_truth(lake.table) == lake.truth
