@@ -15,13 +15,17 @@ import pytest
 
 import strom
 from integration.wire import Wire, encoded
-from strom.errors import UnknownBucket
+from strom.errors import StorageOffline, UnknownBucket
 from strom.log.sync import PendingCheckpoint
+from strom.model.bucket import BucketId
 from strom.protocol import api_keys as api
 from strom.protocol.messages import tables
+from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
 from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.local import LocalServer
+from strom.server.slot import Slot
+from strom.server.tablets import _redefined
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -165,3 +169,15 @@ def test_the_folder_of_a_bucket_nobody_touched_since_the_start_goes_with_its_tab
     with LocalServer(str(tmp_path)) as server, strom.connect(server.address) as db:
         db.drop_table("t")
         assert eventually(lambda: not folder.exists())
+
+
+def test_a_change_of_a_table_that_is_dropped_meanwhile_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        slot = Slot(BucketId(1, None, 0), None, None, SystemClock())  # type: ignore[arg-type]
+        for error in (UnknownBucket("bucket 1/-/0 was dropped"), StorageOffline("the disk is gone")):
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done.set_exception(error)
+            _redefined(slot, done)
+
+    asyncio.run(main())
+    assert ["disk is gone" in record.getMessage() for record in caplog.records] == [True]

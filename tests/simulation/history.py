@@ -235,6 +235,9 @@ def run(seed: int) -> list[str]:
         raise InvariantBroken(f"{error}\nreplay: make sim SEED={seed}") from None
     except (StromError, AssertionError) as error:
         raise InvariantBroken(f"{error!r}\nreplay: make sim SEED={seed}") from error
+    except BaseException as error:  # whatever it is, its seed is not lost
+        error.add_note(f"replay: make sim SEED={seed}")
+        raise
 
 
 def main(arguments: list[str]) -> int:

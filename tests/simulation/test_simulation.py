@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from simulation import history
 from simulation.history import run
 from simulation.plan import LONG_FROM, TROUBLES, plan
 
@@ -60,6 +61,18 @@ def test_the_same_seed_is_the_same_history_also_in_another_process() -> None:
 
 def test_another_seed_is_another_history() -> None:
     assert digest(1) != digest(2)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(3), AssertionError("y")], ids=repr)
+def test_whatever_goes_wrong_the_seed_is_told(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(seed: int) -> list[str]:
+        raise error
+
+    monkeypatch.setattr(history, "_live", broken)
+    with pytest.raises(BaseException) as caught:
+        run(1_000_123)
+    told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "make sim SEED=1000123" in told
 
 
 @pytest.mark.torture

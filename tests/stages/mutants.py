@@ -45,8 +45,8 @@ def raw_scans(patch: pytest.MonkeyPatch) -> None:
     """A scan ends at the high watermarks, whatever they hold."""
     real = planned._cut_all
 
-    async def raw(cluster: Any, tables: Any, number: Any, pending: Any) -> Any:
-        return await real(cluster, tables, None, {})
+    async def raw(cluster: Any, tables: Any, number: Any, pending: Any, terms: Any) -> Any:
+        return await real(cluster, tables, None, {}, terms)
 
     patch.setattr(planned, "_cut_all", raw)
     staggered_buckets(patch)

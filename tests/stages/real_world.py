@@ -62,8 +62,9 @@ class RealWorld:
         self.attempts: dict[int, dict[Place, set[int]]] = {}
         """By attempt: the ids it asked to publish, by table."""
         self.asked: set[int] = set()
-        self.decided: dict[int, tuple[str, int]] = {}
-        """Attempts whose commit was answered: published, by this very one."""
+        self.decided: dict[int, set[Place]] = {}
+        """By attempt whose commit was answered: the tables that were published by this very one. Those that it was told
+        are repeated may be its own all the same: its first answer was lost, and later versions were decided since."""
         self.acknowledged: dict[Place, set[int]] = defaultdict(set)
         self.seen: dict[Place, set[int]] = defaultdict(set)
         self.calm = False
@@ -143,9 +144,7 @@ class RealWorld:
             self.note(sink, version, "attempt", number, type(error).__name__)
             return False
         open_tables = {place for place in wanted if place[1] not in committed.repeated}
-        if open_tables:
-            self.decided[number] = (sink or f"once{number}", version)
-        self.attempts[number] = {place: wanted[place] for place in open_tables}
+        self.decided[number] = open_tables
         if len(open_tables) < len(wanted):
             self.stat["commits that found tables decided"] += 1
         self.note(sink, version, "attempt", number, "committed", committed)
@@ -169,7 +168,9 @@ class RealWorld:
             table = await db.table(name)
             place = (name, table.table_id)
             before = set(self.seen[place])
-            known = {one for one, rows in self.attempts.items() if one in self.decided and rows.get(place)}
+            known = {
+                one for one, places in self.decided.items() if place in places and self.attempts[one][place]
+            }
             if name == LOG:
                 found = await table.scan(columns=["id", "attempt"]).to_arrow()
                 ids = found.column("id").to_pylist()
@@ -232,7 +233,8 @@ class RealWorld:
 
     async def make(self, db: aio.Database, *names: str) -> None:
         for name in names:
-            key = {"primary_key": "key"} if name == KEYED else {}
+            # By key: otherwise all rows of an attempt would lie in one bucket, and no half of it could ever be seen.
+            key = {"primary_key": "key"} if name == KEYED else {"bucket_key": "id"}
             await db.create_table(name, COLUMNS, buckets=2, if_exists="ignore", **key)
 
     async def keep_alive(self) -> None:
@@ -356,8 +358,8 @@ class RealWorld:
                     raise Broken(f"I5 attempt {attempt} was never asked for and is visible in {place}")
                 if source.setdefault((sink, version), attempt) != attempt:
                     raise Broken(f"I2 {sink} {version} mixes attempts in {place}")
-        for attempt in self.decided:
-            wanted = self.attempts[attempt].get(place)
+        for attempt, places in self.decided.items():
+            wanted = self.attempts[attempt][place] if place in places else None
             if wanted and visible[attempt] != wanted:
                 raise Broken(
                     f"I10 attempt {attempt} was acknowledged, {place} has {visible[attempt]} of {wanted}"
@@ -390,4 +392,7 @@ def failure(seed: int) -> tuple[str, RealWorld | None]:
             runner.run(live())
     except (Broken, Refused) as error:
         return f"seed {seed}: {error}", world
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
     return "", world

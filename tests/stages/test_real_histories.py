@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from time import monotonic
 
 import pytest
 
 from stages.mutants import MUTANTS
-from stages.real_world import failure
+from stages.real_world import Broken, RealWorld, failure
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +24,24 @@ def test_every_promise_holds(seed: int) -> None:
     assert why == ""
     assert world is not None
     assert world.stat["troubles"] > 0
+
+
+def test_a_repeated_answer_may_be_about_the_attempt_itself() -> None:
+    world = asyncio.run(_world())
+    place = ("log", 1)
+    world.attempts = {7: {place: {1, 2}}}
+    world.asked, world.decided = {7}, {7: set()}
+    world._judge_attempts(place, {0: [("both", 1, 7, 1), ("both", 1, 7, 2)]})
+    world._judge_attempts(place, {0: []})
+    with pytest.raises(Broken, match="I3 part of attempt 7"):
+        world._judge_attempts(place, {0: [("both", 1, 7, 1)]})
+    world.decided = {7: {place}}
+    with pytest.raises(Broken, match="I10 attempt 7"):
+        world._judge_attempts(place, {0: []})
+
+
+async def _world() -> RealWorld:
+    return RealWorld(0)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
