@@ -11,6 +11,7 @@ Columns of different types that may be compared (INT and BIGINT) are brought to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -165,12 +166,10 @@ def fitting(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None]
 def _fitting_decimal(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
     decimal = kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind.bit_width], 0)
     whole, scale = decimal.precision - decimal.scale, decimal.scale
-    limit = pa.scalar(10**whole).cast(pa.decimal128(DIGITS_MAX, 0))
-    kept = pc.and_(
-        pc.equal(pc.round(column, ndigits=scale), column),
-        pc.less(pc.abs(column).cast(pa.decimal256(76, column.type.scale)), limit.cast(pa.decimal256(76, 0))),
-    )
-    blank = pc.if_else(kept, column, pa.scalar(0).cast(column.type))
+    kept = pc.equal(pc.round(column, ndigits=scale), column)
+    if whole < column.type.precision - column.type.scale:
+        kept = pc.and_(kept, pc.less(pc.abs(column), pa.scalar(Decimal(10) ** whole, column.type)))
+    blank = pc.if_else(kept, column, pa.scalar(Decimal(0), column.type))
     return blank.cast(decimal, safe=False).cast(kind, safe=False), kept.to_numpy(zero_copy_only=False)
 
 
