@@ -319,6 +319,8 @@ class Tablets:
 def _redefined(slot: Slot, done: asyncio.Future[None]) -> None:
     if not done.cancelled() and done.exception() is not None:
         slot.defined_by = None
+        if isinstance(done.exception(), UnknownBucket):
+            return  # it was dropped in the meantime
         logger.error("bucket %s could not take a change of its table: %s", slot.bucket, done.exception())
 
 
