@@ -20,7 +20,9 @@ from strom.cli import (
     scan,
     sink,
     spark,
+    sql,
     table,
+    tier,
     up,
 )
 from strom.cli.connection import Connection
@@ -42,10 +44,12 @@ app.command("demo", help=demo.HELP)(demo.demo)
 app.command("append", help=append.HELP)(append.append)
 app.command("scan", help=scan.SCAN_HELP)(scan.scan)
 app.command("tail", help=scan.TAIL_HELP)(scan.tail)
+app.command("sql", help=sql.HELP)(sql.sql)
 app.command("lookup", help=keys.LOOKUP_HELP)(keys.lookup)
 app.command("upsert", help=keys.UPSERT_HELP)(keys.upsert)
 app.command("delete", help=keys.DELETE_HELP)(keys.delete)
 app.command("changelog", help=keys.CHANGELOG_HELP)(keys.changelog)
+app.command("tier", help=tier.HELP)(tier.tier)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 app.add_typer(table.app, name="table")
 app.add_typer(database.app, name="database")

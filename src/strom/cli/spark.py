@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Spark: where its jar is.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Spark: where its jar and its tiering job are."
+)
 
 JAR_HELP = """Print where the jar of the SQL catalog is, for spark-submit, spark-sql and ADD JAR.
 
@@ -15,6 +17,15 @@ Examples:
   strom spark jar
   spark-sql --jars $(strom spark jar) --conf spark.sql.catalog.strom=strom.spark.StromCatalog \\
       --conf spark.sql.catalog.strom.bootstrap.servers=localhost:9123
+"""
+
+TIERING_HELP = """Print where the tiering service's program is, for spark-submit.
+
+Its options are those of `strom tier`.
+
+\b
+Example:
+  spark-submit --master spark://boss:7077 "$(strom spark tiering)" --bootstrap-servers db1:9123
 """
 
 
@@ -29,3 +40,13 @@ def jar() -> None:
     from strom.spark import jar as package
 
     print(package.path())
+
+
+@app.command("tiering", help=TIERING_HELP)
+def tiering() -> None:
+    """Print the program's path."""
+    from importlib.util import find_spec
+
+    found = find_spec("strom.cli.tier_submit")
+    assert found is not None
+    print(found.origin)

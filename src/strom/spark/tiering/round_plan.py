@@ -45,8 +45,8 @@ class Bounds:
     task_bytes: int = 128 * MB
     task_bytes_min: int = 16 * MB
     """Less is not worth a file of its own."""
-    tasks_wanted: int = 1
-    """A bucket that is large enough is cut so that about so many tasks can run side by side."""
+    tasks_wanted: int = 0
+    """A bucket that is large enough is cut so that about so many tasks can run side by side; 0: Spark's cores."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,120 @@
+"""Rounds of tiering on a warm Spark, each into a warehouse of the question's choice: for questions about the lake.
+
+A round here is the service's own code from planning to commit; only its report goes nowhere, so that the same table can
+be tiered again and again from nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import strom
+from benchmarks import on_spark
+from benchmarks.harness import Bench
+from strom.client.lake import Assigned
+from strom.lake.catalogs import open_catalog
+from strom.lake.table import LakeTable
+from strom.model.lake import LakeConfig
+from strom.model.lake_record import LakeReport
+from strom.runtime.clock import SystemClock
+from strom.spark.options import Server
+from strom.spark.tiering.cluster import TieringCluster
+from strom.spark.tiering.jobs import SETTINGS, SparkJobs
+from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult
+from strom.spark.tiering.round_plan import Bounds
+from strom.spark.tiering.worker import Found, RoundWork
+from strom.testing.process import ServerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count(1)
+
+
+class Unheard(TieringCluster):
+    """Rounds of a question are nobody's business."""
+
+    def report(self, table_id: int, report: LakeReport, *, service_id: str, round_number: int) -> str | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A server, a warm session, and rounds at will."""
+
+    folder: Path
+    spark: SparkSession
+    server: ServerProcess
+    db: strom.Database
+    context: RoundContext
+
+    def table(self, table: strom.Table, warehouse: str) -> LakeTable:
+        """The lake table of a table in a warehouse of its own."""
+        config = LakeConfig(warehouse=f"file://{self.folder / warehouse}")
+        info = table.info
+        return LakeTable.ensure(open_catalog(config), info.path, info.table_id, info.description)
+
+    def round(self, table: strom.Table, warehouse: str) -> RoundResult:
+        """One round of a table into a warehouse: all that is not there yet."""
+        with self.opened(table, warehouse) as round_of:
+            return round_of()
+
+    @contextmanager
+    def opened(self, table: strom.Table, warehouse: str) -> Iterator[Callable[[], RoundResult]]:
+        """As many rounds as are wanted, with a catalog that stays open, as a service's does."""
+        lake = self.table(table, warehouse)
+
+        def run() -> RoundResult:
+            number = next(_numbers)
+            progress = RoundProgress(Assigned(table.table_id, number, table.info.path), f"bench-{number}")
+            return Round(self.context, lake, table.info, progress, f"{number}-bench").run()
+
+        try:
+            yield run
+        finally:
+            lake.catalog.close()
+
+
+class InThisProcess(SparkJobs):
+    """Tasks run here, one after the other."""
+
+    def __init__(self) -> None:
+        """There is no session."""
+
+    def run(self, work: RoundWork, *, group: str, pool: str) -> list[Found]:
+        return [found for number in range(len(work.tasks)) for found in work.run(number, 0)]
+
+    def check(self, group: str) -> None:
+        """Nobody cancels."""
+
+
+@contextmanager
+def without_spark(bench: Bench) -> Iterator[Lake]:
+    """A server, and rounds whose tasks run in this process."""
+    settings = {"durability": "os"}
+    with (
+        ServerProcess(bench.folder / "data", settings=settings) as server,
+        strom.connect(server.address) as db,
+        Unheard(Server(server.address)) as cluster,
+    ):
+        jobs = InThisProcess()
+        bounds = Bounds(tasks_wanted=1)
+        context = RoundContext(cluster, jobs, Server(server.address), "bench", bounds, SystemClock())
+        yield Lake(bench.folder, None, server, db, context)  # type: ignore[arg-type]
+
+
+@contextmanager
+def place(bench: Bench, bounds: Bounds | None = None) -> Iterator[Lake]:
+    """A session and a server, both warm enough to be asked."""
+    with on_spark.place(bench, **SETTINGS) as (spark, server, db):
+        address = Server(server.address)
+        jobs = SparkJobs(spark)
+        with Unheard(address) as cluster:
+            chosen = bounds or Bounds(tasks_wanted=jobs.cores)
+            context = RoundContext(cluster, jobs, address, "bench", chosen, SystemClock())
+            yield Lake(bench.folder, spark, server, db, context)

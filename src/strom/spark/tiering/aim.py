@@ -1,0 +1,166 @@
+"""Where a round begins and where it will end: the lake is asked first, then the servers.
+
+The servers check the lake's offsets against what they hold. A bucket of a log whose end was lost (power failure with
+weak durability) goes on where the lake ends, in a new epoch: before that an empty commit makes every other round that
+is under way lose its place, so that none can land beyond the point where the bucket goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strom.client.metadata import TableInfo
+from strom.client.planned import Vector
+from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
+from strom.lake.commit import commit_round
+from strom.lake.table import LakeTable
+from strom.lake.truth import Truth, read_truth
+from strom.model.bucket import BucketId
+from strom.model.lake import LakeKey, Tiered
+from strom.runtime.clock import Clock
+from strom.spark.tiering.cluster import Buckets, TieringCluster
+from strom.spark.tiering.round_plan import Bounds, Ending, Kind, RoundPlan, plan_round
+
+SMALL_ROWS = 10_000
+"""So few rows are one task, however large they are: nobody is asked for sizes."""
+BUCKETS_LOST_MAX = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a round sets out to do."""
+
+    truth: Truth
+    plan: RoundPlan
+    offsets: Mapping[LakeKey, Tiered]
+    """Of the buckets of the round, after it."""
+    partitions: Mapping[int, str]
+    lag_rows: int
+    """What the lake lacked when it was looked at, in this round or a later one."""
+
+
+@dataclass(frozen=True)
+class Aiming:
+    """Plans rounds of one table."""
+
+    cluster: TieringCluster
+    lake: LakeTable
+    table: TableInfo
+    bounds: Bounds
+    clock: Clock
+    round_id: str
+
+    @property
+    def kind(self) -> Kind:
+        """What the table's rounds bring: records or images."""
+        return "keys" if self.table.description.has_primary_key else "log"
+
+    def aim(self) -> Aim:
+        """The next round, from what is there now."""
+        for _ in range(BUCKETS_LOST_MAX):
+            truth = read_truth(self.lake)
+            buckets = self.cluster.buckets(self.table)
+            _refuse_recreated(truth, buckets)
+            try:
+                vector = self._cut(truth, buckets)
+            except LakeAhead as error:
+                self._resume(truth, error)
+            else:
+                return self._aim(truth, buckets, vector)
+        raise LakeCorrupt(f"too many buckets of {self.table.path} lost their end")
+
+    def _cut(self, truth: Truth, buckets: Buckets) -> Vector:
+        known = _known(self.table.table_id, truth)
+        ids = [bucket for bucket, _ in buckets]
+        try:
+            return self.cluster.cut(self.table, ids, sync=True, known=known)
+        except StaleEpoch as error:
+            raise LakeCorrupt(
+                f"the lake holds other rows than the log has: {error.message}. Rows reached the lake, were lost by the "
+                "server before they were safe, and others were written in their place",
+                **error.facts,
+            ) from error
+
+    def _aim(self, truth: Truth, buckets: Buckets, vector: Vector) -> Aim:
+        known = _known(self.table.table_id, truth)
+        endings = {
+            bucket: Ending(partition, vector[bucket].start, vector[bucket].end, _epoch(vector, bucket))
+            for bucket, partition in buckets
+        }
+        lag = sum(max(one.end - _begin(known.get(bucket), one), 0) for bucket, one in endings.items())
+        sizes = {} if lag <= SMALL_ROWS else self.cluster.row_bytes(self.table, buckets)
+        whole = any(cut.grouped for cut in vector.values())
+        plan = plan_round(self.kind, known, endings, sizes, self.bounds, whole=whole)
+        early = {bucket: end for bucket, end in plan.ends.items() if end < endings[bucket].end}
+        epochs = {bucket: endings[bucket].epoch for bucket in plan.ends} | self._epochs_at(early)
+        return Aim(
+            truth=truth,
+            plan=plan,
+            offsets={_key(bucket): Tiered(end, epochs[bucket]) for bucket, end in plan.ends.items()},
+            partitions={
+                bucket.partition_id: partition
+                for bucket, partition in buckets
+                if bucket.partition_id is not None and partition is not None and bucket in plan.ends
+            },
+            lag_rows=lag,
+        )
+
+    def _epochs_at(self, ends: Mapping[BucketId, int]) -> dict[BucketId, int]:
+        """The epochs of the records before these ends, which lie before the buckets' own."""
+        if not ends:
+            return {}
+        found = self.cluster.cut(self.table, list(ends), at_most=ends)
+        if any(found[bucket].end != end for bucket, end in ends.items()):
+            raise LakeConflict(f"{self.table.path} got its first transaction while its round was planned")
+        return {bucket: _epoch(found, bucket) for bucket in ends}
+
+    def _resume(self, truth: Truth, error: LakeAhead) -> None:
+        """Let a bucket that lost its end go on where the lake ends."""
+        bucket = error.facts.get("bucket")
+        if self.kind == "keys" or not isinstance(bucket, BucketId):
+            raise error
+        logger.warning("%s: bucket %s lost its end; it goes on where the lake ends", self.table.path, bucket)
+        fenced = commit_round(
+            self.lake,
+            truth,
+            round_id=f"{self.round_id}-fence-{bucket.bucket}",
+            added=(),
+            dead={},
+            offsets=truth.offsets,
+            partitions=truth.partitions,
+            clock=self.clock,
+        )
+        self.cluster.resume(self.table, bucket, fenced.offsets[_key(bucket)])
+
+
+def _refuse_recreated(truth: Truth, buckets: Buckets) -> None:
+    """A partition that was dropped and made again counts its offsets anew: its rows must not mix with the old ones."""
+    ids = {name: bucket.partition_id for bucket, name in buckets if name is not None}
+    for partition_id, name in truth.partitions.items():
+        if ids.get(name, partition_id) != partition_id:
+            raise LakeCorrupt(
+                f"partition {name} was dropped and created again, and the lake has rows of the old one. Remove them "
+                "from the lake table, or give the new partition another name",
+                partition=name,
+            )
+
+
+def _begin(tiered: Tiered | None, ending: Ending) -> int:
+    return ending.start if tiered is None else tiered.offset
+
+
+def _key(bucket: BucketId) -> LakeKey:
+    return LakeKey(bucket.partition_id, bucket.bucket)
+
+
+def _known(table_id: int, truth: Truth) -> dict[BucketId, Tiered]:
+    return {BucketId(table_id, key[0], key[1]): tiered for key, tiered in truth.offsets.items()}
+
+
+def _epoch(vector: Vector, bucket: BucketId) -> int:
+    epoch = vector[bucket].epoch
+    return -1 if epoch is None else epoch

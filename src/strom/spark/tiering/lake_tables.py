@@ -1,0 +1,41 @@
+"""The lake tables a service writes: its catalog opened once, each table found or made when its round comes.
+
+A table that gets a new column gets it in the lake too, before a round writes rows that have it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from strom.client.metadata import TableInfo
+from strom.lake.catalogs import LakeCatalog, open_catalog
+from strom.lake.table import LakeTable
+from strom.spark.tiering.cluster import TieringCluster
+
+
+class LakeTables:
+    """Any thread may ask."""
+
+    def __init__(self, cluster: TieringCluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._catalog: LakeCatalog | None = None
+
+    def ensure(self, table: TableInfo) -> LakeTable:
+        """The lake table of a table, with all its columns."""
+        return LakeTable.ensure(self._open(table), table.path, table.table_id, table.description)
+
+    def _open(self, table: TableInfo) -> LakeCatalog:
+        with self._lock:
+            if self._catalog is None:
+                config = self._cluster.describe(table.path).config
+                assert config is not None
+                self._catalog = open_catalog(config)
+            return self._catalog
+
+    def close(self) -> None:
+        """Let go of the catalog."""
+        with self._lock:
+            if self._catalog is not None:
+                self._catalog.close()
+                self._catalog = None

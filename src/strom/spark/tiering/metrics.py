@@ -1,0 +1,104 @@
+"""What a tiering service counts, and where others read it: a Prometheus page as a file or over HTTP.
+
+Per table: how far the lake lies behind (rows, and seconds since everything was in it), rounds, failures, seconds, rows,
+deletes, files, bytes. ``strom lake status`` shows the same from the coordinator's side.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from strom.runtime.clock import Clock
+from strom.runtime.metrics import Metrics, render
+from strom.spark.tiering.round import RoundResult
+
+ROUND_SECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000)
+STATES = ("active", "failing", "quarantined")
+
+
+class TieringMetrics:
+    """The numbers of one service."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._metrics = Metrics()
+        self.rounds_running = self._metrics.gauge("strom_tiering_rounds_running", "Rounds under way.")
+
+    def page(self) -> str:
+        """All of them as Prometheus text."""
+        return render(self._metrics.samples())
+
+    def ended(self, table: str, result: RoundResult, *, began: float) -> None:
+        """A round went well; ``began`` on the monotonic clock: everything acknowledged before is in the lake."""
+        counter, gauge = self._metrics.counter, self._metrics.gauge
+        counter("strom_tiering_rounds_total", "Rounds that ended well.", table=table).inc()
+        counter("strom_tiering_rows_total", "Rows written into the lake.", table=table).inc(result.rows)
+        counter("strom_tiering_deletes_total", "Rows of the lake that died.", table=table).inc(result.deletes)
+        counter("strom_tiering_files_total", "Data files written.", table=table).inc(result.files)
+        counter("strom_tiering_bytes_total", "Bytes of data files.", table=table).inc(result.size_bytes)
+        seconds = self._metrics.histogram(
+            "strom_tiering_round_seconds", "Seconds of a round.", bounds=ROUND_SECONDS, table=table
+        )
+        seconds.observe(result.took.get("round", 0.0))
+        left = max(result.lag_rows - result.rows, 0) if result.more else 0
+        gauge("strom_tiering_lag_rows", "Rows the lake lacked after the last round.", table=table).set(left)
+        if not result.more:
+            gauge("strom_tiering_lag_seconds", "Seconds since the lake had everything.", table=table).follow(
+                lambda: self._clock.monotonic() - began
+            )
+        self._state(table, "active")
+
+    def failed(self, table: str, *, quarantined: bool) -> None:
+        """A round did not go well."""
+        self._metrics.counter("strom_tiering_failures_total", "Rounds that failed.", table=table).inc()
+        self._state(table, "quarantined" if quarantined else "failing")
+
+    def _state(self, table: str, state: str) -> None:
+        for one in STATES:
+            self._metrics.gauge(
+                "strom_tiering_state", "1 for the state a table is in.", table=table, state=one
+            ).set(float(one == state))
+
+
+def write_page(metrics: TieringMetrics, path: Path) -> None:
+    """Replace a file by the page as it is now: for a collector of text files, which may look at any time."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(metrics.page())
+    scratch.replace(path)
+
+
+class MetricsServer:
+    """Answers ``GET /metrics`` until it is closed."""
+
+    def __init__(self, metrics: TieringMetrics, host: str, port: int) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                known = self.path.partition("?")[0] in ("/", "/metrics")
+                body = metrics.page().encode() if known else b"look at /metrics\n"
+                self.send_response(200 if known else 404)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """A collector asks every few seconds: nobody wants to read that."""
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="strom-metrics", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,104 @@
+"""What a person sees of a tiering service: a bar for every round under way, and a line for every round that ended.
+
+Where nobody looks at a terminal there are only the lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from strom.client.lake import Assigned
+from strom.errors import StromError
+from strom.spark.tiering.round import RoundProgress, RoundResult
+from strom.spark.tiering.service import Listener, RoundEnd
+
+
+class Lines(Listener):
+    """A line for every round that did something."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._silent = False
+
+    def ended(self, end: RoundEnd) -> None:
+        """Say what it did; nothing of a round that found nothing new."""
+        self._silent = False
+        if end.result is not None:
+            if end.result.rows or end.result.deletes:
+                self._say(f"{end.assigned.path}: {told(end.result)}")
+        elif end.quarantined:
+            self._say(f"{end.assigned.path}: QUARANTINED: {end.error}")
+        elif not end.given_up:
+            self._say(f"{end.assigned.path}: failed, tried again later: {end.error}")
+
+    def unreachable(self, error: StromError) -> None:
+        """Say so once."""
+        if not self._silent:
+            self._say(f"the coordinator does not answer: {error}")
+            self._silent = True
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Bars(Lines):
+    """Bars above the lines. Use as a context."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rows"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._bars: dict[int, TaskID] = {}
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def began(self, assigned: Assigned) -> None:
+        """A bar of unknown length."""
+        self._bars[assigned.round] = self._progress.add_task(f"{assigned.path}: planning", total=None)
+
+    def going(self, rounds: Sequence[tuple[RoundProgress, int]]) -> None:
+        """Move the bars."""
+        for progress, done in rounds:
+            bar = self._bars.get(progress.assigned.round)
+            if bar is not None:
+                self._progress.update(
+                    bar,
+                    description=f"{progress.assigned.path}: {progress.step}",
+                    total=progress.rows_planned or None,
+                    completed=done,
+                )
+
+    def ended(self, end: RoundEnd) -> None:
+        """Take the bar away."""
+        bar = self._bars.pop(end.assigned.round, None)
+        if bar is not None:
+            self._progress.remove_task(bar)
+        super().ended(end)
+
+
+def told(result: RoundResult) -> str:
+    """A round in a few words."""
+    seconds = result.took.get("round", 0.0)
+    words = [f"{result.rows:,} rows"]
+    if result.deletes:
+        words.append(f"{result.deletes:,} deletes")
+    words.append(f"{result.files} files, {result.size_bytes / 1e6:,.1f} MB")
+    words.append(f"{seconds:.1f} s")
+    steps = ", ".join(f"{step} {took:.1f}" for step, took in result.took.items() if step != "round")
+    text = ", ".join(words) + f" ({steps})"
+    return text + (", more to come" if result.more else "")

@@ -1,0 +1,23 @@
+"""What the coordinator is told of a table whose lake is wrong: all that was known before, and the reason."""
+
+from __future__ import annotations
+
+from strom.model.lake_record import LakeRecord, LakeReport
+
+
+def quarantined(record: LakeRecord | None, reason: str) -> LakeReport:
+    """The record as it was, in quarantine: readers see why, and no round is given out until somebody looks."""
+    if record is None:
+        return LakeReport(snapshot_id=None, offsets={}, state="quarantined", reason=reason)
+    return LakeReport(
+        snapshot_id=record.snapshot_id,
+        offsets=record.offsets,
+        partitions=record.partitions,
+        readable_low=record.readable_low,
+        bounds=record.bounds,
+        files=record.files,
+        rows=record.rows,
+        size_bytes=record.size_bytes,
+        state="quarantined",
+        reason=reason,
+    )

@@ -1,0 +1,215 @@
+"""One round of one table, from what the lake holds to a commit that holds more, and the report of it.
+
+    1. truth      the lake is asked first: how far is every bucket?                                     ``aim.py``
+    2. cut        then the servers: where does every bucket end, synced, in whole transactions?          ``aim.py``
+    3. files      Spark tasks write what lies between                                                 ``worker.py``
+    4. commit     files, deletes and offsets at once, on the snapshot that was planned from          ``landing.py``
+    5. report     the coordinator learns what the lake holds; if it does not, the next round's report tells it
+
+Dying between any two steps loses nothing and doubles nothing: step 1 of the next round sees what landed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from strom.client.lake import Assigned
+from strom.client.metadata import TableInfo
+from strom.errors import Expired, LakeConflict, LakeCorrupt
+from strom.lake.table import LakeTable
+from strom.lake.truth import Truth
+from strom.model.lake_record import LakeReport
+from strom.runtime.clock import Clock
+from strom.spark.options import Server
+from strom.spark.tiering.aim import Aim, Aiming
+from strom.spark.tiering.cluster import TieringCluster
+from strom.spark.tiering.jobs import SparkJobs
+from strom.spark.tiering.landing import Catch, Landing
+from strom.spark.tiering.round_plan import Bounds
+from strom.spark.tiering.worker import Found, RoundWork
+
+TRIES = 5
+"""How often a round is planned anew: another service was faster, or an instant was no longer kept."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What all rounds of a service share."""
+
+    cluster: TieringCluster
+    jobs: SparkJobs
+    server: Server
+    service_id: str
+    bounds: Bounds
+    clock: Clock
+
+
+@dataclass
+class RoundProgress:
+    """How far a round is; read by other threads."""
+
+    assigned: Assigned
+    group: str
+    """Of the Spark job."""
+    step: str = "planning"
+    rows_planned: int = 0
+    size_bytes: int = 0
+    tasks: int = 0
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a round did."""
+
+    truth: Truth
+    rows: int = 0
+    """Written into the lake."""
+    deletes: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    lag_rows: int = 0
+    """What the lake lacked when the round began."""
+    more: bool = False
+    took: dict[str, float] = field(default_factory=dict)
+    """Seconds of each step, and of all."""
+    unheard: str | None = None
+    """Why the coordinator did not take the report; the lake has the rows nevertheless."""
+
+
+@dataclass
+class Round:
+    """One round. ``run`` once."""
+
+    context: RoundContext
+    lake: LakeTable
+    table: TableInfo
+    progress: RoundProgress
+    round_id: str
+    """Never used before or again: file names begin with it."""
+    _took: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> RoundResult:
+        """Bring the lake up to date, commit, report."""
+        began = self.context.clock.monotonic()
+        result = self._tier()
+        self._took["round"] = self.context.clock.monotonic() - began
+        return replace(result, took=self._took, unheard=self._report(result))
+
+    def _tier(self) -> RoundResult:
+        for left in reversed(range(TRIES)):
+            try:
+                return self._attempt(str(left))
+            except (LakeConflict, Expired) as error:
+                if not left:
+                    raise
+                logger.info("%s: planned anew: %s", self.table.path, error)
+        raise AssertionError("the last try returns or raises")
+
+    def _attempt(self, attempt: str) -> RoundResult:
+        context, round_id = self.context, f"{self.round_id}{attempt}"
+        with self._step("planning"):
+            aiming = Aiming(context.cluster, self.lake, self.table, context.bounds, context.clock, round_id)
+            aim = aiming.aim()
+        if aim.plan.empty:
+            return RoundResult(aim.truth, lag_rows=aim.lag_rows)
+        with self._step("writing"):
+            catch = Catch.of(self._write(aim, round_id))
+        context.jobs.check(self.progress.group)  # the last moment at which nothing has happened
+        with self._step("committing"):
+            truth = Landing(self.lake, context.clock, round_id).land(aim, catch)
+        return RoundResult(
+            truth,
+            rows=catch.rows,
+            deletes=catch.deletes,
+            files=len(catch.files),
+            size_bytes=catch.size_bytes,
+            lag_rows=aim.lag_rows,
+            more=aim.plan.more,
+        )
+
+    def _write(self, aim: Aim, round_id: str) -> Sequence[Found]:
+        plan, description = aim.plan, self.table.description
+        progress = self.progress
+        progress.rows_planned, progress.size_bytes = plan.rows, plan.size_bytes
+        progress.tasks = len(plan.tasks)
+        work = RoundWork(
+            server=self.context.server,
+            path=self.table.path,
+            table_id=self.table.table_id,
+            schema=description.schema,
+            kind=plan.kind,
+            partition_keys=description.partition_keys,
+            storage=self.lake.storage,
+            location=self.lake.location,
+            round_id=round_id,
+            tasks=plan.tasks,
+        )
+        found = self.context.jobs.run(work, group=progress.group, pool=f"strom-{self.table.table_id}")
+        _check(found)
+        return found
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        clock = self.context.clock
+        self.progress.step = name
+        began = clock.monotonic()
+        yield
+        self._took[name] = self._took.get(name, 0.0) + clock.monotonic() - began
+
+    def _report(self, result: RoundResult) -> str | None:
+        self.progress.step = "reporting"
+        assigned = self.progress.assigned
+        report = report_of(
+            result.truth,
+            duration_ms=int(self._took["round"] * 1000),
+            more=result.more,
+            facts={
+                "round_rows": result.rows,
+                "round_deletes": result.deletes,
+                "round_files": result.files,
+                "round_bytes": result.size_bytes,
+                "lag_rows": result.lag_rows,
+                **{f"{step}_ms": int(seconds * 1000) for step, seconds in self._took.items()},
+            },
+        )
+        return self.context.cluster.report(
+            assigned.table_id, report, service_id=self.context.service_id, round_number=assigned.round
+        )
+
+
+def report_of(
+    truth: Truth, *, duration_ms: int = 0, more: bool = False, facts: dict[str, int] | None = None
+) -> LakeReport:
+    """What the coordinator is told of a lake table."""
+    return LakeReport(
+        snapshot_id=truth.snapshot_id,
+        offsets=truth.offsets,
+        partitions=truth.partitions,
+        bounds=truth.bounds,
+        files=truth.totals.files,
+        rows=truth.totals.rows,
+        size_bytes=truth.totals.size_bytes,
+        duration_ms=duration_ms,
+        more=more,
+        facts=facts or {},
+    )
+
+
+def _check(found: Sequence[Found]) -> None:
+    """A file holds what was asked for and nothing else; a log leaves no offset out but those without a record."""
+    for one in found:
+        file, part = one.file, one.part
+        if file is None:
+            if part.at is None:
+                logger.warning("bucket %s has no record in [%d, %d)", part.bucket, part.start, part.end)
+            continue
+        within = part.start <= file.first_offset <= file.last_offset < part.end
+        if not within or file.rows > part.width or file.bucket != part.bucket.bucket:
+            raise LakeCorrupt(
+                f"{file.path} holds other offsets than [{part.start}, {part.end})", path=file.path
+            )

@@ -1,0 +1,318 @@
+"""The service: asks for tables that are due, runs a round of each on a thread of its own, tells how they ended.
+
+The coordinator decides which service tiers which table; a heartbeat says what is running and takes what is due. Several
+services may run: a round whose service was silent too long is given to another, and should both go on, the lake
+takes the rows once.
+
+A table that fails is tried again, later and later; one whose lake is wrong is quarantined, with the reason, and left
+alone until somebody looks at it. The others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from strom.client.lake import Assigned, Ended, LakeFacts, Running, Tidings
+from strom.errors import (
+    LakeCorrupt,
+    LakeForeignCommit,
+    LakeUnsupported,
+    Retry,
+    StromError,
+    TableNotFound,
+)
+from strom.model.lake_record import LakeReport
+from strom.model.names import nearest
+from strom.model.table import TablePath
+from strom.runtime.clock import Clock, SystemClock
+from strom.spark.tiering.jobs import Cancelled
+from strom.spark.tiering.metrics import TieringMetrics
+from strom.spark.tiering.quarantine import quarantined
+from strom.spark.tiering.round import RoundProgress, RoundResult
+from strom.spark.tiering.round_plan import Bounds
+
+WRONG = (LakeCorrupt, LakeForeignCommit, LakeUnsupported)
+"""What no further try mends: the table is quarantined."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TieringOptions:
+    """How a service works."""
+
+    tables: tuple[str, ...] = ()
+    """Only these; none: all that the cluster wants tiered."""
+    once: bool = False
+    """End when everything that was there is in the lake."""
+    tables_at_once: int = 4
+    bounds: Bounds = field(default_factory=Bounds)
+    beat_s: float = 1.0
+    """How often the coordinator is asked."""
+
+
+@dataclass(frozen=True)
+class RoundEnd:
+    """How a round ended: with a result, or with an error."""
+
+    assigned: Assigned
+    result: RoundResult | None = None
+    error: BaseException | None = None
+    quarantined: bool = False
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it was cancelled, or its table is gone: nobody's fault."""
+        return isinstance(self.error, Cancelled | TableNotFound)
+
+
+class Coordination(Protocol):
+    """What a service asks of the cluster."""
+
+    def lake_tables(self) -> list[LakeFacts]: ...
+
+    def describe(self, path: TablePath) -> LakeFacts: ...
+
+    def heartbeat(
+        self,
+        service_id: str,
+        *,
+        wants: int,
+        running: Sequence[Running] = (),
+        ended: Sequence[Ended] = (),
+        tables: Sequence[int] = (),
+        skip: Sequence[int] = (),
+        at_once: bool = False,
+        leaving: bool = False,
+    ) -> Tidings: ...
+
+    def report(
+        self, table_id: int, report: LakeReport, *, service_id: str, round_number: int
+    ) -> str | None: ...
+
+
+class Rounds(Protocol):
+    """What runs a round; ``rounds.py`` is the real one."""
+
+    def run(self, progress: RoundProgress) -> RoundResult: ...
+
+    def tasks_done(self, progress: RoundProgress) -> int: ...
+
+    def cancel(self, progress: RoundProgress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Listener:
+    """Hears what a service does; ``progress.py`` shows it to people."""
+
+    def began(self, assigned: Assigned) -> None:
+        """A round begins."""
+
+    def going(self, rounds: Sequence[tuple[RoundProgress, int]]) -> None:
+        """How far the rounds are: each with the rows that are done."""
+
+    def ended(self, end: RoundEnd) -> None:
+        """A round ended."""
+
+    def unreachable(self, error: StromError) -> None:
+        """The coordinator does not answer."""
+
+
+class TieringService:
+    """One service. ``run`` until ``stop`` is called, from any thread, or with ``once`` until all is done."""
+
+    def __init__(
+        self,
+        service_id: str,
+        cluster: Coordination,
+        rounds: Rounds,
+        options: TieringOptions,
+        *,
+        listener: Listener | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self.service_id = service_id
+        self._cluster = cluster
+        self._rounds = rounds
+        self._options = options
+        self._listener = listener or Listener()
+        self.metrics = TieringMetrics(self._clock)
+        self._running: dict[int, RoundProgress] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        self._ends: list[RoundEnd] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._done: set[int] = set()
+        """With ``once``: tables that need no further round."""
+        self.failures: list[RoundEnd] = []
+
+    def stop(self) -> None:
+        """Give up what is under way, and end."""
+        self._stopping = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Serve."""
+        wanted = self._wanted_ids()
+        ended: list[Ended] = []
+        try:
+            while not self._stopping:
+                tidings = self._beat(wanted, ended)
+                if tidings is not None:
+                    ended = []
+                    self._obey(tidings)
+                    if self._options.once and not self._running and not tidings.assigned:
+                        return
+                self._pause(tidings)
+                ended += self._collect()
+        finally:
+            self._leave(ended)
+
+    # --- the coordinator ----------------------------------------------------------------------------------------
+
+    def _wanted_ids(self) -> list[int]:
+        """The ids of the tables that were named; TableNotFound names the nearest one."""
+        known = {str(one.path): one for one in self._cluster.lake_tables()} if self._options.tables else {}
+        found = []
+        for name in self._options.tables:
+            path = str(TablePath.parse(name))
+            if path not in known or not known[path].enabled:
+                hint = nearest(path, known)
+                raise TableNotFound(
+                    f"{path} is not a table that is tiered{hint}. "
+                    f"Switch it on: strom table alter {path} --set table.datalake.enabled=true",
+                    table=path,
+                )
+            found.append(known[path].table_id)
+        return found
+
+    def _beat(self, wanted: Sequence[int], ended: Sequence[Ended]) -> Tidings | None:
+        free = self._options.tables_at_once - len(self._running)
+        running = self._progress()
+        self._listener.going([(one, rows) for one, rows in running])
+        try:
+            return self._cluster.heartbeat(
+                self.service_id,
+                wants=max(free, 0),
+                running=[
+                    Running(one.assigned.table_id, one.assigned.round, rows, one.rows_planned, one.size_bytes)
+                    for one, rows in running
+                ],
+                ended=ended,
+                tables=wanted,
+                skip=sorted(self._done),
+                at_once=self._options.once,
+            )
+        except Retry as error:
+            self._listener.unreachable(error)
+            return None
+
+    def _progress(self) -> list[tuple[RoundProgress, int]]:
+        found = []
+        for one in list(self._running.values()):
+            done = self._rounds.tasks_done(one) if one.step == "writing" else 0
+            share = 1.0 if one.step in ("committing", "reporting") else min(done / max(one.tasks, 1), 1.0)
+            found.append((one, int(one.rows_planned * share)))
+        return found
+
+    def _obey(self, tidings: Tidings) -> None:
+        for number in tidings.cancelled:
+            progress = self._running.get(number)
+            if progress is not None:
+                self._rounds.cancel(progress)
+        for assigned in tidings.assigned:
+            self._start(assigned)
+
+    def _pause(self, tidings: Tidings | None) -> None:
+        """Until the next heartbeat; a round that ends cuts it short, because its table or another may be due."""
+        seconds = self._options.beat_s
+        if (
+            tidings is not None
+            and tidings.next_due_ms is not None
+            and len(self._running) < self._options.tables_at_once
+        ):
+            seconds = min(seconds, max(tidings.next_due_ms / 1000, 0.02))
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def _leave(self, ended: Sequence[Ended]) -> None:
+        for progress in list(self._running.values()):
+            self._rounds.cancel(progress)
+        for thread in list(self._threads.values()):
+            thread.join()
+        left = [*ended, *self._collect()]
+        try:
+            self._cluster.heartbeat(self.service_id, wants=0, ended=left, leaving=True)
+        except StromError as error:
+            logger.info("could not say good-bye: %s", error)  # the lease runs out by itself
+        self._rounds.close()
+
+    # --- rounds -------------------------------------------------------------------------------------------------
+
+    def _start(self, assigned: Assigned) -> None:
+        progress = RoundProgress(assigned, f"{self.service_id}-{assigned.round}")
+        self._running[assigned.round] = progress
+        self.metrics.rounds_running.set(len(self._running))
+        self._listener.began(assigned)
+        thread = threading.Thread(target=self._round, args=(progress,), name=f"strom-round-{assigned.round}")
+        self._threads[assigned.round] = thread
+        thread.start()
+
+    def _round(self, progress: RoundProgress) -> None:
+        """On a thread of its own: nothing of a round may hurt the service or another table."""
+        assigned = progress.assigned
+        began = self._clock.monotonic()
+        try:
+            end = RoundEnd(assigned, self._rounds.run(progress))
+            assert end.result is not None
+            self.metrics.ended(str(assigned.path), end.result, began=began)
+        except Exception as error:
+            wrong = isinstance(error, WRONG) and not isinstance(error, Retry)
+            end = RoundEnd(assigned, error=error, quarantined=wrong)
+            if wrong:
+                self._quarantine(assigned, error)
+            if not end.given_up:
+                self.metrics.failed(str(assigned.path), quarantined=wrong)
+                level = logging.INFO if isinstance(error, StromError) else logging.ERROR
+                logger.log(level, "round %d of %s failed", assigned.round, assigned.path, exc_info=error)
+        with self._lock:
+            self._ends.append(end)
+        self._wake.set()
+
+    def _quarantine(self, assigned: Assigned, error: BaseException) -> None:
+        try:
+            facts = self._cluster.describe(assigned.path)
+            self._cluster.report(
+                assigned.table_id,
+                quarantined(facts.record, str(error)),
+                service_id=self.service_id,
+                round_number=assigned.round,
+            )
+        except StromError as problem:
+            logger.warning("%s could not be quarantined: %s", assigned.path, problem)
+
+    def _collect(self) -> list[Ended]:
+        """Take note of the rounds that ended; those the coordinator has not heard of by a report."""
+        with self._lock:
+            ends, self._ends = self._ends, []
+        untold = []
+        for end in ends:
+            number, table_id = end.assigned.round, end.assigned.table_id
+            self._threads.pop(number).join()
+            del self._running[number]
+            if end.error is not None and not end.quarantined:
+                untold.append(Ended(table_id, number, None if end.given_up else str(end.error)[:500]))
+            if end.error is not None and not end.given_up:
+                self.failures.append(end)
+            if self._options.once and (end.result is None or not end.result.more):
+                self._done.add(table_id)
+            self._listener.ended(end)
+        self.metrics.rounds_running.set(len(self._running))
+        return untold
