@@ -65,9 +65,13 @@ class Lake:
     """One lake table of EVENTS by key (or of rows), filled round by round as a tiering service does."""
 
     def __init__(
-        self, folder: Path, description: TableDescription | None = None, table_id: int = 1, name: str = "t"
+        self,
+        place: Path | LakeConfig,
+        description: TableDescription | None = None,
+        table_id: int = 1,
+        name: str = "t",
     ) -> None:
-        self.catalog = open_catalog(LakeConfig(f"file://{folder}"))
+        self.catalog = open_catalog(place if isinstance(place, LakeConfig) else LakeConfig(f"file://{place}"))
         self.description = description or TableDescription(KEYED, bucket_count=2)
         self.table = LakeTable.ensure(self.catalog, TablePath("db", name), table_id, self.description)
         self.truth = read_truth(self.table)

@@ -27,7 +27,7 @@ from strom.errors import (
     TableDropped,
 )
 from strom.lake.catalogs import open_catalog
-from strom.lake.commit import commit_round
+from strom.lake.commit import commit_round, drop_partitions
 from strom.lake.file_writer import FilePartition
 from strom.lake.held_files import held_files
 from strom.lake.manifest_writer import data_file
@@ -184,6 +184,28 @@ def test_a_partition_created_again_must_go_on_where_the_lake_is(tmp_path: Path) 
         lake.round(lake.file(rows, [1, 2], partition=new), end=3, partition=new)
     lake.round(lake.file(rows, [2, 3], partition=new), end=4, partition=new)
     assert dict(lake.truth.offsets) == {LakeKey(9, 0): Tiered(4, 1)}
+    lake.catalog.close()
+
+
+def test_a_dropped_partition_goes_and_its_name_begins_anew(tmp_path: Path) -> None:
+    schema = Schema.from_arrow(pa.schema([("p", pa.string()), ("id", pa.int64())]), ["p", "id"])
+    lake = Lake(tmp_path, TableDescription(schema, partition_keys=("p",), bucket_count=1))
+
+    def rows(name: str, *ids: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"p": [name] * len(ids), "id": list(ids)}, schema=schema.to_arrow())
+
+    x, y, again = FilePartition(0, "x"), FilePartition(1, "y"), FilePartition(2, "x")
+    lake.round(lake.file(rows("x", 1, 2), [0, 1], partition=x), end=2, partition=x)
+    lake.round(lake.file(rows("y", 7), [0], partition=y), end=1, partition=y)
+    lake.round(end=3, dead=[1], partition=x)
+    lake.truth = drop_partitions(lake.table, lake.truth, ["x"], round_id="drop")
+    assert lake.ids() == [7]
+    assert dict(lake.truth.offsets) == {LakeKey(1, 0): Tiered(1, 1)}
+    assert lake.truth == read_truth(lake.table)
+    assert (lake.truth.totals.records, lake.truth.totals.delete_files) == (1, 0)
+    assert drop_partitions(lake.table, lake.truth, ["x"], round_id="again") is lake.truth
+    lake.round(lake.file(rows("x", 5), [0], partition=again), end=1, partition=again)
+    assert sorted(lake.ids()) == [5, 7]
     lake.catalog.close()
 
 

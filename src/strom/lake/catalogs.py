@@ -117,8 +117,9 @@ class LakeCatalog:
             raise LakeCommitUnknown(
                 f"Whether a commit of {'.'.join(table.name())} landed is not known: {_told(problem)}"
             ) from problem
-        # The catalog's row is durable; what it points to must be too before anybody relies on it.
-        self.storage.sync(table.metadata_location)
+        if isinstance(self._catalog, SqlCatalog):
+            # The catalog's row is durable; what it points to must be too before anybody relies on it.
+            self.storage.sync(table.metadata_location)
 
     def close(self) -> None:
         """Give connections back."""

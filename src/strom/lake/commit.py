@@ -8,7 +8,7 @@ in exactly one file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from strom.errors import LakeAhead, LakeConflict, LakeCorrupt
 from strom.lake.bounds import widened
 from strom.lake.deletes import DeleteFileDescription, dead_rows, write_deletes
 from strom.lake.file_description import DataFileDescription
-from strom.lake.held_files import Place, held_files
+from strom.lake.held_files import HeldDeletes, HeldFile, Place, held_files
 from strom.lake.manifest_writer import data_file, delete_file
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.summary import LakeOffsets
@@ -62,6 +62,30 @@ def commit_round(
         for file in deletes:
             table.storage.delete(file.path)
         raise
+
+
+def drop_partitions(
+    table: LakeTable, base: Truth, names: Collection[str], *, round_id: str, clock: Clock | None = None
+) -> Truth:
+    """Take partitions that were dropped out of the lake, rows and offsets: one of that name then begins anew.
+
+    One commit of its own; ``base`` again when the lake holds nothing of them. Errors as of ``commit_round``.
+    """
+    gone = {number for number, name in base.partitions.items() if name in names}
+    found = held_files(table, base.snapshot_id) if base.snapshot_id is not None else None
+    files: list[HeldFile | HeldDeletes] = [*found.data, *found.deletes] if found is not None else []
+    removed = {item.path for item in files if item.partition_name in names}
+    if not gone and not removed:
+        return base
+    held = LakeOffsets(
+        table.table_id,
+        round_id,
+        {key: tiered for key, tiered in base.offsets.items() if key.partition_id not in gone},
+        {number: name for number, name in base.partitions.items() if number not in gone},
+        base.bounds,
+    )
+    change = SnapshotChange(held, removed=removed)
+    return commit_change(table, base, change, new_snapshot_id(table), clock)
 
 
 def _advanced(

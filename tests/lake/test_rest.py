@@ -1,0 +1,60 @@
+"""The same lake behind a REST catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.lake_places import Lake, events
+from lake.rest_catalog import rest_catalog
+from strom.errors import LakeCommitUnknown, LakeConflict
+from strom.lake.commit import commit_round
+from strom.lake.truth import read_truth
+from strom.model.lake import LakeConfig, LakeKey, Tiered
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[tuple[LakeConfig, Any]]:
+    with rest_catalog(str(tmp_path)) as (address, handler):
+        yield LakeConfig(f"file://{tmp_path}", "rest", address), handler
+
+
+def test_rounds_work_through_a_rest_catalog(rest: tuple[LakeConfig, Any]) -> None:
+    lake = Lake(rest[0])
+    ids = {field.name: field.field_id for field in lake.table.iceberg.schema().fields}
+    assert ids["id"] == 1
+    assert ids["__offset"] == 2_000_002
+    lake.round(lake.file(events(1, 2, 3), [0, 2, 5]), end=6)
+    lake.round(lake.file(events(2), [6]), end=7, dead=[2])
+    assert lake.ids() == [1, 3, 2]
+    assert read_truth(lake.table) == lake.truth
+    other = Lake(rest[0], table_id=9)
+    assert sorted(other.catalog.tables("db")) == ["t", "t__dropped_1"]
+    for one in (lake, other):
+        one.catalog.close()
+
+
+def test_a_rest_catalog_keeps_the_fence(rest: tuple[LakeConfig, Any]) -> None:
+    lake, late = Lake(rest[0]), Lake(rest[0])
+    lake.round(lake.file(events(1), [0]), end=1)
+    with pytest.raises(LakeConflict):
+        late.round(late.file(events(2), [0]), end=1)
+    assert lake.ids() == [1]
+    for one in (lake, late):
+        one.catalog.close()
+
+
+def test_an_answer_that_is_lost_is_an_unknown_outcome(rest: tuple[LakeConfig, Any]) -> None:
+    lake = Lake(rest[0])
+    rest[1].broken_commits = 1
+    with pytest.raises(LakeCommitUnknown):
+        commit_round(
+            lake.table, lake.truth, round_id="mine", added=[lake.file(events(1), [0])],
+            offsets={LakeKey(None, 0): Tiered(1, 0)},
+        )  # fmt: skip
+    assert read_truth(lake.table).round == "mine"
+    assert lake.ids() == [1]
+    lake.catalog.close()
