@@ -247,3 +247,29 @@ def test_any_pattern_of_lost_requests_and_answers_keeps_order_without_gaps_or_do
         step("send")
     assert server.log == list(range(added))
     assert accumulator.outstanding() == []
+
+
+def test_an_answer_concerns_the_loop_only_where_something_else_waits() -> None:
+    accumulator = new()
+    [first] = add(accumulator, size=600)
+    assert accumulator.take_aside(first, now=0.0)
+    [second] = add(accumulator, size=600)
+    queue = accumulator.bucket(A)
+    accumulator.acknowledged(first)
+    assert not queue.waits(sending=second)
+    assert queue.waits(sending=None)
+    assert accumulator.take_aside(second, now=0.0)
+    assert not queue.waits(sending=None)
+    add(accumulator, size=10)
+    assert queue.open is not None
+    assert queue.waits(sending=None)
+
+
+def test_a_batch_that_came_back_concerns_the_loop() -> None:
+    accumulator = new()
+    [first] = add(accumulator, size=600)
+    [second] = add(accumulator, size=600)
+    queue = accumulator.bucket(A)
+    assert accumulator.take(now=0.0) == [first]
+    queue.delayed(first, retry_at=1.0)
+    assert queue.waits(sending=second)

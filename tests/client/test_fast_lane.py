@@ -285,6 +285,27 @@ def test_large_rows_may_be_changed_as_soon_as_append_returns(plain: strom.Table,
     assert ids(plain) == list(range(800_000))
 
 
+def test_a_bulk_load_does_not_wake_the_loop_for_every_answer(
+    plain: strom.Table, carried: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[Delivery] = []
+    after = Delivery._after_carried
+
+    def noting(self: Delivery) -> None:
+        woken.append(self)
+        after(self)
+
+    monkeypatch.setattr(Delivery, "_after_carried", noting)
+    with plain.writer() as writer:
+        for number in range(100):
+            writer.append(large(number * 100_000)[1])
+        writer.flush()
+    long_way = 100 - sum(carried)
+    assert len(woken) < 20 + 5 * long_way  # a batch on the long way waits behind those that are carried
+    assert long_way < 15
+    assert plain.scan().to_arrow().num_rows == 100 * 100_000
+
+
 def test_large_rows_may_be_changed_too_where_the_loop_sends_them(
     plain: strom.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

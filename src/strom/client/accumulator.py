@@ -190,6 +190,12 @@ class BucketQueue:
         self.returned.append(batch)
         self.retry_at = max(self.retry_at, retry_at)
 
+    def waits(self, sending: Outgoing | None) -> bool:
+        """Whether the loop has something to do here, once an answer came. Whoever is ``sending`` does so itself."""
+        if self.open is not None or self.returned or self.fenced:
+            return True
+        return any(batch is not sending for batch in self.queued)
+
     def is_oldest(self, batch: Outgoing) -> bool:
         """Whether every batch before this one is acknowledged."""
         return all(other.sequence >= batch.sequence for other in (*self.in_flight, *self.returned))
@@ -288,11 +294,6 @@ class Accumulator:
         del self._outstanding[batch.number]
         if queue.idle and queue.open is None:
             del self._busy[batch.bucket]
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether no bucket has rows."""
-        return not self._busy
 
     @property
     def last_number(self) -> int:

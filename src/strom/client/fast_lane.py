@@ -79,6 +79,8 @@ class FastLane:
         """A child made by fork must not touch its parent's connection."""
         self._turn = threading.Lock()
         self._caller: DirectCaller | None = None
+        self.sending: Outgoing | None = None
+        """What the thread that has the turn is about to send."""
         self._carried: deque[Carried] = deque()
         self._dialling = False
         self._dial_again_at = 0.0
@@ -111,7 +113,7 @@ class FastLane:
     def send(self, batch: Outgoing, address: Address, take: Callable[[], Message | None]) -> bool:
         """Send a batch if the lane is free; ``take`` gives its request, or None when it has to wait after all."""
         with self._try_turn() as mine:
-            if not mine or self._closed or not self._has_room():
+            if not mine or self._closed or not self._has_room_for(batch):
                 return False
             caller = self._caller
             if caller is None or caller.broken is not None or caller.address != address:
@@ -166,11 +168,15 @@ class FastLane:
             if mine:
                 self._turn.release()
 
-    def _has_room(self) -> bool:
+    def _has_room_for(self, batch: Outgoing) -> bool:
         """Whether one more may be carried: after a look, and if need be after a wait that is not too long."""
-        self._take_answers()
-        if len(self._carried) >= self._carried_max:
-            self._wait_for_oldest(STALL_S)
+        self.sending = batch
+        try:
+            self._take_answers()
+            if len(self._carried) >= self._carried_max:
+                self._wait_for_oldest(STALL_S)
+        finally:
+            self.sending = None
         return len(self._carried) < self._carried_max
 
     def _take_answers(self) -> None:

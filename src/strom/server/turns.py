@@ -38,7 +38,7 @@ class Turns:
         paused: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         assert at_once > 0
-        self._small_calls_about = small_calls_about
+        self.small_calls_about = small_calls_about
         self._waited = waited
         self._at_once = at_once
         self._paused = paused
@@ -47,11 +47,11 @@ class Turns:
 
     def piece(self, size: int) -> int:
         """How much of ``size`` bytes should be one piece now."""
-        return min(size, PIECE_BYTES) if self._small_calls_about() else size
+        return min(size, PIECE_BYTES) if self.small_calls_about() else size
 
     async def __aenter__(self) -> None:
         waited = self._waited()
-        if not self._small_calls_about():
+        if not self.small_calls_about():
             self._running += 1
             return
         await self._take()

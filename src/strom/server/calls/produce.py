@@ -19,7 +19,7 @@ from strom.protocol.messages.log import (
 from strom.record.batch import read_header
 from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.writes import Begun, Write, Writes, answer_all, as_told
+from strom.server.calls.writes import ALONE_BYTES_MAX, Begun, Write, Writes, answer_all, as_told
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
@@ -83,6 +83,7 @@ class ProduceCalls:
                 job=job,
                 written=written,
                 refused=lambda error: _refused(wanted, error),
+                alone_bytes_max=ALONE_BYTES_MAX,
             )
         )
 

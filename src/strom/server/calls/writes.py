@@ -23,6 +23,7 @@ from strom.errors import (
     StorageOffline,
     StromError,
 )
+from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.runtime.clock import Clock
 from strom.server.background.checkpoints import Checkpoints
@@ -33,15 +34,22 @@ from strom.server.table_facts import TableFacts
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 INLINE_BYTES_MAX = 512 * 1024
-"""A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop. On a quiet machine
-appends are as fast either way, and beside a bulk load small calls wait less."""
+"""A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop: beside
+a bulk load small calls wait less."""
 INLINE_BYTES_MAX_WHEN_SLOW = 64 * 1024
+ALONE_BYTES_MAX = 2 * 1024 * 1024
+"""An append up to this size stays on the loop while nobody else is about: a hand-over to a thread and back costs half
+as much as the append itself."""
+ALONE_AFTER_S = 0.05
+"""So long after another bucket's bulk write a bulk load has the server to itself again."""
 BULK_BYTES_MIN = 256 * 1024
 """A write of this size gives way to small calls (``turns.py``)."""
 SLOW_S = 0.01
+SLOW_ALONE_S = 0.05
 SLOW_FOR_S = 10.0
 """But a system that has too much to write makes writers wait, hundreds of milliseconds each. Once an append took
-``SLOW_S`` on the loop, all but small ones leave it for ``SLOW_FOR_S``."""
+``SLOW_S`` on the loop (``SLOW_ALONE_S`` while nobody else was about), all but small ones leave it for
+``SLOW_FOR_S``."""
 ACKS = (-1, 0, 1)
 TIMEOUT_S_MAX = 600.0
 
@@ -55,7 +63,17 @@ Begun: TypeAlias = R | asyncio.Future[R]
 class Write(Generic[R]):
     """What to do to one bucket, and how to say that it is done, or why not."""
 
-    __slots__ = ("acks", "facts", "inline_bytes_max", "job", "refused", "size", "slot", "written")
+    __slots__ = (
+        "acks",
+        "alone_bytes_max",
+        "facts",
+        "inline_bytes_max",
+        "job",
+        "refused",
+        "size",
+        "slot",
+        "written",
+    )
 
     def __init__(
         self,
@@ -68,6 +86,7 @@ class Write(Generic[R]):
         written: Callable[[LogTablet, Accepted], R],
         refused: Callable[[BaseException], R],
         inline_bytes_max: int = INLINE_BYTES_MAX,
+        alone_bytes_max: int = 0,
     ) -> None:
         self.slot = slot
         self.facts = facts
@@ -77,17 +96,30 @@ class Write(Generic[R]):
         self.written = written
         self.refused = refused
         self.inline_bytes_max = inline_bytes_max
+        self.alone_bytes_max = alone_bytes_max
+        """The same while nobody else is about."""
 
 
 class Writes:
     """Begins writes, and acknowledges each when it is as durable as promised."""
 
-    def __init__(self, commit: GroupCommit, checkpoints: Checkpoints, space: DiskSpace, clock: Clock) -> None:
+    def __init__(
+        self,
+        commit: GroupCommit,
+        checkpoints: Checkpoints,
+        space: DiskSpace,
+        clock: Clock,
+        *,
+        small_calls_about: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._commit = commit
         self._checkpoints = checkpoints
         self._space = space
         self._clock = clock
+        self._small_calls_about = small_calls_about
         self._slow_until = 0.0
+        self._bulk_bucket: BucketId | None = None
+        self._others_until = 0.0
 
     def now_ms(self) -> int:
         """The time to stamp a write with."""
@@ -107,7 +139,8 @@ class Writes:
             return tablet, job(tablet)
 
         began = self._clock.monotonic()
-        limit = write.inline_bytes_max
+        alone = write.size > write.inline_bytes_max and self._is_alone(write, began)
+        limit = write.alone_bytes_max if alone else write.inline_bytes_max
         if began < self._slow_until:
             limit = min(limit, INLINE_BYTES_MAX_WHEN_SLOW)
         small = write.size <= limit and _is_quick(slot, write.size, self._clock.now_ms())
@@ -116,11 +149,18 @@ class Writes:
         except OSError as error:
             return _failed(write, error)
         ended = self._clock.monotonic()
-        if ended - began > SLOW_S:
+        if ended - began > (SLOW_ALONE_S if alone else SLOW_S):
             self._slow_until = ended + SLOW_FOR_S
         if isinstance(result, asyncio.Future):
             return self._answered_later(write, result)
         return self._appended(write, *result)
+
+    def _is_alone(self, write: Write[Any], now: float) -> bool:
+        """Whether this is the only bulk load, and nobody asks small things."""
+        if write.slot.bucket != self._bulk_bucket:
+            self._bulk_bucket = write.slot.bucket
+            self._others_until = now + ALONE_AFTER_S
+        return now >= self._others_until and not self._small_calls_about()
 
     def _answered_later(
         self, write: Write[R], appending: asyncio.Future[tuple[LogTablet, Accepted]]
