@@ -86,7 +86,7 @@ class Lake:
             self.table.storage,
             self.table.location,
             self.description.schema,
-            name=f"r-{self._files}",
+            name=f"r-{id(self)}-{self._files}",
             bucket=bucket,
             partition=partition,
             partition_keys=self.description.partition_keys,
