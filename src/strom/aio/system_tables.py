@@ -1,4 +1,4 @@
-"""Tables beside a table: ``t$lake`` is what the lake alone holds of it, ``t$snapshots`` and ``t$offsets`` show its state."""
+"""Tables beside a table: ``t$lake`` is what the lake alone holds, ``t$snapshots`` and ``t$offsets`` show its state."""
 
 from __future__ import annotations
 

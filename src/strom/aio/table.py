@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,11 @@ from strom.client.changelog import Changelog, Images
 from strom.client.dead_offsets import dead_offsets
 from strom.client.describing import TypeLike, property_text, type_of
 from strom.client.fetching import Source
-from strom.client.filters import WhereLike, filter_of
+from strom.client.filters import Filter, WhereLike, filter_of
+from strom.client.key_filter import keys_named
 from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.key_scan import KeyScan
-from strom.client.metadata import PartitionInfo
+from strom.client.metadata import PartitionInfo, TableInfo
 from strom.client.offsets import Offsets
 from strom.client.options import (
     ACKS_ALL,
@@ -30,7 +31,7 @@ from strom.client.options import (
     WriterOptions,
     compression_of,
 )
-from strom.client.places import EARLIEST, LATEST, Key, PlaceLike, place_of
+from strom.client.places import EARLIEST, LATEST, Key, Kind, PlaceLike, place_of
 from strom.client.planning import (
     BucketRange,
     PartitionChoice,
@@ -47,7 +48,17 @@ from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId
 from strom.model.schema import Column
 
+if TYPE_CHECKING:
+    from strom.lake.union_planner import Tier
+
 Acks = Literal["all", 0, 1]
+
+LAKE_ENABLED = "table.datalake.enabled"
+
+
+def tiered(info: TableInfo) -> bool:
+    """Whether a table is, or once was, copied into the lake: then rows may be there that no server has any more."""
+    return LAKE_ENABLED in info.description.properties
 
 
 class Table(Keys):
@@ -196,10 +207,17 @@ class Table(Keys):
         limit: int | None = None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
         at: PlaceLike = None,
+        tier: Literal["hot", "lake"] | None = None,
     ) -> Scan:
         """The rows that are there, or those that are asked for; of a primary-key table those live now, or ``at``."""
         info = self.info
         found = filter_of(where, info.schema)
+        if tier not in (None, "hot", "lake"):
+            raise InvalidRequest(
+                f'tier= is "hot", "lake" or None for both, not {tier!r}', found=repr(tier)[:60]
+            )
+        if tier == "lake" or (tier is None and tiered(info)):
+            return self._union_scan(columns, found, start, end, limit, partitions, at, tier or "both")
         if info.description.has_primary_key:
             _refuse_places(start, end)
             instant = place_of(at, default=LATEST)
@@ -213,8 +231,55 @@ class Table(Keys):
             where=found,
             start=place_of(start, default=EARLIEST),
             end=place_of(end if at is None else at, default=LATEST),
+            as_of=at is not None,
             limit=limit,
             partitions=partitions,
+            before=self.flush,
+        )
+        return Scan(core)
+
+    def _union_scan(
+        self,
+        columns: Sequence[str] | None,
+        where: Filter | None,
+        start: PlaceLike,
+        end: PlaceLike,
+        limit: int | None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None,
+        at: PlaceLike,
+        tier: Tier,
+    ) -> Scan:
+        """What lake and log hold together, or the lake alone."""
+        from strom.lake.time_travel import Moment, moment_of
+        from strom.lake.union_scan import UnionScan
+
+        info = self.info
+        moment = moment_of(at)
+        place = LATEST if moment is not None else place_of(at, default=LATEST)
+        if info.description.has_primary_key:
+            _refuse_places(start, end)
+            by_key = tier == "both" and at is None and keys_named(info, where) is not None
+            if by_key or place.kind in (Kind.OFFSET, Kind.EACH):
+                # The servers hold every live row of a primary-key table: keys are looked up, offsets read there.
+                return Scan(self._key_scan(columns, where, place, limit, partitions))
+        elif at is not None and end is not None:
+            raise InvalidRequest("at= and end= say the same of a log table: give one of them")
+        timed = place.kind is Kind.TIME
+        if moment is None and timed and (info.description.has_primary_key or tier == "lake"):
+            moment = Moment(time_ms=place.value)
+        core = UnionScan(
+            self._session.cluster,
+            self._session.warehouses,
+            info,
+            columns=columns,
+            where=where,
+            limit=limit,
+            partitions=partitions,
+            tier=tier,
+            start=place_of(start, default=EARLIEST),
+            end=place_of(end, default=LATEST) if moment is not None or at is None else place,
+            at=moment,
+            lookups=self.lookups,
             before=self.flush,
         )
         return Scan(core)

@@ -225,6 +225,7 @@ class Table(Keys):
         limit: int | None = None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
         at: PlaceLike = None,
+        tier: Literal["hot", "lake"] | None = None,
     ) -> Scan:
         """The rows that are there, or those that are asked for; read when ``to_arrow`` or another one is called.
 
@@ -236,9 +237,20 @@ class Table(Keys):
         Of a primary-key table these are the live rows, each key once: now, or ``at`` a datetime, or at the offsets
         of an earlier ``plan()``, as far back as the table keeps. A ``where`` that names keys becomes a lookup.
 
+        A table that is copied into the lake is read from lake and servers together, each row once; the filter decides
+        what is touched. ``tier`` "hot" or "lake" reads one of them. ``at`` may then also be a lake snapshot's id, or
+        a time before what the servers keep.
+
         >>> table.scan(["id"], where="price > 10", partitions={"day": "2026-11-15"}, limit=100).to_pandas()
         """
-        wanted = {"start": start, "end": end, "limit": limit, "partitions": partitions, "at": at}
+        wanted = {
+            "start": start,
+            "end": end,
+            "limit": limit,
+            "partitions": partitions,
+            "at": at,
+            "tier": tier,
+        }
         try:
             face = self._face.scan(columns, where, **wanted)  # type: ignore[arg-type]
         except (InvalidProjection, InvalidPredicate):

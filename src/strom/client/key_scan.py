@@ -131,6 +131,7 @@ class KeyScan(RowScan):
         """The rows of a chunk; any thread."""
         if isinstance(chunk, LookedUpChunk):
             return [chunk.rows]
+        assert isinstance(chunk, Chunk)
         if not self._parted:
             return [self._reader.rows(batch) for batch in chunk.batches]
         found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)

@@ -41,7 +41,15 @@ TINY_ROWS = 1024
 MANY_BATCHES = 64
 
 
-AnyChunk: TypeAlias = "Chunk | LookedUpChunk"
+class OtherChunk(Protocol):
+    """What a scan of another kind takes for an answer of its own."""
+
+    @property
+    def range_number(self) -> int:
+        """Which part of the plan."""
+
+
+AnyChunk: TypeAlias = "Chunk | LookedUpChunk | OtherChunk"
 
 
 class LookedUpChunk(NamedTuple):
@@ -123,7 +131,8 @@ class RowScan(ABC):
 class Scan(RowScan):
     """One question to one log. ``before`` runs before planning: what this client appended is flushed there.
 
-    With ``plan``, made elsewhere, nothing is planned: exactly these offsets are read.
+    With ``plan``, made elsewhere, nothing is planned: exactly these offsets are read. ``as_of``: ``end`` is an instant,
+    at which the table is read as it was; Expired when a bucket keeps nothing from before it.
     """
 
     def __init__(
@@ -135,6 +144,7 @@ class Scan(RowScan):
         where: Filter | None = None,
         start: Place = EARLIEST,
         end: Place = LATEST,
+        as_of: bool = False,
         limit: int | None = None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
         options: ReadOptions | None = None,
@@ -147,6 +157,7 @@ class Scan(RowScan):
         self._table = table
         self._where = where
         self._start, self._end = start, end
+        self._as_of = as_of
         self.limit = limit
         self._partitions = partitions
         self._options = options or ReadOptions()
@@ -190,13 +201,16 @@ class Scan(RowScan):
             check_place(place, buckets)
         offsets = Offsets(cluster, table)
         first, last = await self._ends(offsets, buckets)
+        ends = last if self._end == LATEST else await offsets.at(self._end, buckets)
+        if self._as_of:
+            check_kept(self._table, first, last, ends)
         return plan_scan(
             table,
             buckets,
             first=first,
             last=last,
             starts=first if self._start == EARLIEST else await offsets.at(self._start, buckets),
-            ends=last if self._end == LATEST else await offsets.at(self._end, buckets),
+            ends=ends,
         )
 
     async def _ends(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,31 @@ from strom.model.bucket import BucketId
 Offsets = npt.NDArray[np.int64]
 
 
+class BucketEnd(NamedTuple):
+    """Up to where a bucket is read."""
+
+    bucket: BucketId
+    partition: str | None
+    end: int
+    hot: bool
+    """Whether a server has the bucket; False: the lake alone."""
+
+
+@dataclass(frozen=True)
+class LakeLimits:
+    """Rows of files that count: offsets [low, high) of a bucket, commit times [after_ms, before_ms)."""
+
+    low: Mapping[BucketId, int] = field(default_factory=dict)
+    high: Mapping[BucketId, int] = field(default_factory=dict)
+    after_ms: int | None = None
+    before_ms: int | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether commit times count."""
+        return self.after_ms is not None or self.before_ms is not None
+
+
 @dataclass(frozen=True)
 class UnionPlan:
     """The parts of one table at one instant. ``snapshot_id`` None: the lake has no part in it."""
@@ -33,15 +59,15 @@ class UnionPlan:
     hot: ScanPlan | KeyScanPlan
     dead: Mapping[BucketId, Offsets] = field(default_factory=dict)
     """Sorted; of primary-key buckets whose files are read."""
-    ends: Mapping[Key, int] = field(default_factory=dict)
-    """B by (partition, bucket)."""
-    before_ms: int | None = None
-    """Only rows that were committed before this time: what a log table was then."""
+    ends: tuple[BucketEnd, ...] = ()
+    """B of every bucket that was chosen, with or without rows."""
+    limits: LakeLimits | None = None
+    """What else the rows of the files must fulfil, where a part of a log was asked for."""
 
     @property
     def rows(self) -> int | None:
         """Rows before filters; None where only reading tells."""
-        if self.files and (isinstance(self.hot, KeyScanPlan) or self.before_ms is not None):
+        if self.files and (isinstance(self.hot, KeyScanPlan) or self.limits is not None):
             return None
         hot = self.hot.rows
         return None if hot is None else hot + sum(one.rows for one in self.files)
@@ -49,7 +75,7 @@ class UnionPlan:
     @property
     def offsets(self) -> dict[Key, int]:
         """The instant by (partition, bucket): a tail or changelog goes on from here."""
-        return dict(self.ends)
+        return {(one.partition, one.bucket.bucket): one.end for one in self.ends}
 
     @property
     def hot_buckets(self) -> int:

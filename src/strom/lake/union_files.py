@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from strom.lake.planned import UnionPlan
+from strom.lake.planned import LakeLimits, UnionPlan, bucket_of
 from strom.lake.reading import LakeFile, read_file
 from strom.lake.storage import Storage
 from strom.model.lake_types import OFFSET, TIMESTAMP
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 def read_planned(
@@ -37,30 +41,49 @@ def read_one(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one file that are live at the plan's instant and pass the filter."""
     dead = plan.dead_of(file)
-    asked = list(columns)
-    if len(dead) and OFFSET not in asked:
-        asked.append(OFFSET)
-    if plan.before_ms is not None and TIMESTAMP not in asked:
-        asked.append(TIMESTAMP)
+    sieve = _Sieve(dead, plan, file)
+    if sieve.empty:
+        return
+    asked = [*columns, *(name for name in sieve.columns if name not in columns)]
     for batch in read_file(storage, file, schema, asked, where):
-        alive = _alive(batch, dead, plan.before_ms)
+        alive = sieve.alive(batch)
         if alive is not None:
             batch = batch.filter(pa.array(alive))
         if batch.num_rows:
             yield batch if len(asked) == len(columns) else batch.select(range(len(columns)))
 
 
-def _alive(batch: pa.RecordBatch, dead: np.ndarray, before_ms: int | None) -> np.ndarray | None:
-    """Which rows are live; None: all."""
-    alive = None
-    if len(dead):
-        offsets = batch.column(OFFSET).to_numpy()
-        places = np.searchsorted(dead, offsets)
-        alive = dead[np.minimum(places, len(dead) - 1)] != offsets
-    if before_ms is not None:
-        micros = (
-            batch.column(TIMESTAMP).cast(pa.timestamp("us")).cast(pa.int64()).to_numpy(zero_copy_only=False)
-        )
-        early = micros < before_ms * 1000
-        alive = early if alive is None else alive & early
-    return alive
+class _Sieve:
+    """Which rows of a file count: not dead, within the offsets and times that were asked for."""
+
+    def __init__(self, dead: Longs, plan: UnionPlan, file: LakeFile) -> None:
+        limits = plan.limits or LakeLimits()
+        bucket = bucket_of(plan.table_id, file)
+        low, high = limits.low.get(bucket, 0), limits.high.get(bucket, file.last_offset + 1)
+        self.empty = low > file.last_offset or high <= file.first_offset
+        self._span = None if low <= file.first_offset and high > file.last_offset else (low, high)
+        self._dead = dead
+        self._limits = limits
+        self.columns = [
+            *([OFFSET] if len(dead) or self._span is not None else []),
+            *([TIMESTAMP] if limits.timed else []),
+        ]
+
+    def alive(self, batch: pa.RecordBatch) -> Flags | None:
+        """A flag for each row; None: all."""
+        parts: list[Flags] = []
+        if OFFSET in self.columns:
+            offsets = batch.column(OFFSET).to_numpy()
+            if len(self._dead):
+                places = np.minimum(np.searchsorted(self._dead, offsets), len(self._dead) - 1)
+                parts.append(self._dead[places] != offsets)
+            if self._span is not None:
+                parts.append((offsets >= self._span[0]) & (offsets < self._span[1]))
+        if self._limits.timed:
+            stamps = batch.column(TIMESTAMP).cast(pa.timestamp("us", "UTC")).view(pa.int64())
+            micros = stamps.to_numpy(zero_copy_only=False)
+            if self._limits.after_ms is not None:
+                parts.append(micros >= self._limits.after_ms * 1000)
+            if self._limits.before_ms is not None:
+                parts.append(micros < self._limits.before_ms * 1000)
+        return np.logical_and.reduce(parts) if parts else None

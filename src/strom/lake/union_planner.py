@@ -21,7 +21,6 @@ from strom.client.filters import prune
 from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.metadata import PartitionInfo, TableInfo
-from strom.client.places import Key
 from strom.client.planned import Cut, CutTerms, Vector, plan_whole
 from strom.client.planning import BucketRange, PartitionChoice, ScanPlan, buckets_of, choose_partitions
 from strom.errors import (
@@ -34,7 +33,7 @@ from strom.errors import (
     UnsupportedVersion,
 )
 from strom.lake.bounds import may_match
-from strom.lake.planned import Offsets, UnionPlan, bucket_of
+from strom.lake.planned import BucketEnd, Offsets, UnionPlan, bucket_of
 from strom.lake.reading import LakeFile
 from strom.model.bucket import BucketId
 from strom.model.lake import Tiered
@@ -198,11 +197,22 @@ class UnionPlanner:
             chosen.record.snapshot_id if files and chosen.record is not None else None,
             tuple(files),
             hot,
-            ends=ends,
+            ends=tuple(ends),
         )
         if not files or not isinstance(hot, KeyScanPlan) or wanted.tier == "lake":
             return plan
         return replace(plan, dead=await self._dead(chosen, hot, files))
+
+    async def plan_snapshot(self, wanted: Wanted, snapshot_id: int) -> UnionPlan:
+        """A snapshot of the lake alone: the table as it was when that was committed."""
+        chosen = await self._choose(replace(wanted, tier="lake"))
+        table = wanted.table
+        assert chosen.facts is not None
+        there = {bucket for bucket, _ in [*chosen.buckets, *chosen.gone]}
+        found = await self._files.files(chosen.facts, table, snapshot_id, wanted.where)
+        files = tuple(file for file in found if bucket_of(table.table_id, file) in there)
+        hot, _ = _hot_part(replace(chosen, buckets=[], gone=[]), {})
+        return UnionPlan(table.table_id, snapshot_id, files, hot)
 
     async def _lake_part(self, chosen: _Chosen) -> list[LakeFile]:
         record, facts, wanted = chosen.record, chosen.facts, chosen.wanted
@@ -249,21 +259,21 @@ def _gone(
 
 def _hot_part(
     chosen: _Chosen, vector: Mapping[BucketId, Cut]
-) -> tuple[ScanPlan | KeyScanPlan, dict[Key, int]]:
+) -> tuple[ScanPlan | KeyScanPlan, list[BucketEnd]]:
     """From A (or where the log begins) to B of every bucket, and B."""
     table = chosen.wanted.table
     keyed = table.description.has_primary_key
     ranges: list[BucketRange] = []
     instants: list[Instant] = []
-    ends: dict[Key, int] = {}
+    ends: list[BucketEnd] = []
     for bucket, name in [*chosen.buckets, *chosen.gone]:
         place = chosen.tiered(bucket)
         low = 0 if place is None else place.offset
         cut = vector.get(bucket)
         if cut is None:  # the lake alone
-            ends[name, bucket.bucket] = low
+            ends.append(BucketEnd(bucket, name, low, hot=False))
             continue
-        ends[name, bucket.bucket] = cut.end
+        ends.append(BucketEnd(bucket, name, cut.end, hot=True))
         if not keyed and place is not None and cut.start > low:
             raise OffsetOutOfRange(
                 f"bucket {bucket} of {table.path} lost the offsets from {low} to {cut.start}: neither the lake nor the "

@@ -84,7 +84,7 @@ class LakeRelation:
 
     def _map(self) -> str:
         entries = []
-        for name, kind in self._types.items():
+        for name, kind in {**self._types, OFFSET: _OWN[OFFSET][1]}.items():
             own = _OWN.get(name)
             number = own[0] if own is not None else field_id(self._schema.column(name).id)
             entries.append(f"{number}: {{name: {literal(name)}, type: {literal(kind)}, default_value: NULL}}")

@@ -1,0 +1,190 @@
+"""A tiering service in a few lines and one thread, for tests of readers: the same parts as the real one, without Spark.
+
+tierer = SmallTierer(db)
+tierer.round(table)                     everything that is there goes to the lake, and the cluster hears of it
+tierer.round(table, end="crash")        the files are written and nothing is committed
+tierer.round(table, end="commit")       committed, and the cluster does not hear of it
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+import strom
+from strom.client.key_plan import Instant, KeyScanPlan
+from strom.client.lake import LakeDoor
+from strom.client.metadata import TableInfo
+from strom.client.planned import Cut
+from strom.client.planning import BucketRange, ScanPlan, buckets_of
+from strom.lake.catalogs import LakeCatalog, open_catalog
+from strom.lake.commit import commit_round
+from strom.lake.file_description import DataFileDescription
+from strom.lake.file_writer import FilePartition, FileWriter
+from strom.lake.table import LakeTable
+from strom.lake.truth import Truth, read_truth
+from strom.model.bucket import BucketId
+from strom.model.lake import LakeKey, Tiered
+from strom.model.lake_record import LakeReport
+
+End = Literal["report", "commit", "crash"]
+
+_services = itertools.count()
+
+
+class SmallTierer:
+    """Tiers tables of one connection."""
+
+    def __init__(self, db: strom.Database, *, file_rows: int | None = None) -> None:
+        self._db = db
+        session = db.session.face.session
+        self._cluster = session.cluster
+        self._door = LakeDoor(session.cluster)
+        self._rounds = itertools.count(1)
+        self._service = f"small-{next(_services)}"
+        self._file_rows = file_rows
+        self.catalog: LakeCatalog = open_catalog(self._run(self._door.config()))
+
+    def close(self) -> None:
+        """Let go of the catalog."""
+        self.catalog.close()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._db.session.run(work)
+
+    def lake_table(self, table: strom.Table) -> LakeTable:
+        """The lake table, in step with the table's schema."""
+        info = self._run(self._cluster.table(table.refresh()._face.info.path))
+        return LakeTable.ensure(self.catalog, info.path, info.table_id, info.description)
+
+    def round(self, table: strom.Table, *, end: End = "report") -> Truth:
+        """One round; what the lake says afterwards."""
+        name = f"{self._service}-{next(self._rounds)}"
+        lake = self.lake_table(table)
+        base = read_truth(lake)
+        info: TableInfo = self._run(self._cluster.table(lake.path))
+        buckets = self._buckets(info)
+        known = {bucket: place for bucket in buckets if (place := _place(base, bucket)) is not None}
+        vector = self._run(self._door.cut(info, list(buckets), sync=True, known=known))
+        added: list[DataFileDescription] = []
+        dead: dict[LakeKey, np.ndarray] = {}
+        ends: dict[LakeKey, Tiered] = {}
+        for number, (bucket, partition) in enumerate(buckets.items()):
+            low = known[bucket].offset if bucket in known else 0
+            cut = vector[bucket]
+            if cut.end <= low:
+                continue
+            key = LakeKey(bucket.partition_id, bucket.bucket)
+            plan, instant = _plan(info, bucket, partition, low, cut)
+            added += self._write(lake, table, plan, bucket, partition, f"{name}-{number}")
+            if instant is not None and low:
+                gone = table.dead_offsets(instant, start_epoch=known[bucket].epoch)
+                if len(gone):
+                    dead[key] = gone
+            ends[key] = Tiered(cut.end, cut.epoch if cut.epoch is not None else 0)
+        if not ends or end == "crash":
+            return base
+        names = {
+            bucket.partition_id: name for bucket, name in buckets.items() if bucket.partition_id is not None
+        }
+        truth = commit_round(
+            lake, base, round_id=name, added=added, dead=dead, offsets=ends, partitions=names
+        )
+        if end == "report":
+            self.report(info.table_id, truth)
+        return truth
+
+    def report(self, table_id: int, truth: Truth) -> None:
+        """Tell the cluster what the lake holds."""
+        report = LakeReport(
+            truth.snapshot_id,
+            truth.offsets,
+            truth.partitions,
+            bounds=truth.bounds,
+            files=truth.totals.files,
+            rows=truth.totals.rows,
+            size_bytes=truth.totals.size_bytes,
+        )
+        stored = self._run(self._door.report(table_id, report, service_id=self._service, rebuild=True))
+        assert stored is None, stored
+
+    def _buckets(self, info: TableInfo) -> dict[BucketId, str | None]:
+        if not info.partitioned:
+            return dict(buckets_of(info, None))
+        partitions = self._run(self._cluster.partitions(info))
+        self._run(self._cluster.find_leaders(info, [one.partition_id for one in partitions]))
+        return dict(buckets_of(info, partitions))
+
+    def _write(
+        self,
+        lake: LakeTable,
+        table: strom.Table,
+        plan: ScanPlan | KeyScanPlan,
+        bucket: BucketId,
+        partition: str | None,
+        name: str,
+    ) -> list[DataFileDescription]:
+        files, writer, numbers = [], None, itertools.count()
+        for batch in _cut_into(table.read_stamped(plan).to_batches(), self._file_rows):
+            if writer is None:
+                place = None
+                if partition is not None and bucket.partition_id is not None:
+                    place = FilePartition(bucket.partition_id, partition)
+                writer = FileWriter(
+                    lake.storage,
+                    lake.location,
+                    lake.schema,
+                    name=f"{name}-{next(numbers)}",
+                    bucket=bucket.bucket,
+                    partition=place,
+                    partition_keys=lake.partition_keys,
+                )
+            times = batch.column("__timestamp")
+            known = None if times.null_count else times.cast(pa.int64()).to_numpy()
+            rows = batch.select(lake.schema.names)
+            writer.write(rows, batch.column("__offset").to_numpy(), known)
+            if self._file_rows is not None and writer.rows >= self._file_rows:
+                files.append(writer.finish())
+                writer = None
+        if writer is not None:
+            files.append(writer.finish())
+        return [file for file in files if file is not None]
+
+
+@contextmanager
+def small_tierer(db: strom.Database, **options: Any) -> Iterator[SmallTierer]:
+    """A tierer, closed afterwards."""
+    tierer = SmallTierer(db, **options)
+    try:
+        yield tierer
+    finally:
+        tierer.close()
+
+
+def _place(base: Truth, bucket: BucketId) -> Tiered | None:
+    found = base.offsets.get(LakeKey(bucket.partition_id, bucket.bucket))
+    return found if found is not None and found.offset > 0 else None
+
+
+def _plan(
+    info: TableInfo, bucket: BucketId, partition: str | None, low: int, cut: Cut
+) -> tuple[ScanPlan | KeyScanPlan, Instant | None]:
+    if not info.description.has_primary_key:
+        wanted = BucketRange(bucket, partition, max(low, cut.start), cut.end)
+        return ScanPlan(info.table_id, (wanted,)), None
+    instant = Instant(bucket, partition, cut.end, cut.epoch, start=low)
+    return KeyScanPlan(info.table_id, (instant,), None), instant
+
+
+def _cut_into(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if rows is None:
+            yield batch
+        else:
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
