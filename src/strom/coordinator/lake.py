@@ -62,7 +62,7 @@ def store_lake(
         if behind is not None:
             return Plan(Stored(before, behind))
     record = _record(table_id, report, before, round=round, fresh_ms=fresh_ms, now_ms=now_ms)
-    record = replace(record, dropped=_still_dropped(catalog, before, report))
+    record = replace(record, dropped=_still_dropped(catalog, before, report, rebuild))
     if before is not None and _says_the_same(before, record):
         return Plan(Stored(replace(before, fresh_ms=record.fresh_ms)))
     requirements: list[Requirement] = [Exists(keys.table(table_id)), catalog.unchanged(keys.lake(table_id))]
@@ -117,18 +117,20 @@ def _record(
     )
 
 
-def _still_dropped(catalog: Catalog, before: LakeRecord | None, report: LakeReport) -> dict[int, str]:
+def _still_dropped(
+    catalog: Catalog, before: LakeRecord | None, report: LakeReport, rebuild: bool
+) -> dict[int, str]:
     """The partitions that the lake holds though somebody dropped them.
 
     One that is new in the lake and not in the catalog was dropped by hand while its first round ran: retention would
-    have waited for the round.
+    have waited for the round. A rebuild finds many that are new to the record: those are kept.
     """
     dropped, known = ({}, {}) if before is None else (before.dropped, before.partitions)
     return {
         partition_id: name
         for partition_id, name in report.partitions.items()
         if partition_id in dropped
-        or (partition_id not in known and catalog.partition_by_id(partition_id) is None)
+        or (not rebuild and partition_id not in known and catalog.partition_by_id(partition_id) is None)
     }
 
 

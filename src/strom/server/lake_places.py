@@ -9,7 +9,7 @@ from __future__ import annotations
 from strom.coordinator.catalog import Catalog
 from strom.model import properties
 from strom.model.bucket import BucketId
-from strom.model.lake import Tiered
+from strom.model.lake import LakeKey, Tiered
 
 ENABLED = "table.datalake.enabled"
 """Looked at first: this is asked for every bucket, and few tables have it."""
@@ -22,6 +22,20 @@ def lake_place(catalog: Catalog, bucket: BucketId) -> Tiered | None:
         return None
     partition = None if bucket.partition_id is None else catalog.partition_by_id(bucket.partition_id)
     return record.place_of(bucket.partition_id, None if partition is None else partition.name, bucket.bucket)
+
+
+def guarded_place(catalog: Catalog, bucket: BucketId) -> Tiered | None:
+    """The place that writes must lie behind; None when the table is not copied into the lake (any more)."""
+    return lake_place(catalog, bucket) if is_in_lake(catalog, bucket.table_id) else None
+
+
+def namesakes_place(catalog: Catalog, bucket: BucketId) -> Tiered | None:
+    """How far the lake holds an earlier partition of the same name; None when the bucket is in the lake itself."""
+    record = catalog.lake_of(bucket.table_id)
+    if record is None or LakeKey(bucket.partition_id, bucket.bucket) in record.offsets:
+        return None
+    place = guarded_place(catalog, bucket)
+    return place if place is not None and place.offset > 0 else None
 
 
 def is_in_lake(catalog: Catalog, table_id: int) -> bool:

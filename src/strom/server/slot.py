@@ -81,6 +81,19 @@ class Slot:
         await self._checkpointed()
         await self._lane.submit(self._close)
 
+    async def reopen(self, away: StromError, between: Callable[[], None]) -> None:
+        """Close the log, do something to its files, and open it at the next touch. Who waits is told ``away``."""
+        tablet = self.tablet
+        if tablet is not None:
+            tablet.retire(away)
+        await self._checkpointed()
+
+        def change() -> None:
+            self._close()
+            between()
+
+        await self._lane.submit(change)
+
     def retire(self) -> None:
         """The bucket is gone: everyone who waits for it, or comes, is told so. ``remove`` does the rest."""
         self._dropped = True

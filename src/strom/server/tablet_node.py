@@ -31,6 +31,7 @@ from strom.server.calls.key_reads import KeyReads, LookupLimits
 from strom.server.calls.key_row import KeyRowCalls
 from strom.server.calls.key_scans import KeyScanCalls
 from strom.server.calls.key_writes import KeyWriteCalls
+from strom.server.calls.lake_resume import ResumeCalls
 from strom.server.calls.offsets import OffsetCalls
 from strom.server.calls.produce import ProduceCalls
 from strom.server.calls.stages import StageCalls
@@ -132,6 +133,7 @@ class TabletNode:
             KeyRowCalls(reads, lookups),
             scans,
             self.stages,
+            ResumeCalls(self.tablets, view, world.files),
         )
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
         self._retention = Retention(

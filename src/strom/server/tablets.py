@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from strom.coordinator.catalog import Catalog
 from strom.errors import NotLeader, ServerStopping, StromError, UnknownBucket
 from strom.log.grouped_log import GroupedLog
+from strom.log.resuming import resume_at
 from strom.log.settings import LogSettings
 from strom.model import properties
 from strom.model.bucket import BucketId
@@ -25,12 +26,13 @@ from strom.runtime.world import World
 from strom.server.catalog_view import CatalogView
 from strom.server.folder import bucket_path
 from strom.server.key_forms import key_tablet, load_kernels
-from strom.server.lake_places import series_needed_from
+from strom.server.lake_places import guarded_place, namesakes_place, series_needed_from
 from strom.server.lane import Lane
 from strom.server.numbers import Numbers
 from strom.server.slot import Slot
 from strom.server.table_facts import TableFacts, Tables
 from strom.tablet.key_settings import KeySettings
+from strom.tablet.lake import refusal_of
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.stages import StageLimits, StageRoom, StageStore
 
@@ -122,6 +124,10 @@ class Tablets:
         """Every bucket that the catalog gives to this server."""
         return [one for table in catalog.all_tables() for one in led_by(self.server_id, table, catalog)]
 
+    def folder_of(self, bucket: BucketId) -> str:
+        """Where a bucket's files lie."""
+        return bucket_path(self._folder, bucket)
+
     def _new_slot(self, bucket: BucketId) -> Slot:
         if self._stopping:
             raise ServerStopping("the server is going down")
@@ -150,20 +156,25 @@ class Tablets:
         )
         opened = self._open_keys if facts.table.schema.primary_key else self._open_log
         try:
-            return opened(bucket, facts, settings, stages)
+            tablet = opened(bucket, facts, settings, stages)
         except BaseException:
             stages.close()  # what it found counts when it is found again
             raise
+        place = guarded_place(self._view.catalog, bucket)
+        tablet.refused = None if place is None else refusal_of(tablet, *place)
+        return tablet
 
     def _open_log(
         self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
     ) -> LogTablet:
-        log = GroupedLog.open(
-            self._world.files,
-            bucket_path(self._folder, bucket),
-            settings,
-            now_ms=self._world.clock.now_ms(),
-        )
+        folder, now_ms = bucket_path(self._folder, bucket), self._world.clock.now_ms()
+        log = GroupedLog.open(self._world.files, folder, settings, now_ms=now_ms)
+        before = namesakes_place(self._view.catalog, bucket)
+        if before is not None and log.end_offset == 0:
+            # Its partition was made again, and the lake has the rows of the one before: it goes on behind them.
+            log.close()
+            resume_at(self._world.files, folder, end=0, offset=before.offset, epoch=before.epoch)
+            log = GroupedLog.open(self._world.files, folder, settings, now_ms=now_ms)
         tablet = LogTablet(
             bucket, log, durability=facts.durability, limits=self._settings.limits, stages=stages
         )
@@ -240,7 +251,11 @@ class Tablets:
             redefining.add_done_callback(lambda done: _redefined(slot, done))
 
     def _keep_series(self, slot: Slot, catalog: Catalog) -> None:
-        """Tell a primary-key bucket how far the lake is."""
+        """Tell a primary-key bucket how far the lake is; and one that refuses writes, whether it still has to."""
+        tablet = slot.tablet
+        if tablet is not None and tablet.refused is not None:
+            place = guarded_place(catalog, slot.bucket)
+            tablet.refused = None if place is None else refusal_of(tablet, *place)
         needed = series_needed_from(catalog, slot.bucket)
         if needed == slot.series_from:
             return

@@ -300,7 +300,7 @@ class KeyTablet(KeyPublishing):
         counts; None for none. A repeated (writer, sequence) is answered with what it got the first time.
         Acknowledge when the high watermark is ``next_offset``. ``writer_id`` -1: no writer.
         """
-        self.check_online()
+        self.check_writable()
         known = self.log.duplicate_of(writer_id, batch_sequence, now_ms=now_ms)
         if known is not None:
             return Accepted(known.base_offset, known.next_offset, rows.num_rows, 0, True)

@@ -7,7 +7,7 @@ both cases rows would be missing, or be there twice, if the two were read as one
 
 from __future__ import annotations
 
-from strom.errors import LakeAhead, NotYetVisible, StaleEpoch
+from strom.errors import LakeAhead, NotYetVisible, StaleEpoch, StromError
 from strom.log.layout import NO_EPOCH
 from strom.tablet.log_tablet import LogTablet
 
@@ -37,6 +37,17 @@ def check_lake(tablet: LogTablet, offset: int, epoch: int | None) -> None:
             f"{tablet.high_watermark}",
             offset=offset,
         )
+
+
+def refusal_of(tablet: LogTablet, offset: int, epoch: int) -> StromError | None:
+    """Why a bucket that was just opened takes no writes: they would get offsets that the lake has given away."""
+    try:
+        check_lake(tablet, offset, epoch)
+    except (LakeAhead, StaleEpoch) as error:
+        return error
+    except NotYetVisible:
+        pass  # it is there, and will be visible
+    return None
 
 
 def ahead(tablet: LogTablet, offset: int) -> LakeAhead:

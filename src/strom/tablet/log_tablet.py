@@ -77,6 +77,8 @@ class LogTablet:
         self.pending = Pending()
         self.recent = Recent()
         self.error: StromError | None = None
+        self.refused: StromError | None = None
+        """Why nothing is written here, though what is there can be read (tablet/lake.py)."""
         self.closed = False
         self.bytes_since_checkpoint = 0
         self._limits = limits
@@ -106,11 +108,17 @@ class LogTablet:
         if self.error is not None:
             raise self.error
 
+    def check_writable(self) -> None:
+        """Raise what keeps anybody from writing, if anything does."""
+        self.check_online()
+        if self.refused is not None:
+            raise self.refused
+
     # --- writing ---------------------------------------------------------------------------------------
 
     def append(self, records: memoryview, *, layout_of: LayoutOf, now_ms: int) -> Accepted:
         """Check every batch of ``records``, then append them. The bytes are stamped in place."""
-        self.check_online()
+        self.check_writable()
         batches = [self._checked(header.schema_id, view, layout_of) for header, view in split(records)]
         if not batches:
             raise MalformedBatch("the request holds no batch", bucket=str(self.bucket))
@@ -175,7 +183,7 @@ class LogTablet:
 
     def stage_piece(self, piece: StagePiece, *, form: PieceForm, now_ms: int) -> Staged:
         """Add a piece to a stage, checked as an append is; sealed, it is durable when ``Staged.seal`` is."""
-        self.check_online()
+        self.check_writable()
         rows = self.check_piece(piece, form) if self.stages.expects(piece) else 0
         return self.stages.add(piece, rows, now_ms)
 
@@ -213,7 +221,7 @@ class LogTablet:
 
         They are applied when the high watermark is ``Applied.end_offset``; call ``release`` then.
         """
-        self.check_online()
+        self.check_writable()
         self._append = self.log.append_to_group
         try:
             return apply_commits(self, commits, form=form, now_ms=now_ms)
