@@ -39,8 +39,17 @@ $(VENV)/.kernels: $(STAMP) $(wildcard src/strom/kv/*.py src/strom/kv/*/*.py)
 setup: $(STAMP) $(VENV)/.kernels ## Make the environment in .venv with everything for developing
 	@echo "ready: $(BIN)/strom --help"
 
-demo: $(VENV)/.running ## Start a server, write, read back, prune, filter, tail: what exists so far
-	@$(BIN)/python -m strom.cli.main demo
+# Spark is large: it is installed beside the chapters that need no Spark. Strom itself is not touched meanwhile.
+demo: $(VENV)/.running ## One story through everything, each answer checked: FAST=1 for the small form
+	@rm -f $(VENV)/.sparked.failed; test -e $(STAMP) && touch $(VENV)/.sparked; \
+	if [ ! -e $(VENV)/.sparked ]; then \
+	  echo "==> installing Spark and the lake's libraries meanwhile (see $(VENV)/sparked.log)"; \
+	  ( $(BIN)/python tools/extras.py spark lake > $(VENV)/extras.txt \
+	    && $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(VENV)/extras.txt \
+	    && $(BIN)/python -m strom.spark.java_home && touch $(VENV)/.sparked \
+	    || echo "see $(VENV)/sparked.log" > $(VENV)/.sparked.failed ) > $(VENV)/sparked.log 2>&1 & \
+	fi; \
+	STROM_DEMO_WAITS_FOR=$(VENV)/.sparked $(BIN)/python -m strom.cli.main demo $(if $(FAST),--fast); code=$$?; wait; exit $$code
 
 check: $(STAMP) ## Format, lint, types, layers (seconds)
 	@$(BIN)/ruff format --check src tests benchmarks tools

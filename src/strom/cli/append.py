@@ -43,6 +43,10 @@ def append(
         raise typer.BadParameter(f"there is no file {file}")
     with connected(context) as database:
         target = database.table(table)
+        if target.primary_key:
+            raise typer.BadParameter(
+                f"{table} is a primary-key table, whose rows are upserted: strom upsert {table} {file}"
+            )
         source = input_of(file, form, target.schema, batch_rows)
         rows = 0
         with _bar(source.bytes_total, quiet) as bar, target.writer() as writer:

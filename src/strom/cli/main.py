@@ -15,6 +15,7 @@ from strom.cli import (
     doctor,
     index,
     keys,
+    lake,
     log,
     partition,
     scan,
@@ -36,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Streaming storage for real-time analytics: tables that are columnar logs or have a key.",
-    epilog="Start here:  strom up    then in another terminal:  strom --server localhost:9123 demo --on server",
+    epilog="Start here:  strom up    then in another terminal:  strom --help   or, by itself:  strom demo",
 )
 
 app.command("up", help=up.HELP)(up.up)
@@ -58,6 +59,7 @@ app.add_typer(index.app, name="index")
 app.add_typer(log.app, name="log")
 app.add_typer(spark.app, name="spark")
 app.add_typer(sink.app, name="sink")
+app.add_typer(lake.app, name="lake")
 
 
 def _version(wanted: bool) -> None:

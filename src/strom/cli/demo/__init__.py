@@ -1,0 +1,121 @@
+"""``strom demo``: one story through everything Strom does, on a made-up shop, each answer checked.
+
+The chapters that need no Spark come first, so that something is on the screen while Spark is still being installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strom.cli.demo.story import Story
+
+HELP = """Show what Strom does, on a made-up shop, in a few minutes; every answer is checked.
+
+A server of its own is started in a folder, which stays afterwards: `strom up --data FOLDER/data` goes on with it.
+
+\b
+Examples:
+  strom demo
+  strom demo --fast
+  strom demo --rows 5000000 --folder /tmp/shop
+  strom demo --no-spark
+"""
+
+WAITING_FOR = "STROM_DEMO_WAITS_FOR"
+"""Names a file: the Spark chapters begin when it is there. `make demo` installs Spark meanwhile."""
+FAST_ROWS = 60_000
+
+
+def demo(
+    rows: Annotated[int, typer.Option(min=1000, help="How many clicks to write.")] = 1_000_000,
+    fast: Annotated[bool, typer.Option("--fast", help="Small: what the tests run.")] = False,
+    spark: Annotated[bool, typer.Option(help="Tell the chapters that need Spark, too.")] = True,
+    folder: Annotated[Path, typer.Option(help="Where the data lies; what is there is replaced.")] = Path(
+        "demo-data"
+    ),
+) -> None:
+    """Run the story; exit 1 when a check fails."""
+    folder = folder.resolve()
+    _clear(folder)
+    held = _told(folder, min(rows, FAST_ROWS) if fast else rows, spark)
+    raise typer.Exit(0 if held else 1)
+
+
+def _clear(folder: Path) -> None:
+    """Make room. A folder that no demo made is left alone."""
+    mark = folder / "strom-demo"
+    if folder.exists() and any(folder.iterdir()) and not mark.exists():
+        raise typer.BadParameter(f"{folder} holds something else than a demo: name another --folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    mark.write_text("made by `strom demo`\n")
+
+
+def _told(folder: Path, rows: int, with_spark: bool) -> bool:
+    import strom
+    from strom.cli.demo import crash, keyed, logs
+    from strom.cli.demo.own_server import OwnServer
+    from strom.cli.demo.shop import Shop
+
+    story = Story()
+    server = OwnServer(folder)
+    try:
+        took = server.start()
+        story.say(
+            f"a server is up at {server.address} after {took:.1f} s; its data lies in {folder / 'data'}"
+        )
+        with strom.connect(server.address) as database:
+            shop = Shop(database)
+            shop.create()
+            logs.tell(story, shop, rows)
+            keyed.tell(story, shop, max(1000, rows // 5))
+            shop.open(max(1000, rows // 100))
+            if with_spark:
+                _spark_chapters(story, shop, server.address, folder)
+            crash.tell(story, shop, server)
+        held = story.end()
+    finally:
+        server.stop()
+    if held:
+        _next(folder)
+    return held
+
+
+def _spark_chapters(story: Story, shop: object, address: str, folder: Path) -> None:
+    from strom.cli.demo.installing import wait_for
+    from strom.cli.demo.shop import Shop
+
+    assert isinstance(shop, Shop)
+    marker = os.environ.get(WAITING_FOR)
+    if marker:
+        wait_for(Path(marker), story)
+    from strom.cli.demo import sparked
+
+    story.note("a Spark session starts: a JVM and its Python workers, some fifteen seconds")
+    with sparked.session(address, folder) as spark:
+        story.say("Spark is ready")
+        sparked.tell_stream(story, shop, spark, folder)
+        sparked.tell_lake(story, shop, spark, address)
+        sparked.tell_join(story, shop, spark, folder)
+
+
+def _next(folder: Path) -> None:
+    data = os.path.relpath(folder / "data")
+    print(
+        f"""
+What to try next, on the data of this demo:
+
+  strom up --data {data}                        the server again, on port 9123; in another terminal:
+  strom scan shop.customers --limit 5           rows; --where, --columns, --help
+  strom sql "SELECT state, count(*) FROM shop.orders GROUP BY state"
+  strom changelog shop.orders --limit 5 -o json
+  strom lake status                             what the lake holds
+  strom tier --once                             bring the rest into the lake
+
+The README has ten lines of Python and of PySpark; docs/ has the rest (`make docs` makes a site of it)."""
+    )

@@ -1,0 +1,71 @@
+"""How the demo talks: chapters, steps with the time they took, and checks that count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strom.cli.output import print_table
+from strom.cli.watch import Watch
+
+
+class Story:
+    """Prints the story and remembers which checks failed."""
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+        self._began = self.watch.now()
+        self._chapter = 0
+        self.checks = 0
+        self.failed: list[str] = []
+
+    def chapter(self, title: str, *lines: str) -> None:
+        """A new part, with what it is about."""
+        self._chapter += 1
+        print(f"\n── {self._chapter}. {title} " + "─" * max(2, 96 - len(title)), flush=True)
+        for line in lines:
+            print(f"   {line}", flush=True)
+        self.watch.lap()
+
+    def say(self, text: str) -> None:
+        """A step that was done, with the time it took."""
+        self.watch.say(text)
+
+    def rate(self, what: str, rows: int) -> None:
+        """A step that moved rows."""
+        seconds = max(self.watch.lap(), 1e-9)
+        print(f"[{seconds:6.2f} s] {rows:,} {what} ({rows / seconds:,.0f} a second)", flush=True)
+
+    def note(self, text: str) -> None:
+        """Something to know before a step."""
+        print(f"           {text}", flush=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A small table."""
+        print_table(list(columns), [[str(value) for value in row] for row in rows])
+        self.watch.lap()
+
+    def check(self, truth: bool, text: str, found: object = None, expected: object = None) -> None:
+        """What must hold. The story goes on when it does not, and ends badly."""
+        self.checks += 1
+        if truth:
+            print(f"         ✔ {text}", flush=True)
+            return
+        self.failed.append(text)
+        print(f"         ✘ {text}", flush=True)
+        if found is not None or expected is not None:
+            print(f"           found {found!s:.300}\n           expected {expected!s:.300}", flush=True)
+
+    def equal(self, found: object, expected: object, text: str) -> None:
+        """Two answers to the same question."""
+        self.check(found == expected, text, found, expected)
+
+    def end(self) -> bool:
+        """The last line; whether every check held."""
+        seconds = self.watch.now() - self._began
+        if self.failed:
+            print(f"\n{len(self.failed)} of {self.checks} checks FAILED in {seconds:,.0f} s:", flush=True)
+            for text in self.failed:
+                print(f"   ✘ {text}", flush=True)
+            return False
+        print(f"\nAll {self.checks} checks held, in {seconds:,.0f} s.", flush=True)
+        return True
