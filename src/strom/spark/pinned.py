@@ -71,8 +71,8 @@ def pin(options: ReadOptions, table: Table) -> Pinned:
                 "start= and end= bound the changelog of a primary-key table: add .option('changelog', 'true'), "
                 "or say at= for the table as it was"
             )
-        return Pinned(info, _parts(table.scan(at=options.at).plan()))
-    return Pinned(info, _parts(table.scan(start=start, end=options.end, at=options.at).plan()))
+        return Pinned(info, _parts(table.scan(at=options.at, tier="hot").plan()))
+    return Pinned(info, _parts(table.scan(start=start, end=options.end, at=options.at, tier="hot").plan()))
 
 
 def _parts(plan: ScanPlan | KeyScanPlan) -> tuple[Part, ...]:

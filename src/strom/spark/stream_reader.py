@@ -190,7 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self._options.start
         schema_id = table.info.schema.schema_id
         if start in (None, "full") and table.info.description.has_primary_key:
-            plan = table.scan().plan()
+            plan = table.scan(tier="hot").plan()
             assert isinstance(plan, KeyScanPlan)
             # A partition that came since is in the second look only, and is read from its beginning.
             return Position.of_instant(plan, self._look(table), schema_id)
