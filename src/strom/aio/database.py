@@ -15,6 +15,8 @@ from strom.client.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.cluster import Cluster
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike, describe
+from strom.client.lake import LakeDoor, LakeFacts
+from strom.client.lake_status import LakeStatus, lake_status
 from strom.client.options import ClientOptions
 from strom.model.table import DEFAULT_DATABASE, TablePath
 from strom.runtime.world import World
@@ -188,6 +190,17 @@ class Database:
         from strom.aio.sql import make_query
 
         return await make_query(self._session, text, self.name)
+
+    # --- the lake ---------------------------------------------------------------------------------------------
+
+    async def lake(self, table: str) -> LakeStatus:
+        """How far the lake is behind a table; see ``strom.Database.lake``."""
+        info = await self._session.admin.table(self.path(table))
+        return await lake_status(self._session.cluster, info)
+
+    async def lake_tables(self) -> list[LakeFacts]:
+        """Every table that is in the lake, or is to be, of all databases."""
+        return await LakeDoor(self._session.cluster).tables()
 
     # --- transactions -----------------------------------------------------------------------------------------
 

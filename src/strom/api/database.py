@@ -17,6 +17,8 @@ from strom.api.transaction import Transaction
 from strom.client.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike
+from strom.client.lake import LakeFacts
+from strom.client.lake_status import LakeStatus
 from strom.client.options import ClientOptions
 from strom.model.table import DEFAULT_DATABASE
 
@@ -238,6 +240,20 @@ class Database:
         face = self._session.face
         made = self._session.run(_made(face, id, version, lease_ms))
         return Transaction(self._session.background, made)
+
+    def lake(self, table: str) -> LakeStatus:
+        """How far the lake is behind a table: rows, seconds, the last round, bucket by bucket.
+
+        The cluster is asked, not the lake: it costs a millisecond.
+
+        >>> db.lake("clicks").lag_rows
+        0
+        """
+        return self._session.run(self._session.face.lake(table))
+
+    def lake_tables(self) -> list[LakeFacts]:
+        """Every table that is in the lake, or is to be (``table.datalake.enabled``), of all databases."""
+        return self._session.run(self._session.face.lake_tables())
 
     def sinks(self, *, every: bool = False) -> list[SinkStatus]:
         """What every sink of a streaming query and every transaction id has published last.

@@ -57,8 +57,8 @@ Example:
 
 STATUS_HELP = """How far the lake is behind: rows and seconds, the last round, what runs now.
 
-A table is in the lake when table.datalake.enabled is true and a tiering service runs (`strom tier`). Everything that was
-written longer ago than the lag in seconds is in the lake.
+A table is in the lake when table.datalake.enabled is true and a tiering service runs (`strom tier`). Everything that
+was written longer ago than the lag in seconds is in the lake.
 
 \b
 Examples:
