@@ -8,7 +8,7 @@ from strom.client.admin import Admin
 from strom.client.cluster import Cluster
 from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.metadata import TableInfo
-from strom.model.lake import Tiered
+from strom.model.lake import LakeConfig, Tiered
 from strom.model.lake_record import LakeRecord
 
 
@@ -46,6 +46,12 @@ class LakeStatus:
     def state(self) -> str:
         """``off``, ``waiting``, ``active``, ``tiering`` or ``quarantined``."""
         return self.facts.state
+
+    @property
+    def config(self) -> LakeConfig:
+        """Where the lake is: warehouse and catalog, for other engines."""
+        assert self.facts.config is not None
+        return self.facts.config
 
     def __repr__(self) -> str:
         behind = "never tiered" if self.lag_ms is None else f"{self.lag_ms / 1000:,.1f} s"
