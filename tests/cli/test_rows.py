@@ -132,3 +132,36 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(server: ServerPr
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
     assert len(ran.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id,name\n1,a\n2,b\nx,c\n", "line 4, column 'id': CSV conversion error to int64: invalid value 'x'"),
+        ("name,id\na,1\nb,2,3\n", "line 3: Expected 2 columns, got 3"),
+        ('name,id\n"a, b",1\nc,1.5\n', "line 3, column 'id': "),
+    ],
+)
+def test_an_error_in_a_csv_names_its_line_and_column(
+    server: ServerProcess, table: str, text: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    ran = strom("append", table, str(path), server=server.address)
+    assert ran.code != 0
+    assert told in " ".join(ran.err.split())
+    piped = strom("append", table, "-", "--format", "csv", server=server.address, stdin=text.encode())
+    assert re.search(r"line \d", piped.err)
+
+
+def test_rows_of_a_primary_key_table_are_upserted_and_append_says_so(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    words = ["table", "create", "cli_keyed", "id:bigint", "name:string", "--primary-key", "id"]
+    made = strom(*words, server=server.address)
+    assert made.code == 0, made.err
+    path = tmp_path / "rows.csv"
+    path.write_text("id,name\n1,a\n")
+    ran = strom("append", "cli_keyed", str(path), server=server.address)
+    assert ran.code != 0
+    assert f"strom upsert cli_keyed {path}" in "".join(ran.err.replace("\n", " ").split("  "))

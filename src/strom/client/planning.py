@@ -12,7 +12,7 @@ from typing import Any
 
 from strom.client.metadata import PartitionInfo, TableInfo
 from strom.client.places import Key, Kind, Place
-from strom.errors import InvalidRequest, PartitionNotFound, TableNotPartitioned
+from strom.errors import Expired, InvalidRequest, PartitionNotFound, TableNotPartitioned
 from strom.model.bucket import BucketId
 from strom.model.names import nearest
 from strom.model.partitions import check_spec, value_text
@@ -78,6 +78,29 @@ def buckets_of(
     for partition in partitions:
         for bucket in range(table.bucket_count):
             yield BucketId(table.table_id, partition.partition_id, bucket), partition.name
+
+
+def check_kept(
+    table: TableInfo,
+    first: Mapping[BucketId, int],
+    last: Mapping[BucketId, int],
+    ends: Mapping[BucketId, int],
+) -> None:
+    """Raise Expired when a bucket of a log has forgotten all that it held at an instant (``ends``).
+
+    It had rows below its first offset. An instant at which it ended where it begins now, with rows behind that, lies
+    before its first row; when it has no rows at all, that is what it held.
+    """
+    for bucket, end in ends.items():
+        start = first[bucket]
+        if start > 0 and (end < start or end == start < last[bucket]):
+            raise Expired(
+                f"{table.path} is no longer kept as it was then: its rows were overwritten, or their time to live is "
+                f"over (bucket {bucket.bucket} begins at offset {start}, and ended at {end})",
+                bucket=str(bucket),
+                start=start,
+                end=end,
+            )
 
 
 def plan_scan(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strom.errors import InvalidProjection
 from strom.model.schema import Column, Schema
 from strom.record import decode as decoding
 from strom.record.batch import BatchHeader
@@ -139,4 +140,6 @@ def _rows_between(
 def _columns(schema: Schema, names: Sequence[str] | None) -> tuple[Column, ...]:
     if names is None:
         return schema.columns
+    if isinstance(names, str):  # a sequence of letters, which nobody means
+        raise InvalidProjection(f"columns= is a list of names: columns=[{names!r}]", columns=names)
     return tuple(schema.columns[position] for position in schema.projected(names))

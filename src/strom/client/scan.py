@@ -25,6 +25,7 @@ from strom.client.planning import (
     PartitionChoice,
     ScanPlan,
     buckets_of,
+    check_kept,
     check_place,
     choose_partitions,
     plan_scan,

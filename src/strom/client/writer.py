@@ -171,7 +171,7 @@ class RowWriter:
                 yield from self._take_part(part, intake, aside)
 
     def _take_part(self, part: Part, intake: Intake, aside: bool) -> Iterator[Awaitable[object]]:
-        if part.partition not in self._partitions:
+        if not self._knows(part.partition):
             yield self._find_partition(part)
         bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
         if not aside:
@@ -193,6 +193,15 @@ class RowWriter:
                 raise
             if aside or not self._delivery.send_directly(sealed):
                 self._delivery.wake()
+
+    def _knows(self, partition: str | None) -> bool:
+        """Whether a partition is known by the id that everybody here goes by: it may have been dropped."""
+        if partition not in self._partitions:
+            return False
+        known = self._cluster.metadata.partition_ids
+        return (
+            partition is None or known.get((self._table.table_id, partition)) == self._partitions[partition]
+        )
 
     def _add(self, bucket: BucketId, piece: Piece, size: int, form: int) -> list[Outgoing]:
         try:

@@ -44,7 +44,10 @@ def create_table(
     if existing is not None:
         if ignore_if_exists:
             return Plan(existing)
-        raise TableExists(f"There is a table {path} already", table=str(path))
+        raise TableExists(
+            f'There is a table {path} already; if_exists="ignore" (in SQL IF NOT EXISTS) takes it as it is',
+            table=str(path),
+        )
     description = _completed(catalog, description)
     _check(catalog, path, description)
     table_id = catalog.next_id(keys.TABLE_COUNTER)

@@ -6,6 +6,7 @@ which takes a minute or two, once, and says so. Whoever needs them meanwhile wai
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
 
@@ -15,6 +16,9 @@ from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload, Tasks
 from strom.server.catalog_view import CatalogView
 from strom.server.key_forms import load_kernels
+
+LOADED_WITHIN_S = 10.0
+"""What takes longer is compiling."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +44,10 @@ class Kernels:
                 self._tasks.spawn(self._load(), "load the kernels of primary-key tables")
 
     async def _load(self) -> None:
-        logger.info("loading the kernels of primary-key tables (compiled once, which takes a minute or two)")
         began = self._clock.monotonic()
-        await self._offload.run(load_kernels)
+        loading = asyncio.ensure_future(self._offload.run(load_kernels))
+        done, _ = await asyncio.wait([loading], timeout=LOADED_WITHIN_S)
+        if not done:  # from the cache it takes a second
+            logger.info("compiling the kernels of primary-key tables, which takes a minute or two, once")
+        await loading
         logger.info("kernels of primary-key tables loaded in %.1f s", self._clock.monotonic() - began)
