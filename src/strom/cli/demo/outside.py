@@ -15,7 +15,7 @@ READER = """
 import json, sys
 from pyiceberg.catalog import load_catalog
 asked = json.load(sys.stdin)
-table = load_catalog("lake", **asked["catalog"]).load_table(asked["table"])
+table = load_catalog("strom", **asked["catalog"]).load_table(asked["table"])
 rows = table.scan(selected_fields=tuple(asked["columns"])).to_arrow()
 json.dump(rows.select(asked["columns"]).to_pylist(), sys.stdout)
 """
@@ -40,4 +40,4 @@ def iceberg_rows(database: Database, name: str, columns: Sequence[str]) -> list[
 def catalog(database: Database, name: str) -> dict[str, str]:
     """What PyIceberg has to be told to find the lake."""
     config = database.lake(name).config
-    return {"type": "sql", "uri": config.uri, "warehouse": config.warehouse}
+    return {"type": "sql", "uri": f"sqlite:///{config.catalog_uri}", "warehouse": config.warehouse}
