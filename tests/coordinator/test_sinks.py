@@ -209,6 +209,19 @@ def test_an_overwrite_lists_every_bucket_there_is() -> None:
     assert house.catalog.sinks["s"].emptied == (EmptiedPart(days, one, 2),)
 
 
+def test_a_log_table_in_the_lake_is_not_overwritten_there() -> None:
+    house = Sinks()
+    tiered = {"table.datalake.enabled": "true"}
+    log = house.table("cold", properties=tiered).table_id
+    users = house.table("cold_users", keys=("id",), properties=tiered).table_id
+    with pytest.raises(InvalidRequest, match="lake"):
+        house.decide("s", 0, tables=frozenset({log}), overwrites=[(log, None)])
+    house.decide("s", 0, tables=frozenset({users}), overwrites=[(users, None)])
+    assert house.catalog.sinks["s"].emptied == (EmptiedPart(users, None, 1),), (
+        "its rows are deleted one by one"
+    )
+
+
 def test_a_dropped_partition_refuses_a_decision() -> None:
     house = Sinks()
     days = house.table("days", partition_by=("day",), buckets=2).table_id

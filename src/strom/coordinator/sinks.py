@@ -35,6 +35,7 @@ from strom.coordinator.sink_rows import (
 )
 from strom.errors import InvalidRequest, LimitExceeded, SinkConflict, SinkNotFound, StageExpired, TableDropped
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
+from strom.model import properties
 from strom.model.document import encodable
 from strom.model.table import Table
 
@@ -242,12 +243,26 @@ def _emptied(catalog: Catalog, overwrites: Iterable[tuple[int, int | None]]) -> 
     for table_id, partition_id in dict.fromkeys(overwrites):
         table = catalog.table_by_id(table_id)
         assert table is not None
+        _check_may_be_emptied(catalog, table)
         if partition_id is not None:
             _partition_exists(catalog, table_id, partition_id)
         found += [
             EmptiedPart(table_id, one, table.bucket_count) for one in _parts_of(catalog, table, partition_id)
         ]
     return tuple(found)
+
+
+def _check_may_be_emptied(catalog: Catalog, table: Table) -> None:
+    """A log that is emptied says nothing of the rows that went; the lake would keep them."""
+    in_lake = (
+        properties.lake_enabled(table.description.properties) or catalog.lake_of(table.table_id) is not None
+    )
+    if in_lake and not table.schema.primary_key:
+        raise InvalidRequest(
+            f"{table.path} is a log table in the lake, and rows that the lake holds cannot be overwritten there: drop "
+            "the partition or the table and write anew, or use a primary-key table",
+            table=str(table.path),
+        )
 
 
 def _parts_of(catalog: Catalog, table: Table, partition_id: int | None) -> Sequence[int | None]:
