@@ -69,6 +69,18 @@ def test_a_foreign_rewrite_with_the_same_rows_is_understood(
     assert lake.ids() == [1, 7], "rows are found in their order, not in ours"
 
 
+def test_a_foreign_file_without_gaps_is_not_taken_to_be_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.round(lake.file(events(1, 2, 3), [0, 1, 2]), end=3)
+    _replace(lake, monkeypatch, _their_file(lake, [3, 1, 2], [2, 0, 1]))
+    lake.truth = read_truth(lake.table)
+    lake.round(end=4, dead=[0])
+    assert lake.ids() == [2, 3]
+    lake.catalog.close()
+
+
 @pytest.mark.parametrize(
     ("ids", "offsets"), [([1, 3], [0, 5]), ([1, 3, 2, 9], [0, 5, 11, 20]), ([1, 3, 2], [0, 6, 11])]
 )
