@@ -64,7 +64,7 @@ def measure(bench: Bench) -> list[Answer]:
 def written_alone(table: strom.Table, folder: Path) -> int:
     """The same rows and columns, a file for each bucket, by one thread."""
     folder.mkdir()
-    plan = table.scan().plan()
+    plan = table.scan(tier="hot").plan()
     assert isinstance(plan, ScanPlan)
     rows = 0
     for one in plan.ranges:

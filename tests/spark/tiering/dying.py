@@ -97,10 +97,10 @@ def _die_at(point: str) -> None:
 
     def watched(self: Any, work: Any, **named: Any) -> Any:
         folder = Path(work.location.removeprefix("file://")) / "data"
-        before = set(folder.glob(f"{work.round_id}*"))
+        before = set(folder.glob("*.parquet"))
 
         def watch() -> None:
-            while set(folder.glob(f"{work.round_id}*")) == before:
+            while set(folder.glob("*.parquet")) == before:
                 time.sleep(0.002)
             _die()
 

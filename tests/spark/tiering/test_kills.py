@@ -19,7 +19,7 @@ import strom
 from api.place import events
 from spark.tiering.dying import DIED, DONE, Dying, Life
 from spark.tiering.place import USERS, tiered
-from spark.tiering.tiers import by_pyiceberg, facts_of, hot, iceberg, in_lake, same_rows, tier
+from spark.tiering.tiers import bury, by_pyiceberg, facts_of, hot, iceberg, in_lake, same_rows, tier
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def test_a_service_that_is_killed_in_a_round_loses_nothing_and_doubles_nothing(
         record = facts_of(server, table).record
         assert record is not None
         assert record.snapshot_id != iceberg(server, table).metadata.current_snapshot_id or not landed
+        bury(server, table)
         table.upsert(users(5000))
         table.flush()
         ends = tier(server, spark, table)

@@ -39,6 +39,7 @@ class Coordinator:
         self.beats: list[dict[str, Any]] = []
         self.reports: list[tuple[int, LakeReport]] = []
         self.down = 0
+        self.elsewhere: Callable[[int], bool] = lambda beat: False
         self.on_beat: Callable[[int], None] = lambda number: None
 
     def heartbeat(self, service_id: str, **said: Any) -> Tidings:
@@ -52,7 +53,8 @@ class Coordinator:
 
     def lake_tables(self) -> list[LakeFacts]:
         paths = [TablePath("shop", "t1"), TablePath("shop", "t2")]
-        return [LakeFacts(n, path, n == 1, 1000, 0, "active") for n, path in enumerate(paths, 1)]
+        state = "tiering" if self.elsewhere(len(self.beats)) else "active"
+        return [LakeFacts(n, path, n == 1, 1000, 0, state) for n, path in enumerate(paths, 1)]
 
     def describe(self, path: TablePath) -> LakeFacts:
         return LakeFacts(1, path, True, 1000, 0, "active")
@@ -111,6 +113,14 @@ def test_once_ends_when_the_coordinator_has_no_more() -> None:
     assert coordinator.beats[0]["at_once"] is True
     assert coordinator.beats[-1]["leaving"] is True
     assert set(coordinator.beats[-2]["skip"]) == {1, 2}
+
+
+def test_once_waits_for_a_table_that_another_service_has() -> None:
+    coordinator = Coordinator([], [], [], [assigned(1), assigned(2)])
+    coordinator.elsewhere = lambda beat: beat < 4
+    running, ends = service(coordinator, Played())
+    running.run()
+    assert sorted(end.assigned.round for end in ends.ends) == [1, 2]
 
 
 def test_a_round_with_more_to_come_is_not_the_last_of_its_table() -> None:

@@ -51,7 +51,9 @@ def work_of(
 def plan_of(table: strom.Table, lake: dict[BucketId, Tiered] | None = None) -> RoundPlan:
     kind = "keys" if table.primary_key else "log"
     ends = {one.bucket: one for one in table.extent().ranges}
-    epochs = {one.bucket: one.epoch for one in table.scan().plan().instants} if kind == "keys" else {}
+    epochs = (
+        {one.bucket: one.epoch for one in table.scan(tier="hot").plan().instants} if kind == "keys" else {}
+    )
     endings = {
         bucket: Ending(one.partition, one.start, one.end, epochs.get(bucket) or 0)
         for bucket, one in ends.items()
@@ -76,7 +78,7 @@ def test_tasks_write_every_row_of_a_log_with_its_offset_and_time(
         rows = rows_of(found)
         assert sorted(rows.column("id").to_pylist()) == list(range(3000))
         assert rows.column("__timestamp").null_count == 0
-        whole = table.read_stamped(table.scan().plan()).to_arrow()
+        whole = table.read_stamped(table.scan(tier="hot").plan()).to_arrow()
         want = set(zip(whole.column("id").to_pylist(), whole.column("__offset").to_pylist(), strict=True))
         assert (
             set(zip(rows.column("id").to_pylist(), rows.column("__offset").to_pylist(), strict=True)) == want

@@ -51,6 +51,14 @@ def facts_of(server: ServerProcess, table: strom.Table) -> LakeFacts:
         return cluster.describe(table.info.path)
 
 
+def bury(server: ServerProcess, table: strom.Table) -> None:
+    """Let the lease of a service that was killed run out at once."""
+    with TieringCluster(Server(server.address, retry_s=10)) as cluster:
+        dead = cluster.describe(table.info.path).service_id
+        if dead is not None:
+            cluster.heartbeat(dead, wants=0, leaving=True)
+
+
 def iceberg(server: ServerProcess, table: strom.Table) -> IcebergTable:
     """The lake table, by PyIceberg's own catalog."""
     config = facts_of(server, table).config
@@ -94,5 +102,5 @@ def in_lake(server: ServerProcess, table: strom.Table) -> bool:
 
 def hot(table: strom.Table) -> pa.Table:
     """What the servers hold of a table, without the lake."""
-    plan = table.scan().plan()
+    plan = table.scan(tier="hot").plan()
     return table.read_plan(plan).to_arrow()

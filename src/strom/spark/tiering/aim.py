@@ -8,7 +8,7 @@ is under way lose its place, so that none can land beyond the point where the bu
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from strom.client.metadata import TableInfo
@@ -53,6 +53,8 @@ class Aiming:
     bounds: Bounds
     clock: Clock
     round_id: str
+    report: Callable[[Truth], object]
+    """Tells the coordinator what the lake holds."""
 
     @property
     def kind(self) -> Kind:
@@ -64,7 +66,6 @@ class Aiming:
         for _ in range(BUCKETS_LOST_MAX):
             truth = read_truth(self.lake)
             buckets = self.cluster.buckets(self.table)
-            _refuse_recreated(truth, buckets)
             try:
                 vector = self._cut(truth, buckets)
             except LakeAhead as error:
@@ -86,6 +87,7 @@ class Aiming:
             ) from error
 
     def _aim(self, truth: Truth, buckets: Buckets, vector: Vector) -> Aim:
+        self._refuse_mixing(truth, buckets, vector)
         known = _known(self.table.table_id, truth)
         endings = {
             bucket: Ending(partition, vector[bucket].start, vector[bucket].end, _epoch(vector, bucket))
@@ -118,6 +120,26 @@ class Aiming:
             raise LakeConflict(f"{self.table.path} got its first transaction while its round was planned")
         return {bucket: _epoch(found, bucket) for bucket in ends}
 
+    def _refuse_mixing(self, truth: Truth, buckets: Buckets, vector: Vector) -> None:
+        """A partition that was dropped and made again: its rows must not take offsets that the lake has of the old one.
+
+        The log of a new one goes on where the old one ended; a primary-key bucket counts from 0.
+        """
+        held = {(truth.partitions.get(key[0]), key[1]): key for key in truth.offsets if key[0] is not None}
+        for bucket, name in buckets:
+            key = held.get((name, bucket.bucket))
+            if key is None or key[0] == bucket.partition_id:
+                continue
+            end = truth.offsets[key].offset
+            if end and (self.kind == "keys" or vector[bucket].start < end):
+                raise LakeCorrupt(
+                    f"partition {name} was dropped and created again, and the lake has rows of the old one up to "
+                    f"offset {end}, which those of the new one would mix with. Remove them from the lake table, or "
+                    "use another name",
+                    partition=name,
+                    bucket=bucket,
+                )
+
     def _resume(self, truth: Truth, error: LakeAhead) -> None:
         """Let a bucket that lost its end go on where the lake ends."""
         bucket = error.facts.get("bucket")
@@ -134,19 +156,8 @@ class Aiming:
             partitions=truth.partitions,
             clock=self.clock,
         )
+        self.report(fenced)  # the servers believe the cluster's record, and nobody else
         self.cluster.resume(self.table, bucket, fenced.offsets[_key(bucket)])
-
-
-def _refuse_recreated(truth: Truth, buckets: Buckets) -> None:
-    """A partition that was dropped and made again counts its offsets anew: its rows must not mix with the old ones."""
-    ids = {name: bucket.partition_id for bucket, name in buckets if name is not None}
-    for partition_id, name in truth.partitions.items():
-        if ids.get(name, partition_id) != partition_id:
-            raise LakeCorrupt(
-                f"partition {name} was dropped and created again, and the lake has rows of the old one. Remove them "
-                "from the lake table, or give the new partition another name",
-                partition=name,
-            )
 
 
 def _begin(tiered: Tiered | None, ending: Ending) -> int:

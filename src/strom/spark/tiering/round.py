@@ -113,8 +113,7 @@ class Round:
     def _attempt(self, attempt: str) -> RoundResult:
         context, round_id = self.context, f"{self.round_id}{attempt}"
         with self._step("planning"):
-            aiming = Aiming(context.cluster, self.lake, self.table, context.bounds, context.clock, round_id)
-            aim = aiming.aim()
+            aim = self._aiming(round_id).aim()
         if aim.plan.empty:
             return RoundResult(aim.truth, lag_rows=aim.lag_rows)
         with self._step("writing"):
@@ -130,6 +129,18 @@ class Round:
             size_bytes=catch.size_bytes,
             lag_rows=aim.lag_rows,
             more=aim.plan.more,
+        )
+
+    def _aiming(self, round_id: str) -> Aiming:
+        context = self.context
+        return Aiming(
+            context.cluster,
+            self.lake,
+            self.table,
+            context.bounds,
+            context.clock,
+            round_id,
+            lambda truth: self._tell(report_of(truth, more=True)),
         )
 
     def _write(self, aim: Aim, round_id: str) -> Sequence[Found]:
@@ -163,7 +174,6 @@ class Round:
 
     def _report(self, result: RoundResult) -> str | None:
         self.progress.step = "reporting"
-        assigned = self.progress.assigned
         report = report_of(
             result.truth,
             duration_ms=int(self._took["round"] * 1000),
@@ -177,6 +187,10 @@ class Round:
                 **{f"{step}_ms": int(seconds * 1000) for step, seconds in self._took.items()},
             },
         )
+        return self._tell(report)
+
+    def _tell(self, report: LakeReport) -> str | None:
+        assigned = self.progress.assigned
         return self.context.cluster.report(
             assigned.table_id, report, service_id=self.context.service_id, round_number=assigned.round
         )

@@ -168,7 +168,7 @@ class TieringService:
                 if tidings is not None:
                     ended = []
                     self._obey(tidings)
-                    if self._options.once and not self._running and not tidings.assigned:
+                    if self._options.once and not self._running and not self._others_at_work(wanted):
                         return
                 self._pause(tidings)
                 ended += self._collect()
@@ -192,6 +192,15 @@ class TieringService:
                 )
             found.append(known[path].table_id)
         return found
+
+    def _others_at_work(self, wanted: Sequence[int]) -> bool:
+        """Whether another service, or one that died and whose lease has not run out, has a table that is not done."""
+        return any(
+            one.state == "tiering"
+            and one.table_id not in self._done
+            and (not wanted or one.table_id in wanted)
+            for one in self._cluster.lake_tables()
+        )
 
     def _beat(self, wanted: Sequence[int], ended: Sequence[Ended]) -> Tidings | None:
         free = self._options.tables_at_once - len(self._running)
