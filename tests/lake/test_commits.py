@@ -292,6 +292,11 @@ def test_of_two_rounds_on_one_snapshot_one_lands(tmp_path: Path) -> None:
     assert len(lake.ids()) == 1
     data = {path.name for path in (Path(lake.table.storage.path(lake.table.location)) / "data").iterdir()}
     assert len([name for name in data if "deletes" in name]) == 1, "the loser took its deletes away"
+    metadata = {
+        path.name for path in (Path(lake.table.storage.path(lake.table.location)) / "metadata").iterdir()
+    }
+    lists = [name for name in metadata if name.startswith("snap-")]
+    assert len(lists) == len(lake.table.refresh().metadata.snapshots), "and its manifests"
     lake.catalog.close()
 
 
