@@ -27,7 +27,7 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import RequestException
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from strom.errors import LakeCommitUnknown, LakeConflict, LakeUnavailable
 from strom.lake.manifest_cache import ManifestCache
@@ -65,8 +65,8 @@ class LakeCatalog:
         with self._translated():
             try:
                 self._catalog.create_namespace(identifier[:1])
-            except NamespaceAlreadyExistsError:
-                pass
+            except (NamespaceAlreadyExistsError, IntegrityError):
+                pass  # the second one is what SQLite says when two make it at once
             try:
                 return self._catalog.create_table(
                     identifier, IcebergSchema(), location=location, properties=dict(properties)

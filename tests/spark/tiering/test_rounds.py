@@ -164,3 +164,27 @@ def test_a_table_that_is_not_tiered_is_refused_by_name(server: ServerProcess, sp
         table.alter(set={"table.datalake.enabled": "false"})
         with pytest.raises(TableNotFound, match="strom table alter"):
             tier(server, spark, table)
+
+
+@pytest.mark.parametrize("key", [None, ("id", "day")])
+def test_a_partition_dropped_by_hand_leaves_the_lake_and_one_of_its_name_begins_anew(
+    server: ServerProcess, spark: SparkSession, key: tuple[str, ...] | None
+) -> None:
+    schema = {"id": "BIGINT NOT NULL", "day": "STRING NOT NULL"}
+    with tiered(server, schema, partition_by=["day"], buckets=1, primary_key=key) as table:
+        write = table.append if key is None else table.upsert
+        write([{"id": n, "day": f"d{n % 2}"} for n in range(40)])
+        table.flush()
+        tier(server, spark, table)
+        table.drop_partition({"day": "d1"})
+        write([{"id": n, "day": "d1"} for n in range(100, 105)])
+        table.flush()
+        (end,) = tier(server, spark, table)
+        assert end.result is not None, end.error
+        assert in_lake(server, table)
+        assert by_pyiceberg(server, table).num_rows == 25
+        write([{"id": n, "day": "d1"} for n in range(200, 205)])
+        table.flush()
+        (end,) = tier(server, spark, table)
+        assert end.result is not None, end.error
+        assert in_lake(server, table)

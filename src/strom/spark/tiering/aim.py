@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from strom.client.metadata import TableInfo
 from strom.client.planned import Vector
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
-from strom.lake.commit import commit_round
+from strom.lake.commit import commit_round, drop_partitions
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth, read_truth
 from strom.model.bucket import BucketId
@@ -64,7 +64,7 @@ class Aiming:
     def aim(self) -> Aim:
         """The next round, from what is there now."""
         for _ in range(BUCKETS_LOST_MAX):
-            truth = read_truth(self.lake)
+            truth = self._without_dropped(read_truth(self.lake))
             buckets = self.cluster.buckets(self.table)
             try:
                 vector = self._cut(truth, buckets)
@@ -73,6 +73,17 @@ class Aiming:
             else:
                 return self._aim(truth, buckets, vector)
         raise LakeCorrupt(f"too many buckets of {self.table.path} lost their end")
+
+    def _without_dropped(self, truth: Truth) -> Truth:
+        """The lake without the partitions that somebody dropped by hand: they go from it in a commit of its own."""
+        if not truth.partitions:
+            return truth
+        record = self.cluster.describe(self.table.path).record
+        dropped = {} if record is None else record.dropped
+        names = {name for partition_id, name in dropped.items() if partition_id in truth.partitions}
+        if not names:
+            return truth
+        return drop_partitions(self.lake, truth, names, round_id=f"{self.round_id}-drop", clock=self.clock)
 
     def _cut(self, truth: Truth, buckets: Buckets) -> Vector:
         known = _known(self.table.table_id, truth)

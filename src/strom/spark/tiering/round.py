@@ -140,7 +140,7 @@ class Round:
             context.bounds,
             context.clock,
             round_id,
-            lambda truth: self._tell(report_of(truth, more=True)),
+            lambda truth: self._tell(report_of(truth), round_number=0),
         )
 
     def _write(self, aim: Aim, round_id: str) -> Sequence[Found]:
@@ -187,12 +187,12 @@ class Round:
                 **{f"{step}_ms": int(seconds * 1000) for step, seconds in self._took.items()},
             },
         )
-        return self._tell(report)
+        return self._tell(report, round_number=self.progress.assigned.round)
 
-    def _tell(self, report: LakeReport) -> str | None:
-        assigned = self.progress.assigned
+    def _tell(self, report: LakeReport, *, round_number: int) -> str | None:
+        """A report with the round's number ends it; 0 is for one in the middle."""
         return self.context.cluster.report(
-            assigned.table_id, report, service_id=self.context.service_id, round_number=assigned.round
+            self.table.table_id, report, service_id=self.context.service_id, round_number=round_number
         )
 
 
