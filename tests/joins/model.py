@@ -164,7 +164,8 @@ def by_key(
     world.chance.shuffle(groups)
     shares: list[list[Hashable]] = [[] for _ in range(tasks)]
     for group in groups:
-        shares[world.chance.randrange(tasks)].append(group)
+        for share in world.chance.sample(range(tasks), world.chance.randint(1, tasks)):
+            shares[share].append(group)  # a key that changed in two tasks is recomputed by both
     before = dict(world.result)
     stale = {side: dict(table) for side, table in world.tables.items()}
     if not rules.at_least:
@@ -173,7 +174,8 @@ def by_key(
     staged: list[Callable[[], None]] = []
     seen = before if rules.settled else {}
     world.run([_by_key(world, how, share, rules, seen, staged, stale) for share in shares], live=live)
-    for change in staged:  # the decision: all at once
+    world.chance.shuffle(staged)
+    for change in staged:  # the decision: all at once, tasks in any order
         change()
 
 

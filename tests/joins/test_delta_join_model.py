@@ -37,7 +37,7 @@ def test_it_is_right_with_one_task_and_resting_tables(how: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "how"),
     [
-        ("old_images", "inner"),
+        ("old_images", "left"),
         ("old_images", "full"),
         ("null_groups", "left"),
         ("deletes_absent", "inner"),

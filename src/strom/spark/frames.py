@@ -103,16 +103,24 @@ def lag(query: StreamingQuery) -> int | None:
 
 
 def _behind(source: Mapping[str, Any]) -> int | None:
-    end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
-    if end is None or latest is None:
+    """Of a source; of both sides of a delta join together."""
+    end, latest = _position(source["endOffset"]), _position(source["latestOffset"])
+    if "left" in end and "left" in latest:
+        sides = [_between(end[side], latest[side]) for side in ("left", "right")]
+        return None if None in sides else sum(one for one in sides if one is not None)
+    return _between(end, latest)
+
+
+def _between(end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:
+    if "offsets" not in end or "offsets" not in latest:
         return None
-    return sum(max(offset - end.get(place, 0), 0) for place, offset in latest.items())
+    read = flat(end["offsets"])
+    return sum(max(offset - read.get(place, 0), 0) for place, offset in flat(latest["offsets"]).items())
 
 
-def _offsets(position: Any) -> Mapping[Any, int] | None:
-    if isinstance(position, str):
-        position = json.loads(position)
-    return flat(position["offsets"]) if isinstance(position, Mapping) and "offsets" in position else None
+def _position(told: Any) -> Mapping[str, Any]:
+    position = json.loads(told) if isinstance(told, str) else told
+    return position if isinstance(position, Mapping) else {}
 
 
 def _loaded(

@@ -1,9 +1,9 @@
 """``delta_join``: keeps the join of two tables in a third, change by change, with no state in Spark.
 
-A micro-batch is: the join keys that both changelogs touched (``affected.py``), brought together by key; one task per
-partition that looks up, joins and stages (``recompute.py``); one decision that publishes what all of them staged,
-under the name of the result and the number of the batch. A batch that comes again is found decided, or is done again
-with what the tables hold by then.
+A micro-batch is: a range of offsets of both changelogs (``affected.py``); tasks that read the join keys in it, look up,
+join and stage (``recompute.py``); one decision that publishes what all of them staged, under the name of the result
+and the number of the batch. A batch that comes again is found decided, or is done again with what the tables hold by
+then.
 
 The next batch looks at the result, so it waits until the last decision is applied everywhere.
 """
@@ -23,7 +23,7 @@ from strom.client.transaction import Sink
 from strom.errors import IndexNotFound, InvalidRequest
 from strom.spark import connections
 from strom.spark.frames import _servers
-from strom.spark.joins.affected import affected, columns
+from strom.spark.joins.affected import Following, following, shares
 from strom.spark.joins.definition import OnLike, SelectLike, Side, pairs_of
 from strom.spark.joins.explaining import explained
 from strom.spark.joins.plan import JoinPlan, join_plan
@@ -122,14 +122,13 @@ class DeltaJoin:
         rebuild: bool = False,
         tasks: int | None = None,
         max_rows_per_trigger: int = ROWS_PER_TRIGGER,
-        **options: object,
+        fail_on_data_loss: bool = True,
     ) -> JoinQuery:
         """Keep the result from now on.
 
         A new ``checkpoint`` begins with the join of both tables as they are, made by Spark (``start="full"``), or
         with nothing and the changes from ``"earliest"`` or ``"latest"`` on. ``rebuild`` takes over a result that
-        another checkpoint kept. ``trigger`` is Spark's, ``tasks`` how many of them a batch has. Other options are
-        those of reading.
+        another checkpoint kept. ``trigger`` is Spark's, ``tasks`` how many of them a batch has.
 
         >>> wide.start("/data/checkpoints/wide", trigger={"availableNow": True}).wait()
         """
@@ -146,7 +145,7 @@ class DeltaJoin:
                     rebuild=rebuild,
                     tasks=tasks,
                     max_rows_per_trigger=max_rows_per_trigger,
-                    **options,
+                    fail_on_data_loss=fail_on_data_loss,
                 )
             )
         try:
@@ -154,13 +153,7 @@ class DeltaJoin:
                 for query in before:  # what they write is read now, too
                     query.wait()
             return self._started(
-                checkpoint,
-                start,
-                trigger,
-                rebuild,
-                tasks,
-                {**options, "maxRowsPerTrigger": max_rows_per_trigger},
-                before,
+                checkpoint, start, trigger, rebuild, tasks, max_rows_per_trigger, fail_on_data_loss, before
             )
         except BaseException:
             for query in before:
@@ -174,7 +167,8 @@ class DeltaJoin:
         trigger: Mapping[str, Any] | None,
         rebuild: bool,
         tasks: int | None,
-        options: Mapping[str, object],
+        rows: int,
+        fail_on_data_loss: bool,
         before: Sequence[JoinQuery],
     ) -> JoinQuery:
         plan, result = self.plan, self.result
@@ -186,15 +180,12 @@ class DeltaJoin:
             return begin(self._spark, plan, result, checkpoint, start, rebuild=rebuild)
 
         note = told(ready, server=plan.server)
-        frame = affected(self._spark, plan, {"left": note.left, "right": note.right}, options)
         count = tasks or self._spark.sparkContext.defaultParallelism
-        batches = Batches(plan, result)
-        writer = (
-            frame.repartition(count, *columns(plan))
-            .writeStream.foreachBatch(batches)
-            .option("checkpointLocation", checkpoint)
-            .queryName(result.sink)
-        )
+        starts = {"left": note.left, "right": note.right}
+        found = following(plan, starts, tasks=count, rows=rows, fail_on_data_loss=fail_on_data_loss)
+        batches = Batches(plan, result, found)
+        writer = shares(self._spark, found).writeStream.foreachBatch(batches)
+        writer = writer.option("checkpointLocation", checkpoint).queryName(result.sink)
         if trigger:
             writer = writer.trigger(**trigger)
         query = writer.start()
@@ -205,8 +196,9 @@ class DeltaJoin:
 class Batches:
     """What ``foreachBatch`` calls, in the driver."""
 
-    def __init__(self, plan: JoinPlan, result: Result) -> None:
+    def __init__(self, plan: JoinPlan, result: Result, found: Following) -> None:
         self._plan = plan
+        self._following = found
         self._result = result
         self._query_id: str | None = None
         self._known = threading.Event()
@@ -254,7 +246,7 @@ class Batches:
         # Waits until every decision is applied: what was published before is seen by the lookups.
         connections.known_table(plan.server, result.table, result.table_id).scan().plan()
         seen = [written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)]
-        return Recompute(plan, result, epoch, STREAM_LEASE_MS, *seen)
+        return Recompute(plan, result, self._following, epoch, STREAM_LEASE_MS, *seen)
 
 
 def _active() -> SparkSession:

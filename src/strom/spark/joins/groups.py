@@ -1,7 +1,7 @@
-"""The join keys that a partition of a batch touched, each once: what crosses Spark, as bytes and as values.
+"""The join keys that a task's share of a batch touched, each once: as bytes and as values.
 
-A row that crosses Spark has the join key (``j0``, ``j1`` …) in its common type; where it is NULL and rows without a
-partner count, the primary key of the row instead (``l0`` … or ``r0`` …).
+A change has the join key (``j0``, ``j1`` …) in its common type; where it is NULL and rows without a partner count, the
+primary key of the row instead (``l0`` … or ``r0`` …).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Positions = npt.NDArray[np.int64]
 
 
 def names(letter: str, count: int) -> list[str]:
-    """The columns of a key on its way through Spark."""
+    """The columns of a key."""
     return [f"{letter}{number}" for number in range(count)]
 
 

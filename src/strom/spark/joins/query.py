@@ -20,6 +20,8 @@ class Progress:
     began: float
     """Seconds since 1970."""
     seconds: float
+    changes: int
+    """Images of the changelogs that were read: an update has two."""
     keys: int
     """Join keys that were touched, and looked up on both sides and in the result."""
     left_rows: int
@@ -28,6 +30,7 @@ class Progress:
     """Rows that were found there."""
     written: int
     deleted: int
+    read_s: float
     lookup_s: float
     stage_s: float
     """Seconds of all tasks together."""

@@ -1,4 +1,4 @@
-"""What one task of a delta join does: join keys in, staged changes of the result out.
+"""What one task of a delta join does: its share of both changelogs in, staged changes of the result out.
 
 For every join key that a batch touched: look up what both sides hold of it now, and what the result holds of it; join
 the two; stage the difference. Nothing is remembered and nothing depends on what exactly changed, so a batch may come
@@ -26,6 +26,7 @@ from strom.client.options import WriterOptions
 from strom.client.staging import IN_FLIGHT, StageFact, StageOrder
 from strom.model.predicate import Predicate
 from strom.spark import connections
+from strom.spark.joins.affected import Following, touched
 from strom.spark.joins.definition import JK, LK, OWN, RK, Output
 from strom.spark.joins.groups import Groups, groups_of
 from strom.spark.joins.keys import arrow_of, encoded, fitting
@@ -45,6 +46,7 @@ TOLD = "told binary"
 class Counts:
     """What a task did."""
 
+    changes: int = 0
     keys: int = 0
     left_rows: int = 0
     right_rows: int = 0
@@ -52,6 +54,7 @@ class Counts:
     """That were there before."""
     written: int = 0
     deleted: int = 0
+    read_s: float = 0.0
     lookup_s: float = 0.0
     stage_s: float = 0.0
 
@@ -70,10 +73,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Recompute:
-    """One batch's work. Pickled for its tasks; each calls it with the rows of its partition."""
+    """One batch's work. Pickled for its tasks; each calls it with its share."""
 
     plan: JoinPlan
     result: Result
+    following: Following
     epoch: int
     lease_ms: int
     left_seen: WrittenTo
@@ -81,13 +85,18 @@ class Recompute:
     result_seen: WrittenTo
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The changes of a partition, and what became of them as one row."""
+        """What became of a share, as one row."""
         return told_each(lambda: self._told(batches), server=self.plan.server)
 
     def _told(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held = [batch for batch in batches if batch.num_rows]
+        found = [pickle.loads(share) for batch in batches for share in batch.column(0).to_pylist()]
+        began = time.perf_counter()
+        held = [batch for share in found for batch in touched(self.plan, self.following, share)]
         if held:
-            done = Task(self).run(groups_of(held, self.plan))
+            task = Task(self)
+            task.counts.changes = sum(batch.num_rows for batch in held)
+            task.counts.read_s = time.perf_counter() - began
+            done = task.run(groups_of(held, self.plan))
             yield pa.RecordBatch.from_pydict(
                 {"told": [pickle.dumps(done)]}, pa.schema([("told", pa.binary())])
             )

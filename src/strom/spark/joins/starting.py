@@ -8,8 +8,10 @@ begins again. So nothing is missing between the two, whenever a driver is killed
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,7 +32,7 @@ from strom.spark.types import spark_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FOLDER = "join"
+FOLDER, NAME = "join", "note.json"
 """In the checkpoint: where the note lies."""
 VERSION = 1
 
@@ -66,7 +68,11 @@ class Note:
 
 
 def read_note(spark: SparkSession, checkpoint: str) -> Note | None:
-    """What a checkpoint remembers; None for a new one. Through Spark: wherever checkpoints may lie."""
+    """What a checkpoint remembers; None for a new one."""
+    place = _local(spark, checkpoint)
+    if place is not None:
+        found = place / NAME
+        return Note.from_json(found.read_text()) if found.exists() else None
     try:
         rows = spark.read.text(f"{checkpoint}/{FOLDER}").collect()
     except PySparkException:
@@ -75,9 +81,28 @@ def read_note(spark: SparkSession, checkpoint: str) -> Note | None:
 
 
 def write_note(spark: SparkSession, checkpoint: str, note: Note) -> None:
-    """Let a checkpoint remember."""
+    """Let a checkpoint remember. It is there whole, or it is not there."""
+    place = _local(spark, checkpoint)
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+        fresh = place / f".{NAME}.new"
+        with fresh.open("w") as file:
+            file.write(note.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(place / NAME)
+        return
     frame = spark.createDataFrame([(note.to_json(),)], "value string")
     frame.coalesce(1).write.mode("overwrite").text(f"{checkpoint}/{FOLDER}")
+
+
+def _local(spark: SparkSession, checkpoint: str) -> Path | None:
+    """The folder of the note on this machine; None where only Spark knows the way (HDFS, an object store)."""
+    scheme, colon, rest = checkpoint.partition(":")
+    if colon and "/" not in scheme:
+        return Path("/" + rest.lstrip("/")) / FOLDER if scheme == "file" else None
+    home = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
+    return Path(checkpoint) / FOLDER if home.startswith("file:") else None
 
 
 def begin(
