@@ -109,6 +109,16 @@ def test_a_silent_service_loses_its_tables_and_is_told_so_when_it_returns() -> N
     assert desk.tiering.round_of(1) is not None
 
 
+def test_a_round_belongs_to_the_service_it_was_given_to_whoever_names_it() -> None:
+    desk = Desk({1: FRESHNESS_MS})
+    mine = rounds(desk.beat("a"))
+    assert desk.beat("b", running=mine).cancelled == (mine[1],)
+    assert not desk.beat("a", running=mine).cancelled
+    found = desk.tiering.round_of(1)
+    assert found is not None
+    assert found.service_id == "a"
+
+
 def test_a_round_that_is_named_again_and_again_is_kept() -> None:
     desk = Desk({1: FRESHNESS_MS}, lease_ms=60_000)
     mine = rounds(desk.beat("a"))
