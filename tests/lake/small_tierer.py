@@ -64,6 +64,7 @@ class SmallTierer:
 
     def round(self, table: strom.Table, *, end: End = "report") -> Truth:
         """One round; what the lake says afterwards."""
+        table.flush()
         name = f"{self._service}-{next(self._rounds)}"
         lake = self.lake_table(table)
         base = read_truth(lake)

@@ -18,11 +18,13 @@ from strom.client.describing import MergeEngine, SchemaLike, describe
 from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.lake_status import LakeStatus, lake_status
 from strom.client.options import ClientOptions
+from strom.errors import TableNotFound
 from strom.model.table import DEFAULT_DATABASE, TablePath
 from strom.runtime.world import World
 
 if TYPE_CHECKING:
     from strom.aio.sql import Result
+    from strom.aio.system_table import SystemTable
     from strom.server.local import LocalServer
 
 OFFLOAD_THREADS = 2
@@ -136,8 +138,22 @@ class Database:
         """The names of a database's tables."""
         return await self._session.admin.tables(database or self.name)
 
+    async def system_table(self, name: str) -> SystemTable:
+        """What stands beside a table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
+        from strom.aio.system_table import SystemTable
+        from strom.aio.system_tables import split
+
+        first, dot, second = name.partition(".")
+        base, kind = split(TablePath(first, second) if dot else TablePath(self.name, first))
+        if kind is None:
+            raise TableNotFound(f"{name} is a table: beside it stand {name}$lake, $snapshots and $offsets")
+        base.check()
+        return SystemTable(self._session, await self._session.admin.table(base), kind)
+
     async def table(self, name: str) -> Table:
         """A table that exists."""
+        if "$" in name:
+            return await self.system_table(name)  # type: ignore[return-value]
         return Table(self._session, await self._session.admin.table(self.path(name)))
 
     async def create_table(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from strom.lake.planned import UnionPlan
+
 
 class Scan:
     """The rows of a table at one moment: the moment when they are first asked for.
@@ -45,7 +47,7 @@ class Scan:
         """What was moved so far, and what the server spared us."""
         return self._core.statistics
 
-    async def plan(self) -> ScanPlan | KeyScanPlan:
+    async def plan(self) -> ScanPlan | KeyScanPlan | UnionPlan:
         """The offsets this scan reads; of a primary-key table the instant of every bucket."""
         return await self._core.plan()
 

@@ -49,6 +49,7 @@ from strom.model.bucket import BucketId
 from strom.model.schema import Column
 
 if TYPE_CHECKING:
+    from strom.lake.planned import UnionPlan
     from strom.lake.union_planner import Tier
 
 Acks = Literal["all", 0, 1]
@@ -311,7 +312,7 @@ class Table(Keys):
 
     def read_plan(
         self,
-        plan: ScanPlan | KeyScanPlan,
+        plan: ScanPlan | KeyScanPlan | UnionPlan,
         *,
         columns: Sequence[str] | None = None,
         where: WhereLike = None,
@@ -322,6 +323,8 @@ class Table(Keys):
         info = self.info
         found = filter_of(where, info.schema)
         core: CoreScan | KeyScan
+        if not isinstance(plan, ScanPlan | KeyScanPlan):
+            return self._read_union_plan(plan, columns, found, limit, changes)
         if isinstance(plan, KeyScanPlan):
             kind = Images if changes else KeyScan
             core = kind(
@@ -343,6 +346,30 @@ class Table(Keys):
                 limit=limit,
                 plan=plan if limit is None or found is not None or changes else plan.limited(limit),
             )
+        return Scan(core)
+
+    def _read_union_plan(
+        self,
+        plan: UnionPlan,
+        columns: Sequence[str] | None,
+        where: Filter | None,
+        limit: int | None,
+        changes: bool,
+    ) -> Scan:
+        from strom.lake.union_scan import UnionScan
+
+        if changes:
+            raise InvalidRequest("a plan of lake and log together has no changes: the lake keeps rows only")
+        core = UnionScan(
+            self._session.cluster,
+            self._session.warehouses,
+            self.info,
+            columns=columns,
+            where=where,
+            limit=limit,
+            lookups=self.lookups,
+            plan=plan,
+        )
         return Scan(core)
 
     def read_stamped(self, plan: ScanPlan | KeyScanPlan, *, columns: Sequence[str] | None = None) -> Scan:

@@ -23,6 +23,7 @@ from strom.client.options import ClientOptions
 from strom.model.table import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
+    from strom.api.system_table import SystemTable
     from strom.sql.result import Result
 
 
@@ -143,11 +144,22 @@ class Database:
         """
         return self._session.run(self._session.face.tables(database))
 
+    def system_table(self, name: str) -> SystemTable:
+        """What stands beside a table: ``t$lake`` (the lake alone), ``t$snapshots``, ``t$offsets``. To be read only.
+
+        >>> db.system_table("events$snapshots").scan().to_pandas()
+        """
+        from strom.api.system_table import SystemTable
+
+        return SystemTable(self._session, self._session.run(self._session.face.system_table(name)))
+
     def table(self, name: str) -> Table:
-        """A table that exists: ``"events"``, or ``"shop.events"``.
+        """A table that exists: ``"events"``, or ``"shop.events"``; also what stands beside one (``system_table``).
 
         >>> events = db.table("events")
         """
+        if "$" in name:
+            return self.system_table(name)  # type: ignore[return-value]
         return Table(self._session, self._session.run(self._session.face.table(name)))
 
     def create_table(

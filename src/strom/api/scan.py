@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from strom.lake.planned import UnionPlan
+
 
 class Scan:
     """The rows of a table at one moment: the moment when they are first asked for.
@@ -60,7 +62,7 @@ class Scan:
         """
         return self._core.statistics
 
-    def plan(self) -> ScanPlan | KeyScanPlan:
+    def plan(self) -> ScanPlan | KeyScanPlan | UnionPlan:
         """The offsets this scan reads, fixed from now on; of a primary-key table the instant of every bucket.
 
         >>> scan.plan()

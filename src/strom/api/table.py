@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from strom.client.places import Key, PlaceLike
 from strom.client.planning import PartitionChoice, ScanPlan
 from strom.errors import InvalidPredicate, InvalidProjection, StromError
 from strom.model.schema import Column
+
+if TYPE_CHECKING:
+    from strom.lake.planned import UnionPlan
 
 STATUS_TIMEOUT_S = 1.0
 """A picture of a table must not make a notebook wait."""
@@ -282,7 +285,7 @@ class Table(Keys):
 
     def read_plan(
         self,
-        plan: ScanPlan | KeyScanPlan,
+        plan: ScanPlan | KeyScanPlan | UnionPlan,
         *,
         columns: Sequence[str] | None = None,
         where: WhereLike = None,

@@ -17,6 +17,8 @@ from strom.model.schema import Schema
 if TYPE_CHECKING:
     from strom.lake.warehouses import Warehouses
 
+OWN_COLUMNS = (BUCKET, OFFSET, TIMESTAMP)
+
 OFFSET_COLUMNS = pa.schema(
     [
         ("partition", pa.string()),
@@ -46,8 +48,12 @@ SNAPSHOT_COLUMNS = pa.schema(
 
 def lake_schema_of(schema: Schema) -> pa.Schema:
     """The columns of ``t$lake``: the table's, then where each row is from."""
-    own = [(BUCKET, pa.int32()), (OFFSET, pa.int64()), (TIMESTAMP, pa.timestamp("us", "UTC"))]
-    return pa.schema([*schema.to_arrow(), *(pa.field(name, kind) for name, kind in own)])
+    own = [
+        pa.field(BUCKET, pa.int32(), nullable=False),
+        pa.field(OFFSET, pa.int64(), nullable=False),
+        pa.field(TIMESTAMP, pa.timestamp("us", "UTC")),
+    ]
+    return pa.schema([*schema.to_arrow(), *own])
 
 
 async def offset_rows(cluster: Cluster, table: TableInfo) -> pa.Table:

@@ -24,15 +24,27 @@ from strom.client.places import EARLIEST, LATEST, Place
 from strom.client.planning import BucketRange, PartitionChoice
 from strom.client.rows import RowReader
 from strom.client.scan import AnyChunk, Chunks, Collected, RowScan, Scan
-from strom.errors import Expired, InvalidRequest, OffsetOutOfRange
+from strom.errors import Expired, InvalidRequest, LakeDisabled, OffsetOutOfRange
 from strom.lake.planned import UnionPlan
 from strom.lake.reading import LakeFile
+from strom.lake.system_rows import OWN_COLUMNS, lake_schema_of
 from strom.lake.time_travel import Moment, between, kept_instants, plan_at
 from strom.lake.union_files import read_one
 from strom.lake.union_planner import Tier, UnionPlanner, Wanted
 from strom.lake.warehouses import Warehouses
+from strom.model.schema import Schema
 
 PLANS_MAX = 5
+
+
+def _output(schema: Schema, columns: Sequence[str] | None, tier: Tier) -> tuple[list[str], pa.Schema]:
+    """The columns of the result; rows of the lake alone also have those that say where they are from."""
+    own = set(OWN_COLUMNS) & set(columns or ()) if tier == "lake" else set()
+    reader = RowReader(schema, None if columns is None else [name for name in columns if name not in own])
+    if not own or columns is None:
+        return list(reader.arrow.names), reader.arrow
+    full = lake_schema_of(schema)
+    return list(columns), pa.schema([full.field(name) for name in columns])
 
 
 class LakeChunk(NamedTuple):
@@ -83,7 +95,7 @@ class UnionScan(RowScan):
         self._at = at
         predicate = None if where is None else where.predicate
         self._wanted = Wanted(table, predicate, partitions, tier)
-        self._reader = RowReader(table.schema, columns)
+        self._names, self._schema = _output(table.schema, columns, tier)
         self._plan = plan
         self._given = plan is not None
         self.limit = limit
@@ -92,7 +104,7 @@ class UnionScan(RowScan):
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        return self._reader.arrow
+        return self._schema
 
     @property
     def streaming_limit(self) -> int | None:
@@ -130,7 +142,17 @@ class UnionScan(RowScan):
 
     async def stream(self, *, ordered: bool) -> Chunks:
         """Files and answers, to be given to ``read`` one by one."""
-        return UnionChunks(self, await self.plan(), self._reader.arrow.names, ordered=ordered)
+        return UnionChunks(self, await self._ready(), self._names, ordered=ordered)
+
+    async def _ready(self) -> UnionPlan:
+        """The plan, with its files within reach: it may have been made elsewhere."""
+        plan = await self.plan()
+        if plan.files and not self._warehouses.knows(plan.table_id):
+            facts = await UnionPlanner(self._cluster, self._warehouses).facts(self._table)
+            if facts is None or facts.config is None:
+                raise LakeDisabled(f"{self._table.path} is not in the lake", table=str(self._table.path))
+            self._warehouses.learn(plan.table_id, facts.config)
+        return plan
 
     def hot_scan(self, plan: UnionPlan, columns: Sequence[str]) -> RowScan:
         """The scan of the hot part."""
@@ -156,7 +178,7 @@ class UnionScan(RowScan):
             return
         assert isinstance(chunk, LakeChunk)
         assert self._plan is not None
-        yield from self._rows_of_file(chunk.file, self._reader.arrow.names)
+        yield from self._rows_of_file(chunk.file, self._names)
 
     def _rows_of_file(self, file: LakeFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         assert self._plan is not None
@@ -200,7 +222,7 @@ class UnionScan(RowScan):
             core = KeyScan(self._cluster, self._table, lookups=self._lookups, before=self._before)
             found = await core.count()
             return found if self.limit is None else min(found, self.limit)
-        plan = await self.plan()
+        plan = await self._ready()
         known = plan.rows if self._where is None else None
         if known is None:
             known = await self._count_by_reading(plan)
@@ -218,7 +240,7 @@ class UnionScan(RowScan):
         column = schema.names[0] if self._where is None else self._where.cheapest_column(schema)
         rows = 0
         if plan.hot_buckets:
-            rows = await self.hot_scan(plan, [column]).count()
+            rows += await self.hot_scan(plan, [column]).count()
         for file in plan.files:
             rows += await self._cluster.world.offload.run(self._count_file, file, column)
         return rows

@@ -16,6 +16,7 @@ from strom.client.metadata import TableInfo
 from strom.errors import LakeSnapshotNotFound, NotInstalled
 from strom.lake.reading import LakeFile
 from strom.lake.storage import Storage
+from strom.model.lake import LakeConfig
 from strom.model.predicate import Predicate
 from strom.runtime.tasks import Offload
 
@@ -36,7 +37,7 @@ class Warehouses:
         self._secrets = secrets
         self._lock = threading.RLock()
         self._catalogs: dict[str, LakeCatalog] = {}
-        self._by_table: dict[int, LakeCatalog] = {}
+        self._by_table: dict[int, Storage] = {}
         self._kept: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
 
     @property
@@ -46,7 +47,15 @@ class Warehouses:
 
     def storage_of(self, table_id: int) -> Storage:
         """The storage that a table's planned files are in."""
-        return self._by_table[table_id].storage
+        return self._by_table[table_id]
+
+    def knows(self, table_id: int) -> bool:
+        """Whether files of this table were planned here."""
+        return table_id in self._by_table
+
+    def learn(self, table_id: int, config: LakeConfig) -> None:
+        """Where a table's files are that were planned elsewhere."""
+        self._by_table.setdefault(table_id, Storage(config, self._secrets))
 
     async def files(
         self, facts: LakeFacts, table: TableInfo, snapshot_id: int, where: Predicate | None
@@ -117,5 +126,5 @@ class Warehouses:
         catalog = self._catalogs.get(config.warehouse)
         if catalog is None:
             catalog = self._catalogs[config.warehouse] = open_catalog(config, self._secrets)
-        self._by_table[table.table_id] = catalog
+        self._by_table[table.table_id] = catalog.storage
         return LakeTable.open(catalog, table.path, table.table_id, table.description)

@@ -1,0 +1,57 @@
+"""The blocking face of a table beside a table: ``t$lake``, ``t$snapshots``, ``t$offsets``. It can only be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from strom.aio.system_table import SystemTable as Face
+from strom.api.scan import Scan
+from strom.api.session import Session
+from strom.client.filters import WhereLike
+from strom.client.places import PlaceLike
+from strom.client.planning import PartitionChoice
+
+
+class SystemTable:
+    """What the lake alone holds of a table, its snapshots, or how far each bucket is in it.
+
+    >>> db.system_table("events$snapshots").scan().to_pandas()
+    """
+
+    def __init__(self, session: Session, face: Face) -> None:
+        self._session = session
+        self._face = face
+
+    @property
+    def name(self) -> str:
+        """``database.table$kind``."""
+        return self._face.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as Arrow sees them."""
+        return self._face.schema
+
+    def __repr__(self) -> str:
+        return repr(self._face)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        limit: int | None = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        at: PlaceLike = None,
+    ) -> Scan:
+        """The rows; of ``$lake`` also ``at`` a snapshot's id, or a time: the newest snapshot by then.
+
+        >>> db.system_table("events$lake").scan(at=5220484060048086093).to_arrow()
+        """
+        face = self._face.scan(columns, where, limit, partitions, at)
+        return Scan(self._session.background, face)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return self.scan().count()
