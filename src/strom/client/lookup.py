@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,9 @@ from strom.protocol.messages.own_keys import (
 )
 from strom.record.decode import decode
 from strom.record.encode import encode
+from strom.runtime.files import Bytes
 
+_REMEMBERED_KEYS_MAX = 1 << 16
 ROW = "\0row"
 """A column that no table has: where in the caller's order a key stands, while keys are split."""
 
@@ -85,6 +88,39 @@ class Shape(NamedTuple):
     """The columns a caller gives."""
     sent: tuple[str, ...]
     """Those that travel: partition columns are told by the partition."""
+
+
+class _AllKeys(NamedTuple):
+    """The usual answer: every key has a row, and they come in order."""
+
+    positions: bytes
+    """As a server writes them."""
+    rows: Rows
+
+
+@lru_cache(maxsize=8)
+def _all_keys(count: int) -> _AllKeys:
+    rows = np.arange(count, dtype=np.int64)
+    rows.flags.writeable = False  # whoever gets it has it in common with others
+    return _AllKeys(rows.astype("<u4").tobytes(), rows)
+
+
+def _places(positions: Bytes) -> Rows:
+    """The places that an answer names; those of all keys in order are always the same array."""
+    if len(positions) <= 4 * _REMEMBERED_KEYS_MAX:
+        usual = _all_keys(len(positions) // 4)
+        if positions == usual.positions:
+            return usual.rows
+    return np.frombuffer(positions, "<u4").astype(np.int64)
+
+
+def _are_all(keys: Rows, count: int) -> bool:
+    """Whether these are the places of ``count`` keys, in order."""
+    if len(keys) != count:
+        return False
+    if count <= _REMEMBERED_KEYS_MAX and keys is _all_keys(count).rows:
+        return True
+    return bool((keys == np.arange(count)).all())
 
 
 class Lookup:
@@ -232,7 +268,7 @@ class Lookup:
                 yield found
 
     def _found(self, question: Question, answer: LookupRowsBucketResponse) -> Found | None:
-        places = np.frombuffer(whole(answer.positions or b""), "<u4").astype(np.int64)
+        places = _places(whole(answer.positions or b""))
         if not len(places):
             return None
         rows = decode(whole(answer.records or b""), self.schema, aligned=True)
@@ -244,10 +280,10 @@ class Lookup:
         """A row for each of ``count`` keys: NULLs where there is none."""
         rows = concatenate([one.rows for one in found]) if found else self.empty
         keys = found[0].keys if len(found) == 1 else np.concatenate([one.keys for one in found] or [_NONE])
+        if _are_all(keys, count):
+            return pa.Table.from_arrays(rows.columns, schema=self.nullable)
         if len(keys) and not (keys.min() >= 0 and keys.max() < count):
             raise InvalidRequest("the server's answer belongs to a key that was not asked for")
-        if len(keys) == count and (keys == np.arange(count)).all():
-            return pa.Table.from_arrays(rows.columns, schema=self.nullable)
         places = np.full(count, -1, np.int64)
         places[keys] = np.arange(len(keys))
         chosen = rows.take(pa.array(places, mask=places < 0))

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from strom.errors import RecordTooLarge, StoreCorrupt
-from strom.kv.changelog_kernels import DATA_SIZE, PLACE_FIELDS, measure_batch, write_batch
+from strom.kv.changelog_kernels import write_batch
 from strom.kv.changes import Bytes
 from strom.kv.columns import Int32s, Source, source_of
 from strom.kv.copy_kernels import OUTSIDE, UNCHECKED
 from strom.kv.directory import Directory
 from strom.kv.gather import check_data, gather
+from strom.kv.message_kernels import DATA_SIZE, PLACE_FIELDS, measure
 from strom.kv.reserved import address_of
 from strom.record import layout as at
 from strom.record.batch import BatchHeader, read_columns, read_header
@@ -63,8 +64,9 @@ def compose(
         return _by_pyarrow(directory, source, row, kinds, stamp, bytes_max)
     places = np.empty((len(selection.positions), PLACE_FIELDS), np.int64)
     for _ in range(2):
-        body = measure_batch(
-            directory.rows, directory.whole, directory.sound, directory.addresses, selection.spec, source, row, places
+        body = measure(
+            directory.rows, directory.whole, directory.sound, directory.addresses, selection.spec, source, row,
+            False, at.BUFFER_ALIGNMENT, places,
         )  # fmt: skip
         if body != -UNCHECKED:
             break

@@ -47,6 +47,7 @@ __all__ = [
     "load_u16",
     "load_u32",
     "load_u64",
+    "ones",
     "prefetch",
     "ro",
     "rw",
@@ -196,6 +197,15 @@ def _fold_multiply(typing_context: Any, left: Any, right: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
+def _ones(typing_context: Any, word: Any) -> Any:
+    """How many bits are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
 def _trailing_zeros(typing_context: Any, word: Any) -> Any:
     """The place of the lowest bit that is set, 64 when none is."""
 
@@ -206,6 +216,7 @@ def _trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
+ones: Any = intrinsic(_ones)
 trailing_zeros: Any = intrinsic(_trailing_zeros)
 fold_multiply: Any = intrinsic(_fold_multiply)
 

@@ -22,6 +22,7 @@ from strom.kv.compile import (
     load_u16,
     load_u32,
     load_u64,
+    prefetch,
     ro,
     rw,
     store_i32,
@@ -39,6 +40,8 @@ from strom.kv.compile import (
 FIXED, BITS, VAR, NESTED = (FORM_CODES[form] for form in ("fixed", "bits", "var", "nested"))
 WELL, OUTSIDE, UNCHECKED = 0, 1, 2
 ALIGNMENT = 64
+_AHEAD = 16
+"""Values that are asked for before they are read."""
 
 
 @kernel()
@@ -109,19 +112,43 @@ def _bit(address: int, at: int) -> Any:
 
 
 @kernel()
+def _column(addresses: Any, column: int) -> Any:
+    """Where the addresses of a column's first source lie; those of the next one are a ``_stride`` behind them."""
+    return int64(addresses.ctypes.data) + 24 * column
+
+
+@kernel()
+def _stride(addresses: Any) -> Any:
+    return 24 * addresses.shape[1]
+
+
+@kernel()
+def _values(first: Any, stride: Any, source: Any) -> Any:
+    """Where the values of a source begin, or ABSENT. Indexing the array would ask for its bounds at every value."""
+    return ABSENT if source < 0 else load_i64(first + int64(source) * stride + 8)
+
+
+@kernel()
+def _ask(first: Any, stride: Any, source: Any, row: Any, width: Any) -> None:
+    """Have a value fetched: rows may lie anywhere, and memory answers many questions at once as fast as one."""
+    values = _values(first, stride, source)
+    if values != ABSENT:
+        prefetch(values + int64(row) * width)
+
+
+@kernel()
 def copy_bits(addresses: Any, column: int, which: int, source: Any, row: Any, target: int, start: int) -> int:
     """Copy bitmap ``which`` (0 validity, 1 values of form bits) to ``target``; return how many bits are 0."""
-    zeros = 0
+    first, stride = _column(addresses, column), _stride(addresses)
+    ones = 0
     at = start
     octet = uint8(0) if at & 7 == 0 else uint8(load_u8(target + (at >> 3)) & ((1 << (at & 7)) - 1))
     for i in range(len(source)):
         bit = 0
-        if source[i] >= 0:
-            values = addresses[source[i], column, 1]
-            if values != ABSENT:
-                bitmap = addresses[source[i], column, which]
-                bit = 1 if bitmap == 0 else _bit(bitmap, int64(row[i]))
-        zeros += 1 - bit
+        if _values(first, stride, source[i]) != ABSENT:
+            bitmap = load_i64(first + int64(source[i]) * stride + 8 * which)
+            bit = 1 if bitmap == 0 else int64(_bit(bitmap, int64(row[i])))
+        ones += bit
         octet = uint8(octet | (bit << (at & 7)))
         if at & 7 == 7:
             store_u8(target + (at >> 3), octet)
@@ -129,44 +156,43 @@ def copy_bits(addresses: Any, column: int, which: int, source: Any, row: Any, ta
         at += 1
     if at & 7 != 0:
         store_u8(target + (at >> 3), octet)
-    return zeros
+    return len(source) - ones
 
 
 @kernel()
-def _place(addresses: Any, column: int, source: int, row: int, width: int) -> int:
-    """Where a value of fixed width lies, or ABSENT."""
-    if source < 0:
-        return ABSENT
-    values = addresses[source, column, 1]
-    return ABSENT if values == ABSENT else values + row * width
-
-
-@kernel()
-def _copy_1(addresses: Any, column: int, source: Any, row: Any, target: int) -> None:
+def _copy_1(first: Any, stride: Any, source: Any, row: Any, target: int) -> None:
     for i in range(len(source)):
-        place = _place(addresses, column, int64(source[i]), int64(row[i]), 1)
-        store_u8(target + i, uint8(0) if place == ABSENT else load_u8(place))
+        if i + _AHEAD < len(source):
+            _ask(first, stride, source[i + _AHEAD], row[i + _AHEAD], 1)
+        values = _values(first, stride, source[i])
+        store_u8(target + i, uint8(0) if values == ABSENT else load_u8(values + int64(row[i])))
 
 
 @kernel()
-def _copy_2(addresses: Any, column: int, source: Any, row: Any, target: int) -> None:
+def _copy_2(first: Any, stride: Any, source: Any, row: Any, target: int) -> None:
     for i in range(len(source)):
-        place = _place(addresses, column, int64(source[i]), int64(row[i]), 2)
-        store_u16(target + 2 * i, uint16(0) if place == ABSENT else load_u16(place))
+        if i + _AHEAD < len(source):
+            _ask(first, stride, source[i + _AHEAD], row[i + _AHEAD], 2)
+        values = _values(first, stride, source[i])
+        store_u16(target + 2 * i, uint16(0) if values == ABSENT else load_u16(values + 2 * int64(row[i])))
 
 
 @kernel()
-def _copy_4(addresses: Any, column: int, source: Any, row: Any, target: int) -> None:
+def _copy_4(first: Any, stride: Any, source: Any, row: Any, target: int) -> None:
     for i in range(len(source)):
-        place = _place(addresses, column, int64(source[i]), int64(row[i]), 4)
-        store_u32(target + 4 * i, uint32(0) if place == ABSENT else load_u32(place))
+        if i + _AHEAD < len(source):
+            _ask(first, stride, source[i + _AHEAD], row[i + _AHEAD], 4)
+        values = _values(first, stride, source[i])
+        store_u32(target + 4 * i, uint32(0) if values == ABSENT else load_u32(values + 4 * int64(row[i])))
 
 
 @kernel()
-def _copy_8(addresses: Any, column: int, source: Any, row: Any, target: int) -> None:
+def _copy_8(first: Any, stride: Any, source: Any, row: Any, target: int) -> None:
     for i in range(len(source)):
-        place = _place(addresses, column, int64(source[i]), int64(row[i]), 8)
-        store_u64(target + 8 * i, uint64(0) if place == ABSENT else load_u64(place))
+        if i + _AHEAD < len(source):
+            _ask(first, stride, source[i + _AHEAD], row[i + _AHEAD], 8)
+        values = _values(first, stride, source[i])
+        store_u64(target + 8 * i, uint64(0) if values == ABSENT else load_u64(values + 8 * int64(row[i])))
 
 
 @kernel()
@@ -185,11 +211,13 @@ def copy_octets(place: int, target: int, size: int) -> None:
 
 
 @kernel()
-def _copy_wide(addresses: Any, column: int, width: int, source: Any, row: Any, target: int) -> None:
+def _copy_wide(first: Any, stride: Any, width: int, source: Any, row: Any, target: int) -> None:
     for i in range(len(source)):
-        place = _place(addresses, column, int64(source[i]), int64(row[i]), width)
-        if place != ABSENT:
-            copy_octets(place, target + i * width, width)
+        if i + _AHEAD < len(source):
+            _ask(first, stride, source[i + _AHEAD], row[i + _AHEAD], width)
+        values = _values(first, stride, source[i])
+        if values != ABSENT:
+            copy_octets(values + int64(row[i]) * width, target + i * width, width)
         else:
             for at in range(width):
                 store_u8(target + i * width + at, uint8(0))
@@ -197,16 +225,18 @@ def _copy_wide(addresses: Any, column: int, width: int, source: Any, row: Any, t
 
 @kernel()
 def copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, target: int) -> None:
+    """Copy values of fixed width; zeros where there is none."""
+    first, stride = _column(addresses, column), _stride(addresses)
     if width == 8:
-        _copy_8(addresses, column, source, row, target)
+        _copy_8(first, stride, source, row, target)
     elif width == 4:
-        _copy_4(addresses, column, source, row, target)
+        _copy_4(first, stride, source, row, target)
     elif width == 2:
-        _copy_2(addresses, column, source, row, target)
+        _copy_2(first, stride, source, row, target)
     elif width == 1:
-        _copy_1(addresses, column, source, row, target)
+        _copy_1(first, stride, source, row, target)
     else:
-        _copy_wide(addresses, column, width, source, row, target)
+        _copy_wide(first, stride, width, source, row, target)
 
 
 @kernel()
@@ -234,6 +264,49 @@ def copy_offsets(addresses: Any, column: int, source: Any, row: Any, target: int
     for i in range(len(source)):
         end += length_of(addresses, column, int64(source[i]), int64(row[i]))
         store_i32(target + 4 * (start + i + 1), int32(end))
+    return end
+
+
+@kernel()
+def data_size(addresses: Any, column: int, source: Any, row: Any) -> Any:
+    """Bytes of values of variable length, none of them NULL."""
+    first, stride = _column(addresses, column), _stride(addresses)
+    size = int64(0)
+    for i in range(len(source)):
+        if i + _AHEAD < len(source):
+            _ask(first, stride, source[i + _AHEAD], row[i + _AHEAD], 4)
+        both = load_u64(_values(first, stride, source[i]) + 4 * int64(row[i]))
+        size += int64(both >> uint64(32)) - int64(both & uint64(0xFFFFFFFF))
+    return size
+
+
+@kernel()
+def copy_texts(
+    addresses: Any, column: int, source: Any, row: Any, nulls: bool, offsets: int, data: int
+) -> Any:
+    """Copy values of variable length behind those that end where ``offsets`` begins to say; return the end of the last.
+
+    Without ``nulls`` every value is there. The sources' offsets should have been read before: they are not asked for.
+    """
+    first, stride = _column(addresses, column), _stride(addresses)
+    end = int64(load_i32(offsets))
+    for i in range(len(source)):
+        ahead = i + _AHEAD
+        if ahead < len(source):
+            values = _values(first, stride, source[ahead])
+            if values != ABSENT:
+                there = load_i64(first + int64(source[ahead]) * stride + 16)
+                prefetch(there + int64(load_i32(values + 4 * int64(row[ahead]))))
+        if nulls and length_of(addresses, column, int64(source[i]), int64(row[i])) == 0:
+            store_i32(offsets + 4 * (i + 1), int32(end))
+            continue
+        entry = first + int64(source[i]) * stride
+        both = load_u64(load_i64(entry + 8) + 4 * int64(row[i]))
+        begin = int64(both & uint64(0xFFFFFFFF))
+        size = int64(both >> uint64(32)) - begin
+        copy_octets(load_i64(entry + 16) + begin, data + end, size)
+        end += size
+        store_i32(offsets + 4 * (i + 1), int32(end))
     return end
 
 

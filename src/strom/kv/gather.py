@@ -15,6 +15,7 @@ import pyarrow as pa
 from strom.errors import RecordTooLarge
 from strom.kv.columns import Bools, Int32s, Int64s, NestedColumn
 from strom.kv.copy_kernels import (
+    ALIGNMENT,
     OUTSIDE,
     UNCHECKED,
     compare_columns,
@@ -67,6 +68,8 @@ def _message(directory: Directory, source: Int32s, row: Int32s, selection: Selec
             selection.spec,
             source,
             row,
+            True,
+            ALIGNMENT,
             places,
         )
         if size != -UNCHECKED:

@@ -13,7 +13,7 @@ Memory: 12 bytes per slot at 35 to 84 % load, and 8 per row id: 22 to 40 bytes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -216,14 +216,19 @@ class Index:
     def load(cls, shards: Iterable[ShardEntries]) -> Index:
         """The index that was exported shard by shard. Whatever cannot be is refused as :class:`StoreCorrupt`."""
         shards = list(shards)
-        made = cls([(entries.prefix, entries.depth) for entries in shards])
-        for shard, entries in enumerate(shards):
-            made._table.make_room(shard, len(entries.hashes))
-        for shard, entries in enumerate(shards):
-            made._load(shard, entries)
+        return cls.load_each([(one.prefix, one.depth, len(one.hashes)) for one in shards], shards)
+
+    @classmethod
+    def load_each(cls, tiles: Sequence[tuple[int, int, int]], shards: Iterable[ShardEntries]) -> Index:
+        """The same where the shards come one by one. ``tiles``: the prefix, depth and entries of each."""
+        made = cls([tile[:2] for tile in tiles])
+        for shard, (_, _, entries) in enumerate(tiles):
+            made._table.make_room(shard, entries)
+        for shard, one in enumerate(shards):
+            made._load(shard, one)
         made._find_free()
-        for shard, entries in enumerate(shards):
-            if made.place_of(shard) == entries[:2]:  # not split while it was filled
+        for shard, tile in enumerate(tiles):
+            if made.place_of(shard) == tile[:2]:  # not split while it was filled
                 made._table.shards[shard, DIRTY] = 0
         return made
 

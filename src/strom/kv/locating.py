@@ -19,6 +19,7 @@ from strom.kv.compile import (
     load_i64,
     load_u32,
     load_u64,
+    ones,
     prefetch,
     ro,
     rw,
@@ -56,15 +57,6 @@ class Places(NamedTuple):
 
 
 @kernel()
-def _ones(word: Any) -> Any:
-    word = uint64(word)
-    word = word - ((word >> uint64(1)) & uint64(0x5555555555555555))
-    word = (word & uint64(0x3333333333333333)) + ((word >> uint64(2)) & uint64(0x3333333333333333))
-    word = (word + (word >> uint64(4))) & uint64(0x0F0F0F0F0F0F0F0F)
-    return int64((word * uint64(0x0101010101010101)) >> uint64(56))
-
-
-@kernel()
 def _row_by_rank(bits: Any, ranks: Any, at: Any) -> Any:
     """The row of bit ``at``, or -1 when it is not set."""
     word = load_u64(bits + (at >> 6) * 8)
@@ -73,8 +65,8 @@ def _row_by_rank(bits: Any, ranks: Any, at: Any) -> Any:
         return -1
     row = int64(load_u32(ranks + (at >> 9) * 4))
     for before in range((at >> 9) << 3, at >> 6):
-        row += _ones(load_u64(bits + before * 8))
-    return row + _ones(word & (bit - uint64(1)))
+        row += ones(load_u64(bits + before * 8))
+    return row + ones(word & (bit - uint64(1)))
 
 
 @kernel()
@@ -127,22 +119,16 @@ def _ask(offset: Any, files: Any, tail_start: Any, first_chunk: Any, chunks: Any
             prefetch(files[at, SECOND] + (bit >> 9) * 4)
 
 
-@kernel(void(ro(int64), ro(int64, 2), int64, int64, int64, int64, ro(int64), rw(int32), rw(int32)))
-def locate(
-    offsets: Any,
-    files: Any,
-    tail_start: int,
-    tail_source: int,
-    tail_block: int,
-    first_chunk: int,
-    chunks: Any,
-    source: Any,
-    row: Any,
-) -> None:
-    """Fill in source and row of each offset; source -1 where nothing is held."""
+@kernel()
+def _locate(
+    offsets: Any, ahead: Any, files: Any, tail_start: Any, tail_source: Any, tail_block: Any, first_chunk: Any,
+    chunks: Any, source: Any, row: Any,
+) -> None:  # fmt: skip
+    """Fill in source and row of each offset. ``ahead``: ask for the places of this many before they are needed."""
+    at = -1
     for i in range(len(offsets)):
-        if i + _AHEAD < len(offsets):
-            _ask(offsets[i + _AHEAD], files, tail_start, first_chunk, chunks)
+        if ahead > 0 and i + ahead < len(offsets):
+            _ask(offsets[i + ahead], files, tail_start, first_chunk, chunks)
         offset = offsets[i]
         source[i] = -1
         row[i] = 0
@@ -152,10 +138,13 @@ def locate(
                 source[i] = tail_source + (((place >> 16) - tail_block) & BLOCK_MASK)
                 row[i] = place & 0xFFFF
             continue
-        at = _file_of(files, offset)
+        if at < 0 or offset < files[at, START] or offset >= files[at, END]:
+            at = _file_of(files, offset)
         if at < 0 or offset >= files[at, END]:
             continue
-        if files[at, FORM] == SPARSE:
+        if files[at, ROWS] == files[at, END] - files[at, START]:
+            found = offset - files[at, START]  # it holds every offset
+        elif files[at, FORM] == SPARSE:
             found = _row_by_search(files[at, FIRST], files[at, ROWS], offset)
         else:
             found = _row_by_rank(files[at, FIRST], files[at, SECOND], offset - files[at, START])
@@ -167,46 +156,24 @@ def locate(
             block += 1
         source[i] = files[at, SOURCE] + block
         row[i] = found - load_i64(files[at, BLOCK_ROWS] + 8 * block)
+
+
+@kernel(void(ro(int64), ro(int64, 2), int64, int64, int64, int64, ro(int64), rw(int32), rw(int32)))
+def locate(
+    offsets: Any, files: Any, tail_start: int, tail_source: int, tail_block: int, first_chunk: int, chunks: Any,
+    source: Any, row: Any,
+) -> None:  # fmt: skip
+    """Fill in source and row of each offset; source -1 where nothing is held."""
+    _locate(offsets, _AHEAD, files, tail_start, tail_source, tail_block, first_chunk, chunks, source, row)
 
 
 @kernel(void(ro(int64), ro(int64, 2), int64, int64, int64, int64, ro(int64), rw(int32), rw(int32)))
 def locate_near(
-    offsets: Any,
-    files: Any,
-    tail_start: int,
-    tail_source: int,
-    tail_block: int,
-    first_chunk: int,
-    chunks: Any,
-    source: Any,
-    row: Any,
-) -> None:
+    offsets: Any, files: Any, tail_start: int, tail_source: int, tail_block: int, first_chunk: int, chunks: Any,
+    source: Any, row: Any,
+) -> None:  # fmt: skip
     """The same where most offsets lie near the one before, so that nothing is asked for ahead."""
-    for i in range(len(offsets)):
-        offset = offsets[i]
-        source[i] = -1
-        row[i] = 0
-        if offset >= tail_start:
-            place = _cell(first_chunk, chunks, offset) - 1
-            if place >= 0:
-                source[i] = tail_source + (((place >> 16) - tail_block) & BLOCK_MASK)
-                row[i] = place & 0xFFFF
-            continue
-        at = _file_of(files, offset)
-        if at < 0 or offset >= files[at, END]:
-            continue
-        if files[at, FORM] == SPARSE:
-            found = _row_by_search(files[at, FIRST], files[at, ROWS], offset)
-        else:
-            found = _row_by_rank(files[at, FIRST], files[at, SECOND], offset - files[at, START])
-        if found < 0:
-            continue
-        # Blocks are full but where one was closed early, so the guess is right or a few too low.
-        block = found >> 16
-        while load_i64(files[at, BLOCK_ROWS] + 8 * (block + 1)) <= found:
-            block += 1
-        source[i] = files[at, SOURCE] + block
-        row[i] = found - load_i64(files[at, BLOCK_ROWS] + 8 * block)
+    _locate(offsets, 0, files, tail_start, tail_source, tail_block, first_chunk, chunks, source, row)
 
 
 @kernel(void(ro(uint8), int64, int64, rw(int64)))

@@ -48,12 +48,14 @@ def restore(
                 f"{folder}: the base files end at {base[-1].end}, the manifest says {manifest.carried}",
                 folder=folder,
             )
-        shards = [read_shard(files, f"{folder}/{ref.file}", ref) for ref in manifest.shards]
+        index = Index.load_each(
+            [(ref.prefix, ref.depth, ref.entries) for ref in manifest.shards],
+            # One at a time: the memory of one serves the next, and the index is never there twice.
+            (read_shard(files, f"{folder}/{ref.file}", ref) for ref in manifest.shards),
+        )
         series = Series(manifest.series_start)
         rows = Rows(files, definition.schema, base_files=base, carried=manifest.carried)
-        store = KeyStore(
-            definition, lock, rows=rows, index=Index.load(shards), series=series, published=manifest.offset
-        )
+        store = KeyStore(definition, lock, rows=rows, index=index, series=series, published=manifest.offset)
         _load_series(files, folder, series, manifest)
     for name, columns in definition.lists.items():
         store.lists[name] = SecondaryIndex(name, store.kinds, columns)

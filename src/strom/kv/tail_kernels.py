@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from strom.kv.base_layout import BLOCK_ROWS
-from strom.kv.changelog_kernels import is_run
 from strom.kv.columns import ABSENT
 from strom.kv.compile import (
     boolean,
@@ -36,9 +35,10 @@ from strom.kv.copy_kernels import (
     copy_bits,
     copy_fixed,
     copy_octets,
-    copy_offsets,
+    copy_texts,
     length_of,
 )
+from strom.kv.message_kernels import is_run
 from strom.kv.positions import BLOCK_MASK, CHUNK_OFFSETS, CHUNK_SHIFT
 
 #: A column of a block: three addresses, bytes of data used and allocated, whether there are NULLs, and bytes wanted.
@@ -91,17 +91,6 @@ def _room(
         if wanted > table[j, ALLOCATED]:
             answer = GROW
     return answer
-
-
-@kernel()
-def _copy_data(addresses: Any, column: Any, source: Any, row: Any, offsets: Any, data: Any) -> None:
-    for i in range(len(row)):
-        begin = int64(load_i32(offsets + 4 * i))
-        size = int64(load_i32(offsets + 4 * i + 4)) - begin
-        if size > 0:
-            at = int64(source[i])
-            first = int64(load_i32(addresses[at, column, 1] + 4 * int64(row[i])))
-            copy_octets(addresses[at, column, 2] + first, data + begin, size)
 
 
 @kernel()
@@ -160,8 +149,9 @@ def _copy_columns(
         elif form == FIXED:
             copy_fixed(addresses, j, widths[j], source, row, target + count * widths[j])
         else:
-            copy_offsets(addresses, j, source, row, target, count)
-            _copy_data(addresses, j, source, row, target + 4 * count, table[j, DATA])
+            if count == 0:
+                store_i32(target, int32(0))
+            copy_texts(addresses, j, source, row, not everything, target + 4 * count, table[j, DATA])
             table[j, USED] = table[j, WANTED]
     return answer
 

@@ -17,6 +17,7 @@ from strom.errors import LimitExceeded, RequestTimeout, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.runtime.clock import Clock
+from strom.runtime.effort import Effort, effort_of_thread
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload
 from strom.server.key_forms import key_tablet
@@ -31,6 +32,7 @@ INLINE_KEYS_MAX = 64
 INLINE_KEYS_MOST = 1024
 """More keys than this always are. A key takes less than half a microsecond, the way to a thread and back hundreds."""
 INLINE_S_MAX = 0.002
+"""What takes longer on the loop is looked at: it may have worked or waited, or other processes had the processor."""
 ASIDE_S = 1.0
 SLICE_KEYS = 4096
 WAIT_MS_DEFAULT = 30_000
@@ -100,24 +102,33 @@ class Pace:
     """Whether many keys may be looked up on the loop: not for a while after one that took long.
 
     Rows in memory are found in no time. Rows in files that the system has to read first are not, and nobody can tell
-    beforehand: the loop waits for them once a second at most, threads for all others.
+    beforehand: the loop waits for them once a second at most, threads for all others. A loop that merely had to give
+    the processor to others for a while is no reason: threads would have to as well.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.now = now
+    def __init__(self, now: Callable[[], float], effort: Callable[[], Effort] = effort_of_thread) -> None:
+        self._now = now
+        self._effort = effort
         self._aside_until = now()
 
     def allows(self, keys: int) -> bool:
         """Whether to do it right here."""
         if keys <= INLINE_KEYS_MAX:
             return True
-        return keys <= INLINE_KEYS_MOST and self.now() >= self._aside_until
+        return keys <= INLINE_KEYS_MOST and self._now() >= self._aside_until
 
-    def took(self, began: float) -> None:
-        """A lookup on the loop has ended."""
-        now = self.now()
-        if now - began > INLINE_S_MAX:
-            self._aside_until = now + ASIDE_S
+    def begin(self) -> tuple[float, Effort]:
+        """A lookup on the loop begins: for ``end``."""
+        return self._now(), self._effort()
+
+    def end(self, began: tuple[float, Effort]) -> None:
+        """It has ended."""
+        at, before = began
+        now = self._now()
+        if now - at > INLINE_S_MAX:
+            after = self._effort()
+            if after.faults > before.faults or after.cpu_s - before.cpu_s > INLINE_S_MAX:
+                self._aside_until = now + ASIDE_S
 
 
 class KeyReads:
@@ -172,9 +183,9 @@ class KeyReads:
                 return None
             facts, tablet = ready
             facts.traffic.keys_in.inc(one.keys)
-            began = self._pace.now()
+            began = self._pace.begin()
             found = one.find(facts, tablet)
-            self._pace.took(began)
+            self._pace.end(began)
             return found
         except Exception as error:
             return self._refused(one, error)
