@@ -119,6 +119,20 @@ def test_a_round_belongs_to_the_service_it_was_given_to_whoever_names_it() -> No
     assert found.service_id == "a"
 
 
+def test_a_heartbeat_that_crosses_a_report_does_not_bring_the_round_back() -> None:
+    desk = Desk({1: FRESHNESS_MS})
+    mine = rounds(desk.beat("a"))
+    desk.ended(1, mine[1])
+    late = desk.beat("a", running=mine)
+    assert not late.cancelled, "it has ended as it should"
+    assert desk.tiering.round_of(1) is None
+    desk.now_ms += FRESHNESS_MS
+    again = rounds(desk.beat("b"))
+    assert again[1] > mine[1]
+    desk.ended(1, again[1])
+    assert desk.beat("a", running=mine).cancelled == (mine[1],), "by now it is somebody else's past"
+
+
 def test_a_round_that_is_named_again_and_again_is_kept() -> None:
     desk = Desk({1: FRESHNESS_MS}, lease_ms=60_000)
     mine = rounds(desk.beat("a"))

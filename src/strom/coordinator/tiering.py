@@ -88,6 +88,8 @@ class _Line:
     due_ms: int
     last: LastRound | None = None
     failures: int = 0
+    done: int = 0
+    """The newest round that ended: a heartbeat that still names it was sent before."""
 
 
 class Tiering:
@@ -151,7 +153,7 @@ class Tiering:
             return None
         del self._rounds[table_id]
         due_ms = now_ms if more else now_ms + freshness_ms
-        self._lines[table_id] = _Line(due_ms=due_ms, last=LastRound(now_ms))
+        self._lines[table_id] = _Line(due_ms=due_ms, last=LastRound(now_ms), done=number)
         return found
 
     def _forget_gone(self, tables: Mapping[int, int]) -> None:
@@ -172,11 +174,13 @@ class Tiering:
     ) -> bool:
         """Whether a round that a service names is its own; then it stays so."""
         found = self._rounds.get(table_id)
+        line = self._lines.get(table_id)
+        if line is not None and number <= line.done:
+            return number == line.done  # an older one was taken from its service long ago
         if found is None:
             if table_id not in tables or not 0 < number < issued:
                 return False
             # Free, and named: it began under an earlier coordinator, or its service was silent and nobody took it.
-            line = self._lines.get(table_id)
             due_ms = now_ms if line is None else line.due_ms
             found = Round(table_id, number, service_id, None, now_ms, due_ms)
         elif found.service_id != service_id or found.number != number:
@@ -193,6 +197,7 @@ class Tiering:
         line = self._lines.setdefault(table_id, _Line(due_ms=now_ms))
         line.last = LastRound(now_ms, error or "it was given up")
         line.failures += 1
+        line.done = number
         line.due_ms = now_ms + min(PAUSE_MS_MAX, PAUSE_MS_MIN << min(line.failures - 1, 16))
 
     def _free_lost(self, beat: Beat, now_ms: int) -> None:
