@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from lake.lake_places import EVENTS, KEYED, LOG, Lake, events
@@ -250,6 +251,16 @@ def test_a_round_without_rows_still_moves_the_offsets(lake: Lake) -> None:
     assert lake.ids() == [1]
 
 
+def test_old_metadata_files_go(lake: Lake) -> None:
+    with lake.table.iceberg.transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "3"})
+    for number in range(8):
+        lake.round(end=number + 1)
+    folder = Path(lake.table.storage.path(lake.table.location)) / "metadata"
+    assert len(list(folder.glob("*.metadata.json"))) <= 5
+    assert read_truth(lake.table) == lake.truth
+
+
 # --- conflicts -------------------------------------------------------------------------------------------------
 
 
@@ -311,17 +322,27 @@ def test_a_round_that_planned_from_an_older_snapshot_is_refused(lake: Lake) -> N
     assert lake.ids() == [1]
 
 
+def test_a_service_that_did_not_see_the_others_round_is_fenced_by_the_catalog(tmp_path: Path) -> None:
+    lake, late = Lake(tmp_path), Lake(tmp_path)
+    lake.round(lake.file(events(1), [0]), end=1)
+    with pytest.raises(LakeConflict):
+        late.round(late.file(events(2), [0]), end=1)
+    assert lake.ids() == [1]
+    for one in (lake, late):
+        one.catalog.close()
+
+
 def test_an_unknown_outcome_deletes_nothing_and_the_truth_tells(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.round(lake.file(events(1), [0]), end=1)
-    really = Table._do_commit
+    really = SqlCatalog.commit_table
 
-    def breaks(self: Table, *arguments: Any) -> None:
+    def breaks(self: SqlCatalog, *arguments: Any) -> None:
         really(self, *arguments)
         raise ConnectionResetError("gone")
 
-    monkeypatch.setattr(Table, "_do_commit", breaks)
+    monkeypatch.setattr(SqlCatalog, "commit_table", breaks)
     with pytest.raises(LakeCommitUnknown):
         lake.round(lake.file(events(2), [1]), end=2, dead=[0], name="mine")
     monkeypatch.undo()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -25,11 +25,12 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import RequestException
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from strom.errors import LakeCommitUnknown, LakeConflict, LakeUnavailable
+from strom.errors import LakeCommitUnknown, LakeConflict, LakeError, LakeUnavailable
 from strom.lake.manifest_cache import ManifestCache
 from strom.lake.storage import Storage
 from strom.model.lake import LakeConfig
@@ -102,7 +103,7 @@ class LakeCatalog:
         """
         self.asked += 1
         try:
-            table._do_commit(updates, requirements)
+            made = self._catalog.commit_table(table, requirements, updates)
         except (CommitFailedException, NoSuchTableError) as problem:
             raise LakeConflict(
                 f"Another commit reached {'.'.join(table.name())} first: {problem}"
@@ -117,6 +118,9 @@ class LakeCatalog:
             raise LakeCommitUnknown(
                 f"Whether a commit of {'.'.join(table.name())} landed is not known: {_told(problem)}"
             ) from problem
+        before = table.metadata
+        table.metadata, table.metadata_location = made.metadata, made.metadata_location
+        self._prune(before, made.metadata)
         if isinstance(self._catalog, SqlCatalog):
             # The catalog's row is durable; what it points to must be too before anybody relies on it.
             self.storage.sync(table.metadata_location)
@@ -128,12 +132,22 @@ class LakeCatalog:
         else:
             self._catalog.close()
 
+    def _prune(self, before: TableMetadata, after: TableMetadata) -> None:
+        """Remove the metadata files that the table no longer lists. One that is left over is an orphan, no harm."""
+        listed = {entry.metadata_file for entry in after.metadata_log}
+        for entry in before.metadata_log:
+            if entry.metadata_file not in listed:
+                with suppress(LakeError):
+                    self.storage.delete(entry.metadata_file)
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
         except (RESTError, RequestException, SQLAlchemyError, OSError, pa.ArrowException) as problem:
-            raise LakeUnavailable(f"The lake's catalog does not answer: {_told(problem)}") from problem
+            raise LakeUnavailable(
+                f"The lake's catalog or storage does not answer: {_told(problem)}"
+            ) from problem
 
 
 def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -> LakeCatalog:
