@@ -6,18 +6,24 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from coordinator.house import House, path
-from server.test_background import Node, node
+from server.test_background import Node, eventually, node
 from strom.coordinator import commands
 from strom.metadata.changes import Delete
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeReport
-from strom.model.table import Table
+from strom.model.schema import Schema
+from strom.model.table import Table, TableDescription, TablePath
+from strom.runtime.tasks import InlineOffload
+from strom.server.background.auto_partitions import AutoPartitions
 from strom.server.background.retention import Retention
+from strom.server.catalog_view import CatalogView
 from strom.server.lake_places import lake_place, log_needed_from, series_needed_from
+from strom.server.status import ends_of
 from strom.server.tablets import wait_for
 
 DAY_MS = 86_400_000
@@ -28,6 +34,18 @@ AUTO = {
     "table.auto-partition.num-precreate": "1",
     "table.auto-partition.num-retention": "1",
 }
+
+
+class FakeClock:
+    """A time of day that a test sets."""
+
+    now = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / 1000
 
 
 async def tell(made: Node, bucket: BucketId, offset: int) -> None:
@@ -50,6 +68,7 @@ def test_a_segment_goes_only_when_the_lake_holds_all_of_it(tmp_path: Path) -> No
             for _ in range(20):
                 await made.append(bucket)
             tablet = await wait_for(made.node.tablets.slot(bucket).opened())
+            assert (await ends_of([made.node.status], table.table_id))[LakeKey(None, bucket.bucket)] == 2000
             segments = tablet.log.segment_count
             assert segments > 4
             assert await retention.round() == 0, "the lake has nothing yet"
@@ -120,6 +139,33 @@ def test_an_expired_partition_waits_for_its_last_round() -> None:
     assert not record.dropped
 
 
+def test_time_drops_a_partition_once_its_buckets_say_that_the_lake_holds_them() -> None:
+    async def main() -> None:
+        made, table = tiered_partitions()
+        clock = FakeClock()
+        view = CatalogView(made.coordinator, InlineOffload(), alone=True)
+        partitions = AutoPartitions(view, clock, every_ms=1_000)
+        ends: dict[LakeKey, int] = {}
+
+        async def ask_ends(table_id: int) -> dict[LakeKey, int]:
+            assert table_id == table.table_id
+            return ends
+
+        partitions.ask_ends = ask_ends
+        await partitions.round()
+        (old,) = made.catalog.partitions_of(table.table_id)
+        keys = [LakeKey(old.partition_id, bucket) for bucket in (0, 1)]
+        clock.now += 5 * DAY_MS
+        ends = {keys[0]: 3, keys[1]: 0}
+        await partitions.round()
+        assert old.name in names(made, table)
+        store(made, table, {keys[0]: 3})
+        await partitions.round()
+        assert old.name not in names(made, table)
+
+    asyncio.run(main())
+
+
 def test_a_partition_that_is_made_again_goes_on_where_the_lake_ends() -> None:
     made = House()
     made.servers(0)
@@ -179,3 +225,29 @@ def test_what_died_is_kept_from_the_oldest_snapshot_that_is_read(low: int | None
     assert series_needed_from(made.catalog, bucket) == kept
     plain = made.table("plain", keys=("id",))
     assert series_needed_from(made.catalog, BucketId(plain.table_id, None, 0)) is None
+
+
+def test_an_open_bucket_is_told_how_far_the_lake_is(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+            described = TableDescription(
+                Schema.from_arrow(columns, ["id"]),
+                bucket_count=2,
+                properties={"table.datalake.enabled": "true"},
+            )
+            table: Table = await made.view.perform(
+                commands.create_table, TablePath("fluss", "k"), described, now_ms=NOW_MS
+            )
+            bucket = BucketId(table.table_id, None, table.leaders.index(0))
+            tablet: Any = await wait_for(made.node.tablets.slot(bucket).opened())
+            assert tablet.series_needed(10**6) == 0, "before the first round everything is kept"
+            tablet.horizon = 10**5
+            await tell(made, bucket, 70)
+            await eventually(lambda: tablet.series_needed(10**6) == 70)
+            off = commands.Alteration(set={"table.datalake.enabled": "false"})
+            await made.view.perform(commands.alter_table, table.path, off, now_ms=NOW_MS)
+            await eventually(lambda: tablet.series_needed(10**6) == 10**5)
+            tablet.horizon = 0
+
+    asyncio.run(main())
