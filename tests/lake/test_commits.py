@@ -397,6 +397,23 @@ def test_a_lost_manifest_is_corruption_of_that_table(lake: Lake) -> None:
         lake.round(end=7, dead=[5])
 
 
+@pytest.mark.parametrize("damage", ["gone", "cut", "empty"])
+def test_lost_metadata_is_corruption_of_that_table_alone(tmp_path: Path, damage: str) -> None:
+    lake, other = Lake(tmp_path), Lake(tmp_path, name="u", table_id=2)
+    lake.round(lake.file(events(1), [0]), end=1)
+    path = Path(lake.table.storage.path(lake.table.iceberg.metadata_location))
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:100] if damage == "cut" else b"")
+    with pytest.raises(LakeCorrupt, match="metadata of lake table"):
+        read_truth(lake.table)
+    other.round(other.file(events(7), [0]), end=1)
+    assert other.ids() == [7]
+    for one in (lake, other):
+        one.catalog.close()
+
+
 def test_a_catalog_that_is_down_is_no_fault_of_a_table(tmp_path: Path) -> None:
     with pytest.raises(LakeUnavailable):
         open_catalog(LakeConfig(f"file://{tmp_path}", "rest", "http://127.0.0.1:9"))

@@ -22,6 +22,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     RESTError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
@@ -30,7 +31,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import RequestException
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from strom.errors import LakeCommitUnknown, LakeConflict, LakeError, LakeUnavailable
+from strom.errors import LakeCommitUnknown, LakeConflict, LakeCorrupt, LakeError, LakeUnavailable
 from strom.lake.manifest_cache import ManifestCache
 from strom.lake.storage import Storage
 from strom.model.lake import LakeConfig
@@ -59,6 +60,11 @@ class LakeCatalog:
                 return self._catalog.load_table(identifier)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            except (FileNotFoundError, ValueError, ValidationError) as problem:
+                raise LakeCorrupt(
+                    f"The metadata of lake table {'.'.join(identifier)} is missing or damaged: {_told(problem)}",
+                    table=".".join(identifier),
+                ) from problem
 
     def create(self, identifier: Identifier, location: str, properties: Mapping[str, str]) -> Table | None:
         """A new table without columns; None when somebody else was first."""
