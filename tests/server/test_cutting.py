@@ -1,0 +1,61 @@
+"""A cut for a tiering round: what it tells survives power loss."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.test_background import node
+from strom.errors import StorageOffline
+from strom.model.bucket import BucketId
+from strom.protocol.messages.stages import CutBucketRequest
+from strom.server.calls.cutting import cut_tablet
+from strom.server.tablets import wait_for
+
+
+def test_a_cut_with_sync_waits_for_the_disk_and_one_without_does_not(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=2, table__durability="os")
+            bucket = BucketId(table.table_id, None, table.leaders.index(0))
+            await made.append(bucket)
+            tablet = await wait_for(made.node.tablets.slot(bucket).opened())
+            wanted = CutBucketRequest(bucket_id=bucket.bucket)
+            commit = made.node.stages._commit
+            plain = await cut_tablet(tablet, wanted, number=None, sync=False, commit=commit)
+            assert plain.offset == 100
+            assert tablet.log.synced_end < 100, "under os nobody waits for the disk"
+            synced = await cut_tablet(tablet, wanted, number=None, sync=True, commit=commit)
+            assert synced == plain
+            assert tablet.log.synced_end == 100
+            again = await cut_tablet(tablet, wanted, number=None, sync=True, commit=commit)
+            assert again == plain, "nothing is left to sync"
+
+    asyncio.run(main())
+
+
+def test_a_cut_whose_sync_fails_is_an_error_not_an_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=2, table__durability="os")
+            bucket = BucketId(table.table_id, None, table.leaders.index(0))
+            await made.append(bucket)
+            tablet = await wait_for(made.node.tablets.slot(bucket).opened())
+            tablet.pending_sync = _broken  # type: ignore[method-assign]
+            wanted = CutBucketRequest(bucket_id=bucket.bucket)
+            with pytest.raises(StorageOffline, match="sync"):
+                await cut_tablet(tablet, wanted, number=None, sync=True, commit=made.node.stages._commit)
+
+    asyncio.run(main())
+
+
+class _Broken:
+    def sync(self) -> None:
+        raise OSError("the disk is gone")
+
+
+def _broken() -> Any:
+    return _Broken()
