@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,8 +36,11 @@ from strom.record.decode import decode, offsets
 from strom.record.encode import encode
 from strom.runtime.files import File, LocalFiles
 from strom.runtime.world import World
+from strom.server import tablet_node
+from strom.server.calls import writes
 from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.local import LocalServer
+from strom.tablet.log_tablet import Accepted, LogTablet
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
 
@@ -82,6 +87,46 @@ def test_pipelined_appends_keep_their_order_whatever_their_size(tmp_path: Path) 
         for header, view in await wire.read_all(table):
             found += decode(view, SCHEMA, header=header).column("id").to_pylist()
         assert found == list(range(sum(sizes)))
+
+    serve(tmp_path, test)
+
+
+def test_a_bulk_load_stays_on_the_loop_while_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    append = LogTablet.append
+
+    def noting(self: LogTablet, records: memoryview, **facts: Any) -> Accepted:
+        threads.append(threading.get_ident())
+        return append(self, records, **facts)
+
+    monkeypatch.setattr(LogTablet, "append", noting)
+    monkeypatch.setattr(writes, "SLOW_S", 60.0)
+    monkeypatch.setattr(writes, "SLOW_ALONE_S", 60.0)
+    large = encoded(rows(0, 40_000))
+    assert INLINE_BYTES_MAX < len(large) < writes.ALONE_BYTES_MAX
+
+    async def test(wire: Wire) -> None:
+        table, other = await wire.create("t", SCHEMA), await wire.create("other", SCHEMA)
+        for one in (table, other):
+            await wire.produce(one, encoded(rows(0, 1)))
+
+        async def stays(one: int, *, after_s: float, recent_s: float) -> bool:
+            monkeypatch.setattr(writes, "ALONE_AFTER_S", after_s)
+            monkeypatch.setattr(tablet_node, "RECENT_S", recent_s)
+            await wire.produce(one, bytearray(large))
+            return threads[-1] == loop
+
+        await wire.produce(table, encoded(rows(0, 1)))
+        loop = threads[-1]
+        assert await stays(table, after_s=0.0, recent_s=-1.0)
+        assert not await stays(
+            table, after_s=0.0, recent_s=60.0
+        )  # somebody asked something small a moment ago
+        assert not await stays(other, after_s=60.0, recent_s=-1.0)  # there was another one a moment ago
+        assert not await stays(other, after_s=0.0, recent_s=-1.0)
+        assert len(await wire.read_all(table)) == 4
 
     serve(tmp_path, test)
 

@@ -88,7 +88,9 @@ class TabletNode:
         checkpoints = Checkpoints(
             self._syncs, self._commit_tasks, every_bytes=settings["log.checkpoint.bytes"]
         )
-        writes = Writes(commit, checkpoints, self._space, world.clock)
+        writes = Writes(
+            commit, checkpoints, self._space, world.clock, small_calls_about=turns.small_calls_about
+        )
         limits = FilterLimits.of(settings)
         self._fetches = Fetches(
             self.tablets,
