@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from strom.errors import ChecksumMismatch
 from strom.log import memory
-from strom.log.memory import AnswerMemory, read_cut
+from strom.log.memory import AnswerMemory, read_alike, read_cut
 from strom.log.sidecar import decode_buffer_crcs, decode_entry, encode_entry
 from strom.record import body
 from strom.record.batch import check, check_crc, read_header
@@ -52,6 +53,20 @@ def stored(batch: pa.RecordBatch, compression: str) -> tuple[ForgettingDisk, obj
     return disk, entry, list(decode_buffer_crcs(packed, 0, entry)), bytes(view)
 
 
+def alike_of(disk: ForgettingDisk, entry: Any, crcs: list[int], projection: Projection) -> bytes | None:
+    """The batch as one that is expected to be cut as the last one was; None when it is not."""
+    alike = projection.alike(entry.head_size, entry.batch_size)
+    if alike is None:
+        return None
+    buffers: list[memoryview] = []
+    answer = AnswerMemory(buffers, 1 << 20)
+    if not read_alike(disk.open("log"), entry, alike, crcs, answer.room(alike.size)):
+        return None
+    answer.keep(alike.size)
+    answer.emit()
+    return b"".join(buffers)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from(FORMS), min_size=1, max_size=9),
@@ -81,6 +96,7 @@ def test_what_is_read_is_what_a_projection_in_memory_gives(
             check_crc(found, read_header(found))
             assert decode(found, projection.schema).equals(batch.select(wanted))
             assert found == b"".join(project_batch(view, projection))
+            assert alike_of(disk, entry, crcs, projection) == found
 
 
 def test_a_flipped_byte_of_a_wanted_column_is_found_and_one_of_another_is_not_looked_at() -> None:
@@ -101,6 +117,56 @@ def test_a_flipped_byte_of_a_wanted_column_is_found_and_one_of_another_is_not_lo
         else:
             read_cut(disk.open("log"), entry, cut, crcs, room)
         disk.flip("log", 3 + position + length // 2)
+
+
+@pytest.mark.parametrize("wanted", [[0, 1], [1, 3], [3]])
+def test_what_was_expected_is_held_against_its_checksums(wanted: list[int]) -> None:
+    batch = pa.record_batch({f"c{i}": column(pa.int64(), 1000, i) for i in range(4)})
+    disk, entry, crcs, view = stored(batch, "NONE")
+    layout = ColumnLayout.of(batch.schema)
+    projection = Projection(layout, wanted)
+    expected = b"".join(project_batch(view, projection))
+    assert alike_of(disk, entry, crcs, projection) == expected
+    head = [(place, 1) for place in range(0, entry.head_size, 5)]
+    for number, (position, length) in enumerate([*check(view, layout=layout)[1].buffers, *head]):
+        if not length:
+            continue
+        disk.flip("log", 3 + position + length // 2)
+        sound = number < 8 and number // 2 not in wanted
+        assert alike_of(disk, entry, crcs, projection) == (expected if sound else None)
+        disk.flip("log", 3 + position + length // 2)
+    disk.open("log").truncate(3 + len(view) - 20)
+    assert alike_of(disk, entry, crcs, projection) == (None if 3 in wanted else expected)
+
+
+def test_a_batch_of_the_same_size_that_says_something_else_of_its_columns_is_not_taken_for_the_one_before() -> (
+    None
+):
+    text = pa.array(["y" * 24] * 40)
+    one, changed, other = (
+        pa.record_batch({"a": pa.array([None] * nulls + [value] * (40 - nulls), pa.int64()), "b": text})
+        for nulls, value in ((1, 5), (1, 6), (2, 5))
+    )
+    projection = Projection(ColumnLayout.of(one.schema), [0])
+    project_batch(stored(one, "NONE")[3], projection)
+    for batch, same in ((one, True), (other, False), (changed, True)):
+        disk, entry, crcs, _ = stored(batch, "NONE")
+        assert projection.alike(entry.head_size, entry.batch_size) is not None
+        found = alike_of(disk, entry, crcs, projection)
+        assert (found is not None) is same
+        assert found is None or decode(found, projection.schema).equals(batch.select([0]))
+
+
+def test_batches_with_change_types_are_cut_one_by_one() -> None:
+    batch = pa.record_batch({f"c{i}": column(pa.int64(), 50, i) for i in range(3)})
+    view = memoryview(encode(batch, schema_id=1, changes=bytes([1] * 50)))
+    projection = Projection(ColumnLayout.of(batch.schema), [1])
+    cut = projection.cut(view, read_header(view))
+    alike = projection.alike(check(view, layout=None)[1].head_size, len(view))
+    assert alike is not None
+    assert len(cut.head) > alike.body_start
+    head = bytearray(view[: alike.head_size])
+    assert alike.write_head(head, memoryview(bytearray(alike.size)), 0) is None
 
 
 def test_a_log_that_ends_within_a_wanted_column_is_damage() -> None:

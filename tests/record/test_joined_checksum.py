@@ -24,7 +24,7 @@ def test_a_shift_by_any_length_is_that_many_zeros(length: int) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.binary(max_size=50), st.lists(st.tuples(st.binary(max_size=2000), st.integers(0, 7)), max_size=12))
+@given(st.binary(max_size=50), st.lists(st.tuples(st.binary(max_size=2000), st.integers(0, 7)), max_size=20))
 def test_parts_with_zeros_behind_them_are_joined_in_order(
     head: bytes, parts: list[tuple[bytes, int]]
 ) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from strom.errors import ChecksumMismatch
 from strom.log.chain import Chain, Place
 from strom.log.index import Anchor
-from strom.log.memory import AnswerMemory, read_cut
+from strom.log.memory import AnswerMemory, read_alike, read_cut
 from strom.log.sidecar import Entry, check_batch, check_head
 from strom.record.batch import BatchHeader, read_header
 from strom.record.project import Projection, project_batch
@@ -198,6 +198,8 @@ class SliceReader:
     # --- parts of large batches ----------------------------------------------------------------------------------
 
     def _take_parts(self, place: Place) -> bool:
+        if self._skip is None and (taken := self._take_alike(place)) is not None:
+            return taken
         files, walk, entry = place.files, place.walk, place.entry
         head = memoryview(files.log.read_at(entry.position, entry.head_size))
         check_head(head, entry)
@@ -217,6 +219,22 @@ class SliceReader:
         read_cut(files.log, entry, cut, walk.buffer_crcs(entry), room)
         self._memory.keep(cut.size)
         self._count(entry, cut.size)
+        return self._size < self._max_bytes
+
+    def _take_alike(self, place: Place) -> bool | None:
+        """Take a batch that is cut as the one before it; None when it is not."""
+        entry = place.entry
+        projection = self._projection_of(entry)
+        alike = None if projection is None else projection.alike(entry.head_size, entry.batch_size)
+        if alike is None:
+            return None
+        if not self._fits(alike.size):
+            return False
+        room = self._memory.room(alike.size)
+        if not read_alike(place.files.log, entry, alike, place.walk.buffer_crcs(entry), room):
+            return None
+        self._memory.keep(alike.size)
+        self._count(entry, alike.size)
         return self._size < self._max_bytes
 
     # --- counting ------------------------------------------------------------------------------------------------

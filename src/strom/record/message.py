@@ -107,6 +107,11 @@ def split_message(view: memoryview, position: int, batch_size: int) -> tuple[byt
     return bytes(view[start:body]), body
 
 
+def message_head(metadata: bytes) -> bytes:
+    """The beginning of a message with this flatbuffer, up to its body: what ``split_message`` splits."""
+    return _PREFIX.pack(at.CONTINUATION, len(metadata)) + metadata
+
+
 def _read_message(metadata: bytes, body: int, batch_size: int, record_count: int) -> BatchColumns:
     nodes, flat, codec = _read_vectors(metadata, body, batch_size, record_count)
     if nodes and (min(nodes) < 0 or any(map(gt, nodes[1::2], nodes[0::2]))):

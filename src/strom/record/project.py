@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from strom.errors import InvalidProjection, MalformedBatch, TornBatch
 from strom.record import layout as at
+from strom.record.alike import CRC_AT, CRC_FROM, PLAIN_HEADER_SIZE, Alike, write_plain_header
 from strom.record.batch import BatchHeader, read_header
 from strom.record.body import Body, picker
 from strom.record.checksum import crc32c, crc32c_many
@@ -26,9 +27,7 @@ from strom.runtime.files import Bytes
 
 _UNALIGNED = at.BUFFER_ALIGNMENT - 1
 _PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
-_HEADER_SIZE = at.HEADER_SIZE[at.MAGIC_PLAIN]
-_CRC_START = at.SCHEMA_ID_POSITION[at.MAGIC_PLAIN]
-_CRC_FIELD = slice(at.CRC_POSITION[at.MAGIC_PLAIN], _CRC_START)
+_CRC_FIELD = slice(CRC_AT, CRC_FROM)
 
 
 class _Plan(NamedTuple):
@@ -65,14 +64,14 @@ class Cut(NamedTuple):
     @property
     def crc(self) -> int:
         """The checksum so far: that of the head. Goes on over each range and its padding."""
-        return crc32c(memoryview(self.head)[_CRC_START:])
+        return crc32c(memoryview(self.head)[CRC_FROM:])
 
     def seal(self, crc: int) -> None:
         """Write the checksum of it all into the head."""
         self.head[_CRC_FIELD] = crc.to_bytes(at.CRC_LENGTH, "little")
 
 
-_NO_HEADER = bytes(_HEADER_SIZE)
+_NO_HEADER = bytes(PLAIN_HEADER_SIZE)
 _NO_BODY = _Shape((b"", 0, 0, 0), bytearray(), [], Body((), 0))
 
 
@@ -98,6 +97,14 @@ class Projection:
         self._pick_positions = picker([2 * i for i in buffers])
         self._pick_lengths = picker([2 * i + 1 for i in buffers])
         self._latest: _Shape | None = None
+        self._alike: Alike | None = None
+
+    def alike(self, head_size: int, batch_size: int) -> Alike | None:
+        """How a batch of these sizes is cut if it is as the one before it; None where it cannot be."""
+        known = self._alike
+        if known is None or known.old_size != batch_size or known.head_size != head_size:
+            return None
+        return known
 
     def cut(self, head: Bytes, header: BatchHeader) -> Cut:
         """What to read of a batch, and what to put before it. ``head`` is the batch up to its Arrow body.
@@ -115,6 +122,7 @@ class Projection:
         if shape is None or shape.told != told:
             # Batches of one writer follow each other, and are often cut alike. Threads may race for this: any will do.
             shape = self._latest = self._shape(told)
+            self._alike = Alike(told, bytes(shape.metadata), shape.body)
         return self._framed(header, between, shape)
 
     def _shape(self, told: tuple[bytes, int, int, int]) -> _Shape:
@@ -142,7 +150,7 @@ class Projection:
     def _framed(self, header: BatchHeader, between: Bytes, shape: _Shape) -> Cut:
         head = bytearray().join((_NO_HEADER, between, shape.metadata))
         size = len(head) + shape.body.size
-        _write_header(head, header, size)
+        write_plain_header(head, header, size)
         return Cut(head, shape.ranges, shape.body, size)
 
     def message(self, view: Bytes, header: BatchHeader, columns: BatchColumns) -> list[Bytes]:
@@ -234,24 +242,6 @@ def project_batch(view: Bytes, projection: Projection) -> list[Bytes]:
             pieces.append(padding(length))
     cut.seal(crc32c_many(pieces[1:], cut.crc))
     return pieces
-
-
-def _write_header(head: bytearray, header: BatchHeader, size: int) -> None:
-    at.HEADER[at.MAGIC_PLAIN].pack_into(
-        head,
-        0,
-        header.base_offset,
-        size - at.LENGTH_OVERHEAD,
-        at.MAGIC_PLAIN,
-        header.timestamp_ms,
-        0,
-        header.schema_id,
-        header.attributes,
-        header.last_offset_delta,
-        header.writer_id,
-        header.batch_sequence,
-        header.record_count,
-    )
 
 
 def _check_columns(columns: Sequence[int], count: int) -> None:
