@@ -16,6 +16,7 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import Protocol
 
 from strom.errors import Disconnected
@@ -24,6 +25,11 @@ from strom.runtime.files import Bytes
 _TIME = struct.Struct("@ll")
 """The system's ``timeval``: seconds and microseconds."""
 _MICROS = 1_000_000
+
+
+SEND_BUFFER_BYTES = 4 * 1024 * 1024
+"""What the system may hold for us: so many bytes leave without a wait for the other side to read. Left to itself the
+system keeps about one large batch, and who sends the next one waits while the other side stores the last."""
 
 
 class Stream(Protocol):
@@ -63,6 +69,8 @@ class TcpStream:
         connected.settimeout(None)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(send_timeout_s))
+        if _takes(SEND_BUFFER_BYTES):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
     def send(self, buffers: Sequence[Bytes]) -> None:
         try:
@@ -126,6 +134,16 @@ def dial_tcp(host: str, port: int, timeout_s: float) -> TcpStream:
     except OSError as error:
         raise Disconnected(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
     return TcpStream(connected, send_timeout_s=timeout_s)
+
+
+@cache
+def _takes(size: int) -> bool:
+    """Whether the system grants a buffer of this size. It would silently give less, and then less than by itself."""
+    try:
+        with open("/proc/sys/net/core/wmem_max", encoding="ascii") as limit:
+            return int(limit.read()) >= size
+    except (OSError, ValueError):
+        return False
 
 
 def _timeval(seconds: float | None) -> bytes:
