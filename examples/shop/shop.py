@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import strom
@@ -58,7 +59,7 @@ class Shop:
 
     def _order(self) -> None:
         self._last += 1
-        price = self._chance.randrange(100, 20_000) / 100
+        price = Decimal(self._chance.randrange(100, 20_000)) / 100
         row = {
             "order_id": self._last,
             "customer": self._chance.randrange(50),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,7 @@ def test_composite_keys_of_other_names_and_types_and_selected_columns(
         table_on(server, two, primary_key="p", indexes={"by_sq": ["s", "q"]}, buckets=2) as right,
     ):
         into = f"{left.info.path}_wide"
-        left.upsert([{"a": n % 3, "b": f"b{n % 2}", "n": n, "x": n / 4} for n in range(12)])
+        left.upsert([{"a": n % 3, "b": f"b{n % 2}", "n": n, "x": Decimal(n) / 4} for n in range(12)])
         right.upsert([{"p": n, "s": f"b{n % 3}", "q": n % 4, "t": None} for n in range(12)])
         right.upsert([{"p": 99, "s": "b0", "q": 2**40, "t": None}])
         left.flush()

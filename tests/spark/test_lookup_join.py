@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def cities(server: ServerProcess) -> Any:
                     "region": f"r{n % 4}",
                     "number": n,
                     "name": None if n % 7 == 0 else f"n{n % 5}",
-                    "size": n / 4,
+                    "size": Decimal(n) / 4,
                 }
                 for n in range(40)
             ]
