@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,36 @@ def test_a_problem_says_what_to_do_and_hides_the_password() -> None:
 
     with pytest.raises(Problem, match="offset 3 is gone"):
         told(fail)
+
+
+@pytest.mark.slow
+def test_a_column_of_another_type_is_told_in_words_of_spark(
+    spark: SparkSession, server: ServerProcess
+) -> None:
+    with table_on(server) as table:
+        frame = spark.createDataFrame([("a", "b", 1.0)], "id string, name string, price double")
+        writer = frame.write.format("strom").option("bootstrap.servers", server.address).mode("append")
+        with pytest.raises(PySparkException) as caught:
+            writer.save(table.name)
+        told = sentence_of(caught.value)
+        assert 'df.withColumn("id", col("id").cast("bigint"))' in told
+        assert "pa." not in told
+
+
+@pytest.mark.slow
+def test_what_was_overwritten_is_told_to_be_gone(spark: SparkSession, server: ServerProcess) -> None:
+    with table_on(server) as table, strom.connect(server.address) as db:
+        write(table, events(1, 2))
+        then = datetime.now(UTC)
+        frame = strom.spark.table(spark, table.name)
+        assert ids(frame) == [1, 2]
+        with db.transaction() as tx:
+            tx.overwrite(table)
+            tx.append(table, events(3))
+        for read in (
+            lambda: frame.collect(),
+            lambda: strom.spark.table(spark, table.name, at=then).collect(),
+        ):
+            with pytest.raises(PySparkException, match="no longer kept"):
+                read()
+        assert ids(strom.spark.table(spark, table.name)) == [3]

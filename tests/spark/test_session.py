@@ -16,6 +16,7 @@ from api.place import events
 from spark.place import table_on, write
 from strom.errors import InvalidRequest
 from strom.spark import java_home
+from strom.spark.daemon import print_exc
 from strom.spark.sessions import settings
 from strom.testing.process import ServerProcess
 
@@ -104,3 +105,30 @@ def test_the_package_is_found_by_spark_itself() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     assert told.stdout.strip() == "strom"
+
+
+@pytest.mark.slow
+def test_a_session_for_another_server_is_refused_while_one_lives(
+    spark: SparkSession, server: ServerProcess
+) -> None:
+    with pytest.raises(InvalidRequest, match=r"a Spark session for .* is running") as told:
+        strom.spark.session("elsewhere:9123")
+    assert "spark.stop()" in str(told.value)
+    assert spark.conf.get("spark.sql.catalog.strom.bootstrap.servers") == server.address
+    assert strom.spark.session(server.address) is spark
+    assert strom.spark.session() is spark
+
+
+@pytest.mark.slow
+def test_workers_are_started_by_a_daemon_that_is_quiet_about_closed_pipes(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert spark.conf.get("spark.python.daemon.module") == "strom.spark.daemon"
+    for error in (BrokenPipeError(32, "Broken pipe"), ValueError("something else")):
+        try:
+            raise error
+        except (OSError, ValueError):
+            print_exc()
+    told = capfd.readouterr().err
+    assert "something else" in told
+    assert "Broken pipe" not in told

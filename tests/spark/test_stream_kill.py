@@ -60,6 +60,7 @@ def test_a_copy_that_is_killed_twice_equals_its_original(server: ServerProcess, 
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(0)
 def test_a_copy_that_is_killed_again_and_again_equals_its_original(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_copy_that_is_killed_again_and_again_equals_its_original(
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(0)
 def test_two_drivers_on_one_checkpoint_publish_once(server: ServerProcess, tmp_path: Path) -> None:
     with table_on(server, PLAIN, buckets=2) as source, table_on(server, COPY, buckets=2) as copy:
         fill(source, ROWS)
@@ -94,6 +96,7 @@ def test_two_drivers_on_one_checkpoint_publish_once(server: ServerProcess, tmp_p
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(0)
 def test_speculative_tasks_publish_once(server: ServerProcess, tmp_path: Path) -> None:
     with table_on(server, PLAIN, buckets=4) as source, table_on(server, COPY, buckets=2) as copy:
         fill(source, ROWS)
@@ -108,6 +111,7 @@ def test_speculative_tasks_publish_once(server: ServerProcess, tmp_path: Path) -
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(0)
 def test_a_killed_copy_of_a_primary_key_table_equals_its_original(
     server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -10,18 +10,45 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from pyspark.errors import PySparkException
 
-from strom.errors import Closed, Disconnected, Expired, OffsetOutOfRange, RequestTimeout, StromError
+from strom.errors import (
+    Closed,
+    Disconnected,
+    Expired,
+    OffsetOutOfRange,
+    RequestTimeout,
+    SchemaMismatch,
+    StromError,
+)
 from strom.spark.options import Server
 
 Result = TypeVar("Result")
 
 HIDE = "SPARK_HIDE_TRACEBACK"
 """Read by PySpark when it tells the JVM what a worker raised."""
+
+
+SPARK_NAMES = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INT": "int",
+    "BIGINT": "bigint",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "STRING": "string",
+    "CHAR": "string",
+    "BYTES": "binary",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp_ntz",
+    "TIMESTAMP_LTZ": "timestamp",
+}
+"""What a type of Strom is called in Spark."""
 
 
 class Problem(PySparkException):
@@ -70,9 +97,23 @@ def problem_of(error: StromError, server: Server | None = None) -> Problem:
             f"{text}. What this DataFrame was planned to read is no longer kept: load it again for the newest rows, "
             "or keep more (table.log.ttl; docs/table-properties.md)"
         )
+    elif isinstance(error, SchemaMismatch) and {"column", "found", "expected"} <= error.facts.keys():
+        text = _mismatch(text, error.facts)
     if server is not None and server.password:
         text = text.replace(server.password, "***")
     return Problem(text)
+
+
+def _mismatch(text: str, facts: Mapping[str, object]) -> str:
+    """A column of another type: what to do about it, as it is said in Spark."""
+    column = str(facts["column"])
+    kind = str(facts["expected"]).removesuffix(" NOT NULL")
+    name = kind.partition("(")[0]
+    spelled = SPARK_NAMES.get(name, kind.lower() if name == "DECIMAL" else None)
+    if spelled is None or "pa." not in text:
+        return text
+    what = text.partition(";")[0].replace(" in the data ", " in the DataFrame ")
+    return f'{what}; cast it first: df.withColumn("{column}", col("{column}").cast("{spelled}"))'
 
 
 def _alone(problem: Problem) -> Problem:
@@ -84,4 +125,4 @@ def _alone(problem: Problem) -> Problem:
 def _in_worker() -> bool:
     """Whether this process was started by Spark to run Python, and ends with the error."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return main is not None and str(main.name).startswith("pyspark.")
+    return main is not None and str(main.name).startswith(("pyspark.", "strom.spark.daemon"))

@@ -12,8 +12,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from strom.errors import InvalidRequest
 from strom.spark import jar, java_home
 from strom.spark.source import StromSource
 
@@ -34,6 +36,8 @@ RECOMMENDED = {
 """For every session. The checkpoint manager is for file systems; an object store has its own."""
 LOCAL = {"spark.python.unix.domain.socket.enabled": "true"}
 """Where workers and the JVM share a machine and the system has Unix sockets."""
+DAEMON = {"spark.python.daemon.module": "strom.spark.daemon"}
+"""Where workers surely find Strom: no traceback when a query has rows enough."""
 
 
 def settings(
@@ -72,13 +76,33 @@ def session(
     if home is not None:
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    chosen = settings(servers, user=user, password=password) | dict(config or {})
+    chosen = settings(servers, user=user, password=password)
+    if master is not None and (master == "local" or master.startswith("local[")):
+        chosen |= DAEMON
+    chosen |= dict(config or {})
+    _refuse_another(chosen.get(SERVERS))
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _refuse_another(servers: str | None) -> None:
+    """A process has one Spark session, and its catalog is bound to its servers when it is first used."""
+    try:
+        living = SparkSession.active()
+    except PySparkException:
+        return  # there is none
+    told = living.conf.get(SERVERS, None)
+    if servers is not None and told is not None and told != servers:
+        raise InvalidRequest(
+            f"a Spark session for {told} is running here, and this would be the same one: stop it first "
+            f'(spark.stop()), or name the servers where you read and write: .option("bootstrap.servers", "{servers}")',
+            running=told,
+            wanted=servers,
+        )
 
 
 def register(spark: AnySession) -> AnySession:
