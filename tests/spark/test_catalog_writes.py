@@ -129,3 +129,49 @@ def test_a_changelog_is_not_written(spark: SparkSession, server: ServerProcess) 
         with pytest.raises(PySparkException, match="cannot be deleted"):
             spark.sql(f"DELETE FROM strom.{table.name}.changelog WHERE id = 1")
         assert table.count() == 0
+
+
+def test_the_partitions_that_are_written_to_are_overwritten_and_no_others(
+    spark: SparkSession, server: ServerProcess
+) -> None:
+    with table_on(server, DAYS, partition_by="day", buckets=2) as table:
+        name = f"strom.{table.name}"
+        spark.sql(f"INSERT INTO {name} VALUES (1, 'a', '01'), (2, 'b', '02'), (3, 'c', '03')")
+        spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+        try:
+            spark.sql(f"INSERT OVERWRITE {name} VALUES (12, 'x', '02'), (14, 'y', '04')")
+        finally:
+            spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+        assert _ids(table) == [1, 3, 12, 14]
+        frame = spark.createDataFrame([(21, "n", "01")], "id long, name string, day string")
+        writer = frame.write.format("strom").option("bootstrap.servers", server.address).mode("overwrite")
+        writer.option("partitionOverwriteMode", "dynamic").save(table.name)
+        assert _ids(table) == [3, 12, 14, 21]
+        with pytest.raises(PySparkException, match="static or dynamic"):
+            writer.option("partitionOverwriteMode", "some").save(table.name)
+        spark.sql(f"INSERT OVERWRITE {name} VALUES (99, 'x', '09')")
+        assert _ids(table) == [99], "without the setting the whole table is replaced"
+
+
+def _ids(table: strom.Table) -> list[int]:
+    return sorted(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
+
+
+def test_partitions_are_shown_added_and_dropped(spark: SparkSession, server: ServerProcess) -> None:
+    schema = {"id": "BIGINT", "day": "DATE", "shop": "STRING"}
+    with table_on(server, schema, partition_by=["day", "shop"]) as table, table_on(server) as plain:
+        name = f"strom.{table.name}"
+        spark.sql(f"INSERT INTO {name} VALUES (1, DATE'2026-11-01', 'a'), (2, DATE'2026-11-02', 'b')")
+
+        def shown(which: str = "") -> list[str]:
+            return sorted(row.partition for row in spark.sql(f"SHOW PARTITIONS {name} {which}").collect())
+
+        assert shown() == ["day=2026-11-01/shop=a", "day=2026-11-02/shop=b"]
+        assert shown("PARTITION (shop = 'b')") == ["day=2026-11-02/shop=b"]
+        spark.sql(f"ALTER TABLE {name} ADD PARTITION (day = DATE'2026-11-03', shop = 'c')")
+        assert len(shown()) == 3
+        spark.sql(f"ALTER TABLE {name} DROP PARTITION (day = DATE'2026-11-01', shop = 'a')")
+        assert shown() == ["day=2026-11-02/shop=b", "day=2026-11-03/shop=c"]
+        assert _ids(table) == [2]
+        with pytest.raises(PySparkException):
+            spark.sql(f"SHOW PARTITIONS strom.{plain.name}")

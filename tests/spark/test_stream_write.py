@@ -11,6 +11,8 @@ from pyspark.errors import PySparkException
 
 import strom
 from spark.place import QUERY_TIMEOUT_S, table_on, users, users_on, write
+from strom.api.staging import publish
+from strom.client.transaction import Sink
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -108,14 +110,14 @@ def test_a_name_belongs_to_one_query(spark: SparkSession, server: ServerProcess,
     with table_on(server, LOG) as source, table_on(server, LOG) as sink:
         write(source, rows(1, 2))
         name = f"named-{sink.table_id}"
-        copy(stream(spark, server, source), sink, server, tmp_path / "one", sink=name)
-        with pytest.raises(PySparkException, match="belongs to query"):
-            copy(stream(spark, server, source), sink, server, tmp_path / "two", sink=name)
-        assert ids(sink) == [1, 2]
         with strom.connect(server.address) as db:
+            publish(db, Sink(name, "another query"), 7, [sink.table_id], [])
+            with pytest.raises(PySparkException, match="belongs to query"):
+                copy(stream(spark, server, source), sink, server, tmp_path / "one", sink=name)
+            assert ids(sink) == []
             db.drop_sink(name)
-        copy(stream(spark, server, source), sink, server, tmp_path / "three", sink=name)
-        assert ids(sink) == [1, 1, 2, 2]
+        copy(stream(spark, server, source), sink, server, tmp_path / "two", sink=name)
+        assert ids(sink) == [1, 2]
 
 
 def test_foreach_batch_writes_many_tables_once_each(

@@ -191,6 +191,22 @@ def _overwrite(call: Call) -> dict[str, str]:
     return catalog_tables.overwritten(call.table, call.arguments["predicates"])
 
 
+def _partitions(call: Call) -> list[list[str]]:
+    return [list(one.values) for one in call.table.partitions()]
+
+
+def _add_partition(call: Call) -> bool:
+    table = call.table
+    table.create_partition(catalog_tables.partition_values(table, call.arguments["values"]))
+    return True
+
+
+def _drop_partition(call: Call) -> bool:
+    table = call.table
+    table.drop_partition(catalog_tables.partition_values(table, call.arguments["values"]))
+    return True
+
+
 def _refuse(call: Call) -> str:
     command = str(call.arguments["command"])
     table = table_name(call.options) if "table" in call.options else ""
@@ -213,5 +229,8 @@ _OPERATIONS: dict[str, Callable[[Call], Any]] = {
     "statistics": _statistics,
     "delete": _delete,
     "overwrite": _overwrite,
+    "partitions": _partitions,
+    "add partition": _add_partition,
+    "drop partition": _drop_partition,
     "refuse": _refuse,
 }

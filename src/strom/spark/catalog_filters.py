@@ -117,7 +117,7 @@ def _in(schema: Schema, args: Sequence[Node]) -> Predicate | None:
     column = _column(schema, args[0])
     if column is None:
         return None
-    values = [_literal(schema.column(column).type, one) for one in args[1:]]
+    values = [literal(schema.column(column).type, one) for one in args[1:]]
     # NULL in the list: "is none of them" is then never true
     return None if any(one is None for one in values) else In(column, tuple(values))
 
@@ -141,7 +141,7 @@ def _pair(schema: Schema, args: Sequence[Node]) -> tuple[str, Any] | None:
         return None
     left, right = args if "column" in args[0] else (args[1], args[0])
     column = _column(schema, left)
-    value = None if column is None else _literal(schema.column(column).type, right)
+    value = None if column is None else literal(schema.column(column).type, right)
     return None if column is None or value is None else (column, value)
 
 
@@ -153,7 +153,7 @@ def _column(schema: Schema, node: Node) -> str | None:
     return None if column is None or not exact_in_spark(column.type) else column.name
 
 
-def _literal(kind: DataType, node: Node) -> Any:
+def literal(kind: DataType, node: Node) -> Any:
     """A literal of the column's type; None for NULL and for any other type."""
     text = node.get("value")
     if text is None or node.get("type") != spark_type(kind).json():

@@ -22,7 +22,7 @@ from strom.client.filters import prune
 from strom.client.planning import partition_texts
 from strom.errors import InvalidAlter, InvalidRequest, InvalidTable, Refused
 from strom.model.schema import Schema
-from strom.spark.catalog_filters import Node, equalities, everything, push
+from strom.spark.catalog_filters import Node, equalities, everything, literal, push
 from strom.spark.types import comment_of, spark_schema, strom_type
 
 PRIMARY_KEY, BUCKET_KEY, BUCKETS, AUTO_INCREMENT = (
@@ -35,7 +35,7 @@ OVERWRITE_PARTITION = "overwrite.partition"
 """The option that tells a writer which partition it replaces: its values by key, as JSON."""
 
 READ = ["BATCH_READ", "MICRO_BATCH_READ"]
-WRITE = ["BATCH_WRITE", "STREAMING_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER"]
+WRITE = ["BATCH_WRITE", "STREAMING_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC"]
 
 WHERE_OF_DELETE = (
     "its WHERE compares columns with constants (=, <, IN, LIKE 'x%', IS NULL, AND, OR, NOT). For anything else "
@@ -224,6 +224,16 @@ def delete(database: Database, table: Table, conditions: Sequence[Node]) -> None
         )
     for one in prune(table.partitions(), table.info.description, pushed.where):
         table.drop_partition(dict(zip(table.partition_by, one.values, strict=True)), if_missing="ignore")
+
+
+def partition_values(table: Table, literals: Sequence[Node]) -> dict[str, Any]:
+    """The values of a partition, from literals in the order of the partition columns."""
+    found: dict[str, Any] = {}
+    for name, node in zip(table.partition_by, literals, strict=True):
+        found[name] = literal(table.info.schema.column(name).type, node)
+        if found[name] is None:
+            raise InvalidRequest(f"PARTITION of {table.name}: {name} has no such value", column=name)
+    return found
 
 
 def overwritten(table: Table, conditions: Sequence[Node]) -> dict[str, str]:

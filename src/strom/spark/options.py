@@ -60,6 +60,7 @@ WRITING = (
     "lease",
     "mode",
     "sink",
+    "partitionOverwriteMode",
     "txnAppId",
     "txnVersion",
 )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strom.api.staging import free, publish
+from strom.client.staging import StageFact
 from strom.client.transaction import Committed, Sink
 from strom.errors import PartitionNotFound, Refused
 from strom.spark import connections
@@ -34,7 +35,7 @@ def publish_all(
     check_one_table(messages)
     database = connections.database(options.server)
     facts = [fact for message in messages for fact in message.facts]
-    overwrites = _overwrites(options, table_id) if overwrite else []
+    overwrites = _overwrites(options, table_id, facts) if overwrite else []
     mark = _mark(sink, epoch)
     mark.touch()
     try:
@@ -56,7 +57,11 @@ def free_all(options: WriteOptions, sink: Sink, epoch: int, messages: Sequence[S
         free(connections.database(options.server), facts)
 
 
-def _overwrites(options: WriteOptions, table_id: int) -> list[tuple[int, int | None]]:
+def _overwrites(
+    options: WriteOptions, table_id: int, facts: Sequence[StageFact]
+) -> list[tuple[int, int | None]]:
+    if options.dynamic and connections.known_table(options.server, options.table, table_id).partition_by:
+        return sorted({(table_id, fact.partition_id) for fact in facts}, key=str)
     if options.partition is None:
         return [(table_id, None)]
     table = connections.known_table(options.server, options.table, table_id)

@@ -10,6 +10,7 @@ sink                a name for a stream that outlives its checkpoint's id; a str
 lease               how long staged rows wait for their commit: "1h" for streams, "24h" for batches
 compression         none, lz4 or zstd; the table's by default
 overwrite.partition the partition that mode("overwrite") replaces, {"day": "2026-11-15"}; the whole table without
+partitionOverwriteMode  dynamic: mode("overwrite") replaces the partitions that rows are written to, and no others
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class WriteOptions:
     lease_ms: int | None = None
     compression: Compression | None = None
     partition: Mapping[str, str] | None = None
+    dynamic: bool = False
+    """Whether the partitions that are written to are what is replaced."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -74,6 +77,7 @@ class WriteOptions:
             lease_ms=_lease(options),
             compression=_compression(options),
             partition=_partition(options),
+            dynamic=_dynamic(options),
         )
 
     @property
@@ -138,3 +142,16 @@ def _partition(options: Mapping[str, str]) -> Mapping[str, str] | None:
             f'overwrite.partition is {text!r:.60}: say {{"day": "2026-11-15"}}', option="overwrite.partition"
         )
     return {str(key): str(value) for key, value in found.items()}
+
+
+def _dynamic(options: Mapping[str, str]) -> bool:
+    text = (text_of(options, "partitionOverwriteMode") or "static").lower()
+    if text not in ("static", "dynamic"):
+        raise InvalidRequest(
+            f"partitionOverwriteMode is static or dynamic, not {text!r:.60}", option="partitionOverwriteMode"
+        )
+    if text == "dynamic" and text_of(options, "overwrite.partition") is not None:
+        raise InvalidRequest(
+            "overwrite.partition names what is replaced: partitionOverwriteMode=dynamic does not fit"
+        )
+    return text == "dynamic"

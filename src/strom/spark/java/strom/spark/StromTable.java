@@ -1,19 +1,26 @@
 package strom.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.time.ZoneOffset;
 import java.util.*;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.LiteralValue;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.*;
+import org.apache.spark.sql.execution.datasources.PartitioningUtils;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A table as one query sees it: what it is was asked once; reads and writes are the Python source's. */
-final class StromTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations {
+final class StromTable
+    implements SupportsRead, SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations, SupportsPartitionManagement {
   private final PythonSide python;
   private final Identifier identifier;
   private final JsonNode known;
@@ -60,6 +67,52 @@ final class StromTable implements SupportsRead, SupportsWrite, SupportsDeleteV2,
     python.ask("delete", identifier, Map.of("predicates", PythonSide.tree(predicates)));
   }
 
+  @Override public StructType partitionSchema() {
+    return new StructType(
+        PythonSide.texts(known.get("partition_by")).stream().map(schema()::apply).toArray(StructField[]::new));
+  }
+
+  @Override public InternalRow[] listPartitionIdentifiers(String[] names, InternalRow wanted) {
+    StructType types = partitionSchema();
+    List<InternalRow> found = new ArrayList<>();
+    for (JsonNode texts : python.ask("partitions", identifier, Map.of())) {
+      Object[] values = new Object[types.length()];
+      boolean matches = true;
+      for (int at = 0; at < values.length; at++) {
+        DataType type = types.apply(at).dataType();
+        values[at] = PartitioningUtils.castPartValueToDesiredType(type, texts.get(at).asText(), ZoneOffset.UTC);
+        int asked = Arrays.asList(names).indexOf(types.apply(at).name());
+        matches &= asked < 0 || values[at].equals(wanted.get(asked, type));
+      }
+      if (matches) {
+        found.add(new GenericInternalRow(values));
+      }
+    }
+    return found.toArray(new InternalRow[0]);
+  }
+
+  @Override public void createPartition(InternalRow values, Map<String, String> properties) {
+    python.ask("add partition", identifier, Map.of("values", told(values)));
+  }
+
+  @Override public boolean dropPartition(InternalRow values) {
+    return python.ask("drop partition", identifier, Map.of("values", told(values))).asBoolean();
+  }
+
+  private List<Object> told(InternalRow values) {
+    List<Object> found = new ArrayList<>();
+    for (StructField one : partitionSchema().fields()) {
+      found.addAll(PythonSide.tree(new LiteralValue<>(values.get(found.size(), one.dataType()), one.dataType())));
+    }
+    return found;
+  }
+
+  @Override public Map<String, String> loadPartitionMetadata(InternalRow values) { return Map.of(); }
+
+  @Override public void replacePartitionMetadata(InternalRow values, Map<String, String> properties) {
+    throw python.refusal(identifier, "ALTER PARTITION");
+  }
+
   /** UPDATE and MERGE end here; DELETE only where its condition has no form that {@link #deleteWhere} takes. */
   @Override public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
     Refused operation = new Refused(info.command(), this);
@@ -81,8 +134,12 @@ final class StromTable implements SupportsRead, SupportsWrite, SupportsDeleteV2,
 
   /** A write by the Python source; a partition that is overwritten becomes an option of it. */
   private record Writing(PythonSide python, Identifier identifier, LogicalWriteInfo info, boolean overwrite)
-      implements SupportsOverwriteV2 {
+      implements SupportsOverwriteV2, SupportsDynamicOverwrite {
     @Override public WriteBuilder truncate() { return new Writing(python, identifier, info, true); }
+
+    @Override public WriteBuilder overwriteDynamicPartitions() {
+      return new Writing(python.with(Map.of("partitionOverwriteMode", "dynamic")), identifier, info, true);
+    }
 
     @Override public WriteBuilder overwrite(Predicate[] predicates) {
       JsonNode options = python.ask("overwrite", identifier, Map.of("predicates", PythonSide.tree(predicates)));
