@@ -8,6 +8,15 @@ import sys
 from pyspark.sql import SparkSession
 
 import strom.spark
+from strom.spark import jar
+
+
+def by_catalog(spark: SparkSession, servers: str, table: str) -> list[int]:
+    """The SQL catalog in a session that somebody else made: a jar that is added, and two settings."""
+    spark.sql(f"ADD JAR '{jar.path()}'")
+    spark.conf.set("spark.sql.catalog.strom", jar.CATALOG)
+    spark.conf.set("spark.sql.catalog.strom.bootstrap.servers", servers)
+    return sorted(row.id for row in spark.sql(f"SELECT id FROM strom.{table} WHERE id < 5").collect())
 
 
 def main(servers: str, table: str, checkpoint: str) -> None:
@@ -38,7 +47,13 @@ def main(servers: str, table: str, checkpoint: str) -> None:
     except Exception as error:
         refused = str(error)
     assert streamed is not None
-    print("ANSWER " + json.dumps({"rows": rows, "streamed": streamed.n, "refused": refused[:300]}))
+    answer = {
+        "rows": rows,
+        "streamed": streamed.n,
+        "refused": refused[:300],
+        "catalog": by_catalog(spark, servers, table),
+    }
+    print("ANSWER " + json.dumps(answer))
     spark.stop()
 
 

@@ -31,5 +31,6 @@ def test_batches_streams_and_errors_over_connect(server: ServerProcess, tmp_path
         answer = json.loads(lines[0].removeprefix("ANSWER "))
         assert answer["rows"] == list(range(50))
         assert answer["streamed"] == 50
+        assert answer["catalog"] == [0, 1, 2, 3, 4]
         assert "there is no table" in answer["refused"]
         assert "Traceback" not in answer["refused"]
