@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from strom.errors import StromError
@@ -130,6 +131,11 @@ class LakeRecord:
 
     def to_json(self) -> bytes:
         """The record in the metadata and on the wire."""
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> bytes:
+        # Every planned read of a table in the lake is told its record.
         return canonical(
             _common(self)
             | {
