@@ -63,10 +63,10 @@ class BatchReader(DataSourceReader):
     def _tasks(self) -> list[Task]:
         options = self._options
         table = connections.table(options.server, options.table)
-        pinned = self._pinned or pin(options, table)
+        where = combined(options.where, self._pushed)
+        pinned = self._pinned or pin(options, table, where)
         schema = pinned.info.schema
         check_schema(options, schema, self._schema)
-        where = combined(options.where, self._pushed)
         found = self._look_up(table, where) if self._pinned is None else None
         if found is not None:
             return [Task(pinned.info.table_id, schema.schema_id, (), rows=packed_rows(found))]

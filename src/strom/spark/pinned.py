@@ -13,16 +13,14 @@ from pyspark.sql import types as spark
 from strom.api.table import Table
 from strom.client.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET
 from strom.client.filters import prune
-from strom.client.key_plan import KeyScanPlan
 from strom.client.metadata import PartitionInfo, TableInfo
 from strom.client.places import PlaceLike
-from strom.client.planning import ScanPlan
 from strom.errors import InvalidProjection, InvalidRequest, SchemaMismatch
 from strom.model.names import nearest
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
 from strom.spark.options import ReadOptions
-from strom.spark.tasks import Part
+from strom.spark.tasks import Part, parts_of
 from strom.spark.types import spark_schema, spark_type
 
 FACTS = spark.StructType(
@@ -57,26 +55,22 @@ class Pinned:
         return [part for part in self.parts if part.bucket.partition_id in kept]
 
 
-def pin(options: ReadOptions, table: Table) -> Pinned:
-    """Decide what is read now."""
+def pin(options: ReadOptions, table: Table, where: Predicate | None = None) -> Pinned:
+    """Decide what is read now. Rows that do not pass ``where`` need not be among it: it may leave out a whole tier."""
     info = table.info
     start = _log_place(options.start)
     if options.changelog:
         if options.at is not None:
             raise InvalidRequest("a changelog is read between start= and end=; at= is for the table itself")
-        return Pinned(info, _parts(table.changelog(start, options.end).plan()))
+        return Pinned(info, parts_of(table.changelog(start, options.end).plan()))
     if info.description.has_primary_key:
         if options.start is not None or options.end is not None:
             raise InvalidRequest(
                 "start= and end= bound the changelog of a primary-key table: add .option('changelog', 'true'), "
                 "or say at= for the table as it was"
             )
-        return Pinned(info, _parts(table.scan(at=options.at, tier="hot").plan()))
-    return Pinned(info, _parts(table.scan(start=start, end=options.end, at=options.at, tier="hot").plan()))
-
-
-def _parts(plan: ScanPlan | KeyScanPlan) -> tuple[Part, ...]:
-    return plan.instants if isinstance(plan, KeyScanPlan) else plan.ranges
+        return Pinned(info, parts_of(table.scan(at=options.at, where=where).plan()))
+    return Pinned(info, parts_of(table.scan(where=where, start=start, end=options.end, at=options.at).plan()))
 
 
 def _log_place(place: PlaceLike) -> PlaceLike:

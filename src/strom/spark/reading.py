@@ -18,6 +18,7 @@ from strom.api.table import Table
 from strom.client.changelog import CHANGE_TYPE
 from strom.client.key_plan import KeyScanPlan
 from strom.client.planning import ScanPlan
+from strom.lake.planned import UnionPlan
 from strom.model.predicate import Predicate
 from strom.spark import connections
 from strom.spark.options import ReadOptions
@@ -53,7 +54,7 @@ class Wanted:
                 left = None if left is None else left - batch.num_rows
 
     def _scan(
-        self, table: Table, plan: ScanPlan | KeyScanPlan, limit: int | None
+        self, table: Table, plan: ScanPlan | KeyScanPlan | UnionPlan, limit: int | None
     ) -> Iterator[pa.RecordBatch]:
         if limit is not None and limit <= 0:
             return
@@ -67,7 +68,7 @@ class Wanted:
             if kept.num_rows:
                 yield fit(kept)
 
-    def _live_only(self, table: Table, plan: ScanPlan | KeyScanPlan) -> bool:
+    def _live_only(self, table: Table, plan: ScanPlan | KeyScanPlan | UnionPlan) -> bool:
         """Whether the changes of a primary-key table are read for its new rows only."""
         log = isinstance(plan, ScanPlan)
         return log and not self.options.changelog and table.info.description.has_primary_key

@@ -53,7 +53,7 @@ def sizes_of(table: Table, parts: Sequence[Part], columns: StructType | None = N
         if bucket is not None:
             offsets = max(bucket.end_offset - bucket.start_offset, 1)
             found[part.bucket] = bucket.size_bytes * share / offsets
-    return Sizes(found)
+    return Sizes(found, share)
 
 
 def _share(columns: StructType, table: StructType) -> float:

@@ -28,12 +28,13 @@ from strom.client.planning import BucketRange, ScanPlan
 from strom.errors import Expired, InvalidRequest, SchemaMismatch, StromError, TableNotFound
 from strom.spark import connections
 from strom.spark.filters import combined
+from strom.spark.history import has_history, history_of, with_history
 from strom.spark.options import ReadOptions, Server
 from strom.spark.pinned import check_schema
 from strom.spark.problems import told, told_each, told_now
 from strom.spark.reading import Wanted
 from strom.spark.sizes import sizes_of
-from strom.spark.stream_position import BEGINNING, Position, between, ids_of, place_of, start_of
+from strom.spark.stream_position import BEGINNING, Place, Position, between, ids_of, place_of, start_of
 from strom.spark.tasks import ROW_BYTES, Part, Task, cut_and_packed
 
 try:
@@ -235,7 +236,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(end, origin=origin)
 
     def _look(self, table: Table) -> ScanPlan:
-        return table.extent()
+        extent = table.extent()
+        if not has_history(table):
+            return extent
+        return with_history(connections.database(self._options.server), table, extent)
+
+    def _hot_starts(self, table: Table) -> Mapping[Place, int] | None:
+        """Where the servers begin; a partition that is not there is in the lake alone. None: there is no lake."""
+        if not has_history(table):
+            return None
+        return {place_of(one): one.start for one in table.extent().ranges}
 
     def _check_columns(self, table: Table) -> None:
         """Stop before the first row with a column that this query lacks. Asked after the ends: none slips in."""
@@ -329,6 +339,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         table = self._table()
         extent = self._newest if _reaches(self._newest, end) else self._look(table)
         assert extent is not None
+        hot_starts = self._hot_starts(table)
         self._check_table(end, extent)
         ids = ids_of(extent)
         same = {name for name, number in end.partitions.items() if ids.get(name) == number}
@@ -338,6 +349,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if one.partition is None or one.partition in same
         }
         firsts = {place_of(one): one.start for one in extent.ranges}
+        old: list[BucketRange] = []
         again = start.made_again(end)
         parts: list[Part] = []
         for place, part in between(start, end, buckets):
@@ -349,9 +361,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 named = place in start.offsets and place[0] not in again
                 kept = self._still_there(part, firsts[place], named=named)
                 if kept is not None:
-                    parts.append(kept)
+                    history = hot_starts is not None and kept.start < hot_starts.get(place, kept.end)
+                    (old if history else parts).append(kept)
             else:
                 parts.append(part)
+        parts += history_of(table, old)
         options = self._options
         groups = cut_and_packed(
             parts, sizes_of(table, parts), split_bytes=options.split_bytes, split_rows=options.split_rows

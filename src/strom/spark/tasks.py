@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.planning import BucketRange, ScanPlan
+from strom.lake.planned import LakeLimits, UnionPlan, bucket_of
+from strom.lake.reading import LakeFile
 from strom.model.bucket import BucketId
 
 TASK_BYTES_MIN = 4 * 1024 * 1024
@@ -22,7 +25,41 @@ TASKS_WANTED = 8
 ROW_BYTES = 64
 """A guess, where nobody asked how large rows are."""
 
-Part = BucketRange | Instant
+
+@dataclass(frozen=True)
+class LakePart:
+    """A file of the lake, and which of its rows count."""
+
+    bucket: BucketId
+    partition: str | None
+    file: LakeFile
+    dead: bytes = b""
+    """Offsets of it that died since its snapshot: int64, sorted."""
+    limits: LakeLimits | None = None
+
+
+HotPart = BucketRange | Instant
+Part = HotPart | LakePart
+
+
+def parts_of(plan: ScanPlan | KeyScanPlan | UnionPlan) -> tuple[Part, ...]:
+    """What a plan reads, piece by piece."""
+    if isinstance(plan, ScanPlan):
+        return plan.ranges
+    if isinstance(plan, KeyScanPlan):
+        return plan.instants
+    lake = (_lake_part(plan, file) for file in plan.files)
+    return (*lake, *parts_of(plan.hot))
+
+
+def _lake_part(plan: UnionPlan, file: LakeFile) -> LakePart:
+    bucket = bucket_of(plan.table_id, file)
+    limits = plan.limits
+    if limits is not None:  # those of this bucket only: a part is sent to its task
+        low = {bucket: limits.low[bucket]} if bucket in limits.low else {}
+        high = {bucket: limits.high[bucket]} if bucket in limits.high else {}
+        limits = replace(limits, low=low, high=high)
+    return LakePart(bucket, file.partition_name, file, plan.dead_of(file).astype("<i8").tobytes(), limits)
 
 
 class Task(InputPartition):
@@ -44,16 +81,23 @@ class Task(InputPartition):
         """Rows that planning found already, as an Arrow stream."""
 
     @property
-    def plans(self) -> list[ScanPlan | KeyScanPlan]:
-        """What the client reads: instants and ranges of a log apart."""
+    def plans(self) -> list[ScanPlan | KeyScanPlan | UnionPlan]:
+        """What the client reads: files, instants and ranges of a log apart."""
         instants = tuple(one for one in self.parts if isinstance(one, Instant))
         ranges = tuple(one for one in self.parts if isinstance(one, BucketRange))
-        found: list[ScanPlan | KeyScanPlan] = []
+        found: list[ScanPlan | KeyScanPlan | UnionPlan] = [
+            self._lake_plan(one) for one in self.parts if isinstance(one, LakePart)
+        ]
         if instants:
             found.append(KeyScanPlan(self.table_id, instants, None))
         if ranges:
             found.append(ScanPlan(self.table_id, ranges))
         return found
+
+    def _lake_plan(self, part: LakePart) -> UnionPlan:
+        nothing = ScanPlan(self.table_id, ())
+        dead = {part.bucket: np.frombuffer(part.dead, "<i8")} if part.dead else {}
+        return UnionPlan(self.table_id, None, (part.file,), nothing, dead=dead, limits=part.limits)
 
     def __repr__(self) -> str:
         return f"Task({len(self.parts)} ranges of table {self.table_id})"
@@ -64,9 +108,13 @@ class Sizes:
     """About how many bytes an offset of each bucket stands for."""
 
     bytes_per_offset: Mapping[BucketId, float]
+    share: float = 1.0
+    """Of a row's columns that are read; the figures above are of these already."""
 
     def of(self, part: Part) -> float:
         """Bytes of a part."""
+        if isinstance(part, LakePart):
+            return max(part.file.size * self.share, 1.0)
         return max(width(part) * self.bytes_per_offset.get(part.bucket, ROW_BYTES), 1.0)
 
 
@@ -87,6 +135,9 @@ def cut_and_packed(
 
 
 def _cut(part: Part, sizes: Sizes, target: float, split_rows: int | None) -> Iterator[Part]:
+    if isinstance(part, LakePart):  # a file is no larger than a task was when it was written
+        yield part
+        return
     span = width(part)
     count = max(1, round(sizes.of(part) / target))
     if split_rows is not None:
@@ -117,13 +168,15 @@ def _packed(
         yield tuple(held)
 
 
-def _bounds(part: Part) -> tuple[int, int]:
+def _bounds(part: HotPart) -> tuple[int, int]:
     if isinstance(part, Instant):
         return part.start, part.at if part.end is None else part.end
     return part.start, part.end
 
 
 def width(part: Part) -> int:
-    """How many offsets a part spans."""
+    """How many offsets a part spans; of a file, how many rows it has."""
+    if isinstance(part, LakePart):
+        return part.file.rows
     start, end = _bounds(part)
     return end - start
