@@ -238,12 +238,19 @@ def test_a_column_of_nulls_passes_no_comparison(tmp_path: Path) -> None:
 # --- sidecars --------------------------------------------------------------------------------------------------
 
 
-@given(
-    st.lists(st.integers(0, 5_000), min_size=1, max_size=60, unique=True).map(sorted), st.integers(1, 10_000)
+SPARSE = st.lists(st.integers(0, 50_000_000), min_size=1, max_size=60, unique=True).map(sorted)
+DENSE = st.lists(st.booleans(), min_size=1, max_size=400).map(
+    lambda bits: [0, *(place for place, bit in enumerate(bits, 1) if bit)]
 )
-@settings(max_examples=100, deadline=None)
-def test_a_sidecar_finds_the_row_of_every_offset(numbers: list[int], stretch: int) -> None:
-    offsets = np.array(numbers, np.int64) * stretch + 3
+
+
+@pytest.mark.parametrize("numbers", [DENSE, SPARSE], ids=["bits", "list"])
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_sidecar_finds_the_row_of_every_offset(
+    numbers: st.SearchStrategy[list[int]], data: st.DataObject
+) -> None:
+    offsets = np.array(data.draw(numbers), np.int64) + 3
     held = sidecar.held_offsets(offsets)
     if held.words is not None or held.listed is not None:
         held = sidecar.decode(sidecar.encode(held), "a")
