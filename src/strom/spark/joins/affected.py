@@ -31,7 +31,7 @@ from strom.spark.joins.plan import Input, JoinPlan
 from strom.spark.options import ReadOptions
 from strom.spark.reading import Wanted
 from strom.spark.stream_reader import LIMITS, StreamReader
-from strom.spark.tasks import Part, Task
+from strom.spark.tasks import HotPart, LakePart, Task
 from strom.spark.types import spark_schema
 
 if LIMITS:
@@ -164,11 +164,12 @@ class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        parts = []
+        parts: list[tuple[str, Task, HotPart]] = []
         for which, reader in (("left", self._left), ("right", self._right)):
             for task in reader.partitions(start[which], end[which]):
                 if isinstance(task, Task):
-                    parts += [(which, task, part) for part in task.parts]
+                    # The changes of a primary-key table are in its log alone: no part is a file.
+                    parts += [(which, task, part) for part in task.parts if not isinstance(part, LakePart)]
         return [InputPartition(pickle.dumps(one)) for one in _shared(parts, self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -185,13 +186,13 @@ class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The connection stays."""
 
 
-def _shared(parts: Sequence[tuple[str, Task, Part]], tasks: int) -> list[Share]:
+def _shared(parts: Sequence[tuple[str, Task, HotPart]], tasks: int) -> list[Share]:
     """Parts by task: those of the same bucket together, where there are buckets enough."""
     rows = sum(part.rows for _, _, part in parts if isinstance(part, BucketRange))
     count = min(tasks, 1 + rows // TASK_ROWS_MIN)
     buckets = {part.bucket.bucket for _, _, part in parts}
     ordered = sorted(parts, key=lambda one: (one[2].bucket.bucket, one[2].start, one[0]))
-    members: list[dict[str, list[tuple[Task, Part]]]] = [{"left": [], "right": []} for _ in range(count)]
+    members: list[dict[str, list[tuple[Task, HotPart]]]] = [{"left": [], "right": []} for _ in range(count)]
     for number, (which, task, part) in enumerate(ordered):
         place = part.bucket.bucket if len(buckets) >= count else number
         members[place % count][which].append((task, part))
@@ -199,7 +200,7 @@ def _shared(parts: Sequence[tuple[str, Task, Part]], tasks: int) -> list[Share]:
     return [one for one in found if one.left or one.right]
 
 
-def _task(members: Sequence[tuple[Task, Part]]) -> Task | None:
+def _task(members: Sequence[tuple[Task, HotPart]]) -> Task | None:
     if not members:
         return None
     first = members[0][0]

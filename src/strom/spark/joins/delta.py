@@ -244,7 +244,7 @@ class Batches:
         plan, result = self._plan, self._result
         database = connections.database(plan.server)
         # Waits until every decision is applied: what was published before is seen by the lookups.
-        connections.known_table(plan.server, result.table, result.table_id).scan().plan()
+        connections.known_table(plan.server, result.table, result.table_id).scan(tier="hot").plan()
         seen = [written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)]
         return Recompute(plan, result, self._following, epoch, STREAM_LEASE_MS, *seen)
 

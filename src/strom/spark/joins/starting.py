@@ -144,7 +144,7 @@ def _check_free(plan: JoinPlan, result: Result, *, rebuild: bool) -> None:
 def _instant(plan: JoinPlan, side: Input) -> dict[Any, int]:
     """The offset of every bucket now; whole transactions only."""
     table = connections.table(plan.server, side.table)
-    found = table.scan().plan()
+    found = table.scan(tier="hot").plan()
     assert isinstance(found, KeyScanPlan)
     empty = {(one.partition, one.bucket.bucket): 0 for one in table.extent().ranges}
     return {**empty, **found.offsets}
