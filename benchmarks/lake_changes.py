@@ -23,9 +23,9 @@ WAREHOUSE = "warehouse-changes"
 
 
 def measure(bench: Bench) -> list[Answer]:
-    large = bench.size(full=10_000_000, quick=500_000)
+    large = bench.size(full=10_000_000, quick=1_000_000)
     small = large // 10
-    changes = bench.size(full=100_000, quick=20_000)
+    changes = bench.size(full=100_000, quick=10_000)
     repeats = 3 if bench.quick else 5
     with on_lake.place(bench) as lake:
         tables = {rows: _loaded(lake, rows) for rows in (small, large)}

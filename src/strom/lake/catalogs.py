@@ -29,7 +29,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import RequestException
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from strom.errors import LakeCommitUnknown, LakeConflict, LakeCorrupt, LakeError, LakeUnavailable
 from strom.lake.manifest_cache import ManifestCache
@@ -166,11 +166,19 @@ def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -
             return LakeCatalog(RestCatalog(NAME, uri=config.catalog_uri, **properties, **rest), storage)
         os.makedirs(os.path.dirname(config.catalog_uri), exist_ok=True)
         uri = f"sqlite:///{config.catalog_uri}?timeout={_SQLITE_TIMEOUT_SECONDS}"
-        return LakeCatalog(SqlCatalog(NAME, uri=uri, **properties), storage)
+        return LakeCatalog(_sqlite(uri, properties), storage)
     except (RESTError, RequestException, SQLAlchemyError, OSError) as problem:
         raise LakeUnavailable(
             f"The lake's catalog ({config.catalog}, {config.catalog_uri}) does not answer: {_told(problem)}"
         ) from problem
+
+
+def _sqlite(uri: str, properties: Mapping[str, str]) -> SqlCatalog:
+    """An SQLite catalog. Of two who make its tables at once one finds them made: it looks again."""
+    try:
+        return SqlCatalog(NAME, uri=uri, **properties)
+    except OperationalError:
+        return SqlCatalog(NAME, uri=uri, **properties)
 
 
 def _told(problem: Exception) -> str:
