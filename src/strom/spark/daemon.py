@@ -24,7 +24,8 @@ def print_exc() -> None:
 
 def quiet() -> None:
     """Let PySpark's daemon print its errors by ``print_exc``."""
-    daemon.traceback = SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)  # type: ignore[assignment]
+    replaced = SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)
+    setattr(daemon, "traceback", replaced)  # noqa: B010 - a name that PySpark does not offer
 
 
 if __name__ == "__main__":
