@@ -10,14 +10,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from strom.cli.demo.shop import DATABASE, Shop
 from strom.cli.demo.story import Story
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+SparkSession: TypeAlias = Any
+"""PySpark's: the command line does not import it, strom.spark does."""
 STEPS = 5
 """Of trade while a query runs."""
 
