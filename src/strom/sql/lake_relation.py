@@ -6,8 +6,7 @@ the snapshot are taken out by an anti-join; files that have none are read withou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +22,8 @@ from strom.model.schema import Schema
 from strom.sql.duck import literal, quoted
 from strom.sql.streaming import StreamedRows
 
-if TYPE_CHECKING:
-    import duckdb
+Register = Callable[[str, object], None]
+"""Gives DuckDB rows under a name."""
 
 _OWN = {
     BUCKET: (BUCKET_ID, "INTEGER"),
@@ -54,7 +53,7 @@ class LakeRelation:
 
     def select(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        register: Register,
         name: str,
         columns: frozenset[str],
         where: Predicate | None,
@@ -62,7 +61,7 @@ class LakeRelation:
         """A SELECT of the rows; what it needs is registered under names that begin with ``name``."""
         paths = [self._storage.path(file.path) for file in self._plan.files]
         if not self._storage.config.local or any(_GLOB & set(path) for path in paths):
-            return self._through_arrow(connection, name, columns, where)
+            return self._through_arrow(register, name, columns, where)
         clean: list[LakeFile] = []
         touched: list[LakeFile] = []
         for file in self._plan.files:
@@ -72,7 +71,7 @@ class LakeRelation:
         if clean:
             parts.append(f"SELECT {self._columns()} FROM {self._parquet(clean)}")
         if touched:
-            parts.append(self._without_dead(connection, name, touched))
+            parts.append(self._without_dead(register, name, touched))
         return " UNION ALL ".join(parts)
 
     def _columns(self) -> str:
@@ -90,22 +89,20 @@ class LakeRelation:
             entries.append(f"{number}: {{name: {literal(name)}, type: {literal(kind)}, default_value: NULL}}")
         return f"MAP {{{', '.join(entries)}}}"
 
-    def _without_dead(
-        self, connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[LakeFile]
-    ) -> str:
+    def _without_dead(self, register: Register, name: str, files: Sequence[LakeFile]) -> str:
         rows, offsets = _gathered(self._storage, self._plan, files)
         source = self._parquet(files, ", filename = '__file', file_row_number = true")
         condition = ""
         for column, suffix, dead in (("file_row_number", "rows", rows), (OFFSET, "dead", offsets)):
             if dead.num_rows:
-                connection.register(f"{name}_{suffix}", dead)
+                register(f"{name}_{suffix}", dead)
                 other = f"{name}_{suffix}"
                 condition += f" ANTI JOIN {other} ON f.__file = {other}.path AND f.{column} = {other}.row"
         return f"SELECT {self._columns()} FROM {source} f{condition}"
 
     def _through_arrow(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        register: Register,
         name: str,
         columns: frozenset[str],
         where: Predicate | None,
@@ -115,7 +112,7 @@ class LakeRelation:
 
         stream = StreamedRows(_arrow_of(self._schema, self._types), sorted(columns), batches)
         self._streams.append(stream)
-        connection.register(f"{name}_lake", stream)
+        register(f"{name}_lake", stream)
         return f"SELECT {self._columns()} FROM {name}_lake"
 
 

@@ -34,7 +34,7 @@ from strom.sql.asking import Ask, asks_of
 from strom.sql.duck import open_duck, told
 from strom.sql.lake_relation import LakeRelation
 from strom.sql.standing import Standing
-from strom.sql.statement import Statement, parse
+from strom.sql.statement import parse
 from strom.sql.streaming import StreamedRows, scan_batches
 from strom.sql.tables import Catalog, SqlTable, mentions
 
@@ -75,15 +75,17 @@ class Query:
         self._house = house
         self._run = house.run
         self.statistics = QueryStatistics()
-        self.statement = _parsed(text)
-        found = self._run(house.catalog.find(self.statement.tables, database))
-        self._tables = {table.path: table for table in found.values()}
-        self._mentions = mentions(self.statement.tables, found)
-        self._standing = Standing({path: table.arrow for path, table in self._tables.items()}, database)
+        connection = open_duck()
         try:
+            self.statement = parse(connection, text)
+            found = self._run(house.catalog.find(self.statement.tables, database))
+            self._tables = {table.path: table for table in found.values()}
+            self._mentions = mentions(self.statement.tables, found)
+            schemas = {path: table.arrow for path, table in self._tables.items()}
+            self._standing = Standing(connection, schemas, database)
             self._standing.check(self.statement.select)
         except BaseException:
-            self._standing.close()
+            connection.close()
             raise
         self._lock = threading.Lock()
         self._streams: list[StreamedRows] = []
@@ -122,7 +124,7 @@ class Query:
         for number, (path, table) in enumerate(self._tables.items()):
             name = f"__rows_{number}"
             if table.rows is not None:
-                self._standing.connection.register(name, table.rows)
+                self._standing.register(name, table.rows)
                 self._standing.replace(path, f"SELECT * FROM {name}")
                 continue
             parts = self._parts(name, table, asks[path], self._planned[path])
@@ -130,16 +132,16 @@ class Query:
         self._standing.optimize()
 
     def _parts(self, name: str, table: SqlTable, ask: Ask, plan: UnionPlan) -> list[str]:
-        connection, parts = self._standing.connection, []
+        parts: list[str] = []
         if plan.files:
             self.statistics.lake_files += len(plan.files)
             types = self._standing.types(table.path)
             storage = self._house.warehouses.storage_of(plan.table_id)
             relation = LakeRelation(table.schema, types, plan, storage, self._streams)
-            parts.append(relation.select(connection, name, ask.columns, ask.where))
+            parts.append(relation.select(self._standing.register, name, ask.columns, ask.where))
         if plan.hot_buckets or not parts:
             stream = self._hot(table, ask, plan)
-            connection.register(name, stream)
+            self._standing.register(name, stream)
             parts.append(f"SELECT * FROM {name}")
         return parts
 
@@ -235,14 +237,6 @@ class _Told:
                 if stream.problem is not None:
                     raise stream.problem from None
         return bool(self._words.__exit__(kind, error, traceback))
-
-
-def _parsed(text: str) -> Statement:
-    connection = open_duck()
-    try:
-        return parse(connection, text)
-    finally:
-        connection.close()
 
 
 def _wanted(table: SqlTable, ask: Ask) -> Wanted:

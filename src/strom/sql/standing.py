@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from strom.errors import InvalidQuery
 from strom.model.table import TablePath
-from strom.sql.duck import open_duck, quoted, told
+from strom.sql.duck import give_back, quoted, told
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,8 +26,11 @@ _PLAN = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, op
 class Standing:
     """The stand-ins of one query."""
 
-    def __init__(self, schemas: Mapping[TablePath, pa.Schema], database: str) -> None:
-        self.connection = open_duck()
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, schemas: Mapping[TablePath, pa.Schema], database: str
+    ) -> None:
+        self.connection = connection
+        self._registered: list[str] = []
         self.connection.execute("SET disabled_optimizers = 'statistics_propagation'")
         # One transaction, in which the query runs too: now() is the same in its plan and in its rows.
         self.connection.execute("BEGIN TRANSACTION")
@@ -66,9 +69,14 @@ class Standing:
         """From now on queries run on real rows: DuckDB may use all it knows."""
         self.connection.execute("RESET disabled_optimizers")
 
+    def register(self, name: str, rows: object) -> None:
+        """Rows under a name, for views to come."""
+        self.connection.register(name, rows)
+        self._registered.append(name)
+
     def close(self) -> None:
         """Let go of it."""
-        self.connection.close()
+        give_back(self.connection, self._registered)
 
 
 def use_database(connection: duckdb.DuckDBPyConnection, database: str) -> None:
