@@ -148,10 +148,11 @@ _LAKE = (
              choices=("paimon", "iceberg", "lance", "hudi")),
     Property("table.datalake.freshness", "duration", "3 min", "How long the lake waits after a round before the next: "
              "how far it may lie behind. From 1 s.", alterable=True, low=1_000),
-    Property("table.datalake.auto-compaction", "bool", "true", "Merge small lake files, and drop what is dead in them.",
+    Property("table.datalake.auto-compaction", "bool", "true", "Merge small lake files, and drop what is dead in "
+             "them. Not done yet by this version.",
              alterable=True),
     Property("table.datalake.auto-expire-snapshot", "bool", "true", "Expire old lake snapshots, and remove files that "
-             "none needs.", alterable=True),
+             "none needs. Not done yet by this version.", alterable=True),
     Property("table.datalake.historical-partition.enabled", "bool", "false", "Answer lookups in dropped partitions "
              "from the lake.", alterable=True),
 )  # fmt: skip
