@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -464,3 +465,14 @@ def test_every_column_of_the_lake_table_has_our_id(lake: Lake) -> None:
     assert lake.table.iceberg.metadata.format_version == 2
     assert lake.table.iceberg.properties["commit.retry.num-retries"] == "0"
     assert EVENTS.names == ("id", "name")
+
+
+def test_a_delete_names_rows_of_files_no_younger_than_itself(lake: Lake) -> None:
+    lake.round(lake.file(events(1, 2), [0, 5]), end=6)
+    lake.round(lake.file(events(3), [6]), end=7, dead=[5])
+    lake.round(lake.file(events(4), [7]), end=8)
+    found = held_files(lake.table)
+    assert [len(found.deletes_of(file)) for file in found.data] == [1, 0, 0]
+    (deletes,) = found.deletes
+    everywhere = dataclasses.replace(deletes, lower=None, upper=None)
+    assert [everywhere.may_name(file) for file in found.data] == [True, True, False]
