@@ -187,7 +187,9 @@ def test_composite_keys_of_other_names_and_types_and_selected_columns(
 def test_a_missing_index_is_refused_with_the_command_that_makes_it(pair: Pair) -> None:
     left, right = pair.names
     with pytest.raises(PySparkException) as caught:
-        strom.spark.delta_join(left, right, on={"v": "code"}, into="fluss.never", servers=pair.db.address)
+        strom.spark.delta_join(
+            left, right, on={"v": "code"}, select=["id"], into="fluss.never", servers=pair.db.address
+        )
     assert f"strom index create {left} by_v v" in str(caught.value)
     assert "fluss.never" not in [f"fluss.{name}" for name in pair.db.tables("fluss")]
 
