@@ -18,6 +18,7 @@ from strom.model import types as t
 from strom.model.data_type import DataType
 from strom.model.lake import UNKNOWN, Bounds, BoundValues
 from strom.model.predicate import Predicate
+from strom.model.predicate_literals import from_unscaled
 from strom.model.schema import Schema
 from strom.record.prune import Pruner
 from strom.record.statistics import ColumnStatistics
@@ -47,7 +48,7 @@ def comparable(raw: bytes, data_type: DataType) -> Comparable | None:
             case t.Time() | t.Timestamp() | t.TimestampLtz():
                 return int(struct.unpack("<q", raw)[0]) // _MICROS[data_type.unit]
             case t.Decimal():
-                return Digits(int.from_bytes(raw, "big", signed=True)).scaleb(-data_type.scale)
+                return from_unscaled(int.from_bytes(raw, "big", signed=True), data_type.scale)
             case t.String() | t.Char() | t.Bytes() | t.Binary():
                 return bytes(raw)
             case _:
@@ -57,11 +58,13 @@ def comparable(raw: bytes, data_type: DataType) -> Comparable | None:
 
 
 def file_statistics(
-    schema: Schema, columns: Mapping[int, ColumnStats], rows: int
+    schema: Schema, columns: Mapping[int, ColumnStats], rows: int, *, complete: bool = True
 ) -> dict[int, ColumnStatistics]:
     """What a file's statistics (by field id) say of the table's columns (by position); left out: not known.
 
-    A column that the file does not have is NULL in all its rows. Pass ``rows`` on to ``Pruner.may_match``.
+    A column that the file does not have is NULL in all its rows; with ``complete`` one without statistics is such a
+    column, otherwise (the file is another's, who need not keep any) nobody knows. Pass ``rows`` on to
+    ``Pruner.may_match``.
     """
     found = {}
     for position, column in enumerate(schema.columns):
@@ -69,7 +72,8 @@ def file_statistics(
             continue
         stats = columns.get(field_id(column.id))
         if stats is None:
-            found[position] = ColumnStatistics(None, None, rows)
+            if complete:
+                found[position] = ColumnStatistics(None, None, rows)
             continue
         known = _known(stats, column.type)
         if known is not None and stats.nulls is not None:

@@ -20,7 +20,7 @@ from pyiceberg.typedef import Record
 from strom.errors import LakeCorrupt
 from strom.lake import sidecar
 from strom.lake.arrow_types import PARQUET_FIELD_ID
-from strom.lake.file_description import OWN_PREFIX
+from strom.lake.file_description import is_own
 from strom.lake.held_files import POSITION_PATH_ID, POSITION_ROW_ID, HeldFile, Place
 from strom.lake.reading import POSITION_PATH, POSITION_ROW, read_offsets
 from strom.lake.storage import Storage
@@ -147,7 +147,7 @@ def _of_bucket(storage: Storage, place: Place, files: list[HeldFile], dead: Offs
 
 def _ours(file: HeldFile) -> bool:
     """Whether Strom wrote it, sorted by offset."""
-    return file.path.rpartition("/")[2].startswith(OWN_PREFIX)
+    return is_own(file.path)
 
 
 def _positions_by_column(held: Offsets, offsets: Offsets) -> Offsets:

@@ -24,6 +24,11 @@ OWN_PREFIX = "strom-"
 _NUMBER_MAX = 2**63 - 1
 
 
+def is_own(path: str) -> bool:
+    """Whether Strom wrote a data file: its rows are in order, and every column of it has statistics."""
+    return path.rpartition("/")[2].startswith(OWN_PREFIX)
+
+
 @dataclass(frozen=True)
 class ColumnStats:
     """Of one Parquet column. ``lower``/``upper`` None: not known, or every value is NULL (``nulls == values``)."""

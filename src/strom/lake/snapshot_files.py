@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strom.lake.bounds import file_statistics
-from strom.lake.file_description import ColumnStats
+from strom.lake.file_description import ColumnStats, is_own
 from strom.lake.held_files import held_files
 from strom.lake.reading import LakeFile
 from strom.lake.table import LakeTable
@@ -31,7 +31,9 @@ class SnapshotFiles:
         return [
             file
             for file, columns in self._files
-            if pruner.may_match(file_statistics(schema, columns, file.rows), file.rows)
+            if pruner.may_match(
+                file_statistics(schema, columns, file.rows, complete=is_own(file.path)), file.rows
+            )
         ]
 
 

@@ -35,8 +35,10 @@ def group_stats(
     """The same of one row group, for the leaves that are given. NaNs are not counted here: no bounds for floats."""
     return {
         leaf.field_id: _of_column(metadata, position, leaf, None, groups=range(group, group + 1))
+        if leaf.type.id in _KNOWN
+        else ColumnStats(0, metadata.row_group(group).num_rows)  # there, and nothing is known of its values
         for position, leaf in enumerate(leaves)
-        if leaf is not None and leaf.type.id in _KNOWN
+        if leaf is not None
     }
 
 

@@ -1,0 +1,64 @@
+"""Files and whole lakes are skipped by what is known of their values: never one that holds a row that passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lake.lake_places import EVENTS, Lake, events, planned, storage_in, written
+from strom.client.filters import filter_of
+from strom.lake.bounds import may_match, widened
+from strom.lake.file_writer import FileWriter
+from strom.lake.reading import LakeFile, read_file
+from strom.lake.snapshot_files import read_snapshot
+from strom.model.predicate import Predicate
+from strom.model.schema import Schema
+
+
+def asked(where: str, schema: Schema) -> Predicate:
+    found = filter_of(where, schema)
+    assert found is not None
+    return found.predicate
+
+
+def test_bounds_of_a_decimal_keep_all_its_digits(tmp_path: Path) -> None:
+    digits = "1234567890123456789012345678901234.5678"
+    schema = Schema.from_arrow(pa.schema([("amount", pa.decimal128(38, 4))]))
+    batch = pa.RecordBatch.from_pydict({"amount": [Decimal(digits)]}, schema=schema.to_arrow())
+    storage = storage_in(tmp_path)
+    file = written(FileWriter(storage, f"file://{tmp_path}", schema, name="a", bucket=0), (batch, 0))
+    predicate = asked(f"amount = {digits}", schema)
+    assert may_match(predicate, schema, widened({}, schema, [file]))
+    assert [one.num_rows for one in read_file(storage, planned(file), schema, None, predicate)] == [1]
+
+
+def test_a_file_whose_writer_kept_no_statistics_is_not_taken_for_one_of_nulls(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.round(lake.file(events(1, 2, 3), [0, 1, 2]), end=3)
+    assert lake.truth.snapshot_id is not None
+    files = read_snapshot(lake.table.refresh(), lake.truth.snapshot_id, {})
+    (ours, columns), *_ = files._files
+    theirs = replace(ours, path=ours.path.replace("strom-", "rewritten-"))
+    bare = {number: stats for number, stats in columns.items() if number > 1_000_000}
+    files._files[:] = [(theirs, bare)]
+    assert files.matching(lake.table.schema, asked("id = 2", lake.table.schema)) == [theirs]
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view()], ids=str)
+def test_a_row_group_of_a_type_that_we_never_write_is_read(tmp_path: Path, kind: pa.DataType) -> None:
+    storage = storage_in(tmp_path)
+    file = written(
+        FileWriter(storage, f"file://{tmp_path}", EVENTS, name="a", bucket=0), (events(1, 2, 3), 0)
+    )
+    path = tmp_path / "theirs.parquet"
+    table = pq.read_table(storage.path(file.path))
+    field = table.schema.field("name").with_type(kind)
+    pq.write_table(table.set_column(1, field, table["name"].cast(kind)), path)
+    theirs = LakeFile(f"file://{path}", path.stat().st_size, 3, 0, 0, 2)
+    found = list(read_file(storage, theirs, EVENTS, None, asked("name = 'n2'", EVENTS)))
+    assert [row for batch in found for row in batch.to_pylist()] == [{"id": 2, "name": "n2"}]
