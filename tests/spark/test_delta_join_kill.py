@@ -111,6 +111,7 @@ def survive(
         assert found == expected(spark, pair, how)
 
 
+@pytest.mark.torture
 def test_a_join_whose_driver_is_killed_ends_as_sparks_own(
     spark: SparkSession, server: ServerProcess, tmp_path: Path
 ) -> None:
