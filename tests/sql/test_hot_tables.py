@@ -289,6 +289,29 @@ SHAPES = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "CAST(exact AS INTEGER) = 12",
+        "CAST(exact AS DECIMAL(12, 1)) = 3.3",
+        "CAST(exact AS BIGINT) < 3",
+        "TRY_CAST(id AS TINYINT) IS NULL",
+        "TRY_CAST(id AS TINYINT) IS NULL OR small = 7",
+        "TRY_CAST(exact AS DECIMAL(3, 2)) IS NULL",
+        "CAST(small AS BIGINT) = 12",
+        "CAST(exact AS DECIMAL(18, 4)) = 12.25",
+    ],
+)
+def test_a_cast_that_changes_values_hides_no_row(
+    db: strom.Database, events: strom.Table, condition: str
+) -> None:
+    name = events.name.partition(".")[2]
+    query = f"SELECT id FROM {name} WHERE {condition}"
+    expected = plain(query, **{name: rows(2_000)})
+    assert expected
+    assert ours(db, query) == expected
+
+
 @settings(max_examples=30, deadline=None)
 @given(shape=SHAPES, a=CONDITIONS, b=CONDITIONS)
 def test_any_query_gives_what_duckdb_gives_on_the_same_rows(

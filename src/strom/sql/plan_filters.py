@@ -39,8 +39,10 @@ _LIKES = {
     "ends_with": "ends",
     "contains": "contains",
 }
-_EXACT = (TinyInt, SmallInt, Int, BigInt, Decimal, Timestamp, TimestampLtz)
-"""Types whose values a wider type holds unchanged: a comparison after such a cast is one of the column itself."""
+_DIGITS: dict[type[DataType], int] = {TinyInt: 3, SmallInt: 5, Int: 10, BigInt: 19}
+"""Of the largest value."""
+_WIDER = {"SMALLINT": 5, "INTEGER": 10, "BIGINT": 19, "HUGEINT": 39}
+"""Every whole number of fewer digits is one of DuckDB's type: a comparison after such a cast is one of the column."""
 
 
 def predicate_of(table_filters: dict[str, Any], names: Names, schema: Schema) -> Predicate | None:
@@ -155,12 +157,23 @@ class _Filters:
 
 
 def _widens(data_type: DataType, target: dict[str, Any]) -> bool:
+    """Whether every value of a type is the same value of DuckDB's: none is rounded, none is too large."""
     kind = str(target.get("id", ""))
     if isinstance(data_type, Timestamp):
-        return kind in ("TIMESTAMP", "TIMESTAMP_NS") and data_type.precision <= 6
+        return kind == "TIMESTAMP" and data_type.precision <= 6
     if isinstance(data_type, TimestampLtz):
         return kind == "TIMESTAMP WITH TIME ZONE" and data_type.precision <= 6
-    return isinstance(data_type, _EXACT) and kind in ("SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DECIMAL")
+    if isinstance(data_type, Decimal):
+        whole, scale = data_type.precision - data_type.scale, data_type.scale
+    elif isinstance(data_type, TinyInt | SmallInt | Int | BigInt):
+        whole, scale = _DIGITS[type(data_type)], 0
+    else:
+        return False
+    if kind == "DECIMAL":
+        info = target.get("type_info", {})
+        fine = int(info.get("scale", 0))
+        return fine >= scale and int(info.get("width", 0)) - fine >= whole
+    return scale == 0 and whole < _WIDER.get(kind, 0)
 
 
 def _constant(node: dict[str, Any]) -> object:
