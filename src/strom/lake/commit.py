@@ -113,10 +113,21 @@ def _advanced(
 
 
 def _one_id_per_name(held: LakeOffsets, newest: set[LakeKey]) -> LakeOffsets:
-    """A partition that was created again took its name's offsets over: the old id is forgotten."""
-    taken = {held.name_of(key): key.partition_id for key in newest if key.partition_id is not None}
+    """A partition that was created again took its name's offsets over: the old id is forgotten.
+
+    Ids only rise. A bucket of which the new one has no rows yet is held as far as that of the old one.
+    """
+    taken: dict[str | None, int] = {}
+    for key in newest:
+        if key.partition_id is not None:
+            name = held.name_of(key)
+            taken[name] = max(taken.get(name, -1), key.partition_id)
     gone = {number for number, name in held.partitions.items() if name in taken and taken[name] != number}
-    ends = {key: tiered for key, tiered in held.offsets.items() if key.partition_id not in gone}
+    ends: dict[LakeKey, Tiered] = {}
+    for key, tiered in held.offsets.items():
+        if key.partition_id in gone:
+            key = LakeKey(taken[held.name_of(key)], key.bucket)
+        ends[key] = max(ends.get(key, tiered), tiered)
     names = {number: name for number, name in held.partitions.items() if number not in gone}
     return LakeOffsets(held.table_id, held.round, ends, names)
 

@@ -101,8 +101,8 @@ class Landing:
             round_id=self.round_id,
             added=catch.files,
             dead=catch.dead,
-            offsets={**base.offsets, **aim.offsets},
-            partitions={**base.partitions, **aim.partitions},
+            offsets=aim.offsets,
+            partitions=aim.partitions,
             clock=self.clock,
         )
 
