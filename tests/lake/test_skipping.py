@@ -41,12 +41,12 @@ def test_a_file_whose_writer_kept_no_statistics_is_not_taken_for_one_of_nulls(tm
     lake = Lake(tmp_path)
     lake.round(lake.file(events(1, 2, 3), [0, 1, 2]), end=3)
     assert lake.truth.snapshot_id is not None
-    files = read_snapshot(lake.table.refresh(), lake.truth.snapshot_id, {})
+    files = read_snapshot(lake.table.refresh(), lake.truth.snapshot_id)
     (ours, columns), *_ = files._files
     theirs = replace(ours, path=ours.path.replace("strom-", "rewritten-"))
     bare = {number: stats for number, stats in columns.items() if number > 1_000_000}
     files._files[:] = [(theirs, bare)]
-    assert files.matching(lake.table.schema, asked("id = 2", lake.table.schema)) == [theirs]
+    assert files.matching(lake.table.schema, asked("id = 2", lake.table.schema), {}) == [theirs]
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view()], ids=str)

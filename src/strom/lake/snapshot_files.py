@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strom.lake.bounds import file_statistics
@@ -23,8 +23,15 @@ class SnapshotFiles:
     def __init__(self, files: list[tuple[LakeFile, dict[int, ColumnStats]]]) -> None:
         self._files = files
 
-    def matching(self, schema: Schema, where: Predicate | None) -> list[LakeFile]:
-        """Those whose rows may pass a checked filter."""
+    def matching(self, schema: Schema, where: Predicate | None, names: Mapping[int, str]) -> list[LakeFile]:
+        """Those whose rows may pass a checked filter. ``names``: the partitions by id, as they are known now."""
+        ids = {name: number for number, name in sorted(names.items())}  # of two with one name the newer
+        return [
+            file if file.partition_name is None else replace(file, partition_id=ids.get(file.partition_name))
+            for file in self._passing(schema, where)
+        ]
+
+    def _passing(self, schema: Schema, where: Predicate | None) -> list[LakeFile]:
         if where is None:
             return [file for file, _ in self._files]
         pruner = Pruner(where, schema.to_arrow())
@@ -37,13 +44,11 @@ class SnapshotFiles:
         ]
 
 
-def read_snapshot(table: LakeTable, snapshot_id: int, names: Mapping[int, str]) -> SnapshotFiles:
-    """The files of a snapshot. ``names``: the partitions by id; LakeSnapshotNotFound when it has expired."""
-    ids = {name: number for number, name in sorted(names.items())}  # of two with one name the newer
+def read_snapshot(table: LakeTable, snapshot_id: int) -> SnapshotFiles:
+    """The files of a snapshot; LakeSnapshotNotFound when it has expired."""
     held = held_files(table, snapshot_id)
     found = []
     for file in held.data:
-        place = file.partition_name
         planned = LakeFile(
             path=file.path,
             size=file.size,
@@ -51,8 +56,7 @@ def read_snapshot(table: LakeTable, snapshot_id: int, names: Mapping[int, str]) 
             bucket=file.bucket,
             first_offset=file.first_offset,
             last_offset=file.last_offset,
-            partition_id=None if place is None else ids.get(place),
-            partition_name=place,
+            partition_name=file.partition_name,
             deletes=held.deletes_of(file),
         )
         found.append((planned, file.columns))

@@ -7,7 +7,7 @@ snapshot that was committed by then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from strom.client.offsets import Offsets
 from strom.client.places import EARLIEST, LATEST, Kind, Place
 from strom.client.planning import BucketRange, ScanPlan, check_place
 from strom.errors import Expired, LakeDisabled
-from strom.lake.planned import LakeLimits, UnionPlan
+from strom.lake.planned import BucketEnd, LakeLimits, UnionPlan
 from strom.lake.union_planner import UnionPlanner, Wanted
 from strom.lake.warehouses import Warehouses
 from strom.model.bucket import BucketId
@@ -59,7 +59,9 @@ async def kept_instants(
 ) -> UnionPlan | None:
     """A primary-key table at a time as the servers keep it; None when they do not any more."""
     table = wanted.table
-    buckets = [(one.bucket, one.partition) for one in plan.ends if one.hot]
+    if any(one.end and not one.hot for one in plan.ends):
+        return None  # rows that only the lake has
+    buckets = [(one.bucket, one.partition) for one in plan.ends]
     found = await Offsets(cluster, table).at(Place(Kind.TIME, time_ms), buckets)
     instants = tuple(
         Instant(bucket, name, found[bucket], None) for bucket, name in buckets if found[bucket] > 0
@@ -92,11 +94,11 @@ async def between(cluster: Cluster, wanted: Wanted, plan: UnionPlan, start: Plac
     there = [(one.bucket, one.partition) for one in plan.ends if one.hot]
     offsets = Offsets(cluster, wanted.table)
     starts = {} if start == EARLIEST else await offsets.at(start, there)
-    ends = {} if end == LATEST else await offsets.at(end, there)
+    ends = {} if end == LATEST else await offsets.at(end, there)  # without one: where the plan ends
     ranges = [_cut(one, starts, ends) for one in plan.hot.ranges]
     limits = LakeLimits(
-        low=_said(start, buckets),
-        high=_said(end, buckets),
+        low=_limits(start, plan.ends, starts),
+        high=_limits(end, plan.ends, ends),
         after_ms=start.value if start.kind is Kind.TIME else None,
         before_ms=end.value if end.kind is Kind.TIME else None,
     )
@@ -110,8 +112,17 @@ def _cut(one: BucketRange, starts: Mapping[BucketId, int], ends: Mapping[BucketI
     return replace(one, start=start, end=max(start, min(one.end, ends.get(one.bucket, one.end))))
 
 
-def _said(place: Place, buckets: list[tuple[BucketId, str | None]]) -> dict[BucketId, int]:
-    """The offsets that were said, by bucket; where some were, one that was left out is at its beginning."""
-    if place.kind not in (Kind.OFFSET, Kind.EACH):
-        return {}
-    return {bucket: place.offset_in(bucket, name) or 0 for bucket, name in buckets}
+def _limits(place: Place, buckets: Sequence[BucketEnd], known: Mapping[BucketId, int]) -> dict[BucketId, int]:
+    """The offset of a place in each bucket; empty where times count. ``known``: those that servers told.
+
+    Where some offsets were said, a bucket that was left out is at its beginning.
+    """
+    match place.kind:
+        case Kind.TIME:
+            return {}
+        case Kind.EARLIEST:
+            return {one.bucket: 0 for one in buckets}
+        case Kind.LATEST:
+            return {one.bucket: known.get(one.bucket, one.end) for one in buckets}
+        case Kind.OFFSET | Kind.EACH:
+            return {one.bucket: place.offset_in(one.bucket, one.partition) or 0 for one in buckets}

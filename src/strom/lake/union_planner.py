@@ -129,13 +129,14 @@ class UnionPlanner:
                 f"{table.path} is not in the lake yet: set {ENABLED}, and run `strom tier`",
                 table=str(table.path),
             )
+        wrong: LakeFacts | None = None
         if facts is not None and facts.record is not None and facts.record.quarantined:
-            facts = self._without_lake(wanted, facts)
+            facts, wrong = self._without_lake(wanted, facts), facts
         if not table.partitioned:
             choose_partitions(table.description, [], wanted.partitions)
             return _Chosen(wanted, facts, list(buckets_of(table, None)))
         existing = await self._cluster.partitions(table)
-        gone = _gone(table, facts, existing)
+        gone = _gone(table, facts or wrong, existing)
         chosen = choose_partitions(table.description, [*existing, *gone], wanted.partitions)
         if wanted.where is not None:
             chosen = prune(chosen, table.description, wanted.where)
@@ -143,19 +144,17 @@ class UnionPlanner:
         hot = [one for one in chosen if one.partition_id in there]
         await self._cluster.find_leaders(table, [one.partition_id for one in hot])
         lost = [one for one in chosen if one.partition_id not in there]
+        if lost and wrong is not None:
+            raise _quarantined(wanted, wrong)  # rows that only the lake has
         left = [(bucket, name) for bucket, name in buckets_of(table, lost) if name is not None]
         return _Chosen(wanted, facts, list(buckets_of(table, hot)), left)
 
     def _without_lake(self, wanted: Wanted, facts: LakeFacts) -> LakeFacts | None:
-        """A quarantined lake is not read. A primary-key table needs none: its servers hold every live row."""
+        """A quarantined lake is not read. A primary-key table needs none: its servers hold every live row, but for
+        those of partitions whose time was over."""
         if wanted.tier == "both" and wanted.table.description.has_primary_key:
             return None
-        reason = facts.reason or "its lake holds what no round of ours wrote"
-        raise LakeQuarantined(
-            f"the lake table of {wanted.table.path} is quarantined: {reason}. What the servers still hold can be read "
-            'with tier="hot"',
-            table=str(wanted.table.path),
-        )
+        raise _quarantined(wanted, facts)
 
     async def _cut(self, chosen: Sequence[_Chosen]) -> dict[BucketId, Cut]:
         """Where every bucket ends; one whose log ends below the lake is left out."""
@@ -240,6 +239,15 @@ class UnionPlanner:
 
         asked = [instant for instant in hot.instants if instant.start and instant.bucket in read]
         return dict(await asyncio.gather(*(one(instant) for instant in asked)))
+
+
+def _quarantined(wanted: Wanted, facts: LakeFacts) -> LakeQuarantined:
+    reason = facts.reason or "its lake holds what no round of ours wrote"
+    return LakeQuarantined(
+        f"the lake table of {wanted.table.path} is quarantined: {reason}. What the servers still hold can be read "
+        'with tier="hot"',
+        table=str(wanted.table.path),
+    )
 
 
 def _gone(

@@ -218,7 +218,7 @@ class UnionScan(RowScan):
 
     async def count(self) -> int:
         """How many rows there are; without a filter none is read where plans tell it."""
-        if self._plan is None and self._whole_now:
+        if self._plan is None and self._whole_now and await self._all_hot():
             core = KeyScan(self._cluster, self._table, lookups=self._lookups, before=self._before)
             found = await core.count()
             return found if self.limit is None else min(found, self.limit)
@@ -234,6 +234,10 @@ class UnionScan(RowScan):
         wanted = self._wanted
         plain = wanted.where is None and wanted.partitions is None and self._at is None
         return plain and wanted.tier == "both" and self._table.description.has_primary_key
+
+    async def _all_hot(self) -> bool:
+        """Whether the servers have every partition: one whose time was over may be in the lake alone."""
+        return not self._table.partitioned or all(one.hot for one in (await self.plan()).ends)
 
     async def _count_by_reading(self, plan: UnionPlan) -> int:
         schema = self._table.schema

@@ -64,7 +64,7 @@ class Warehouses:
         kept = self._kept.get((table.table_id, snapshot_id))
         if kept is None:
             kept = await self._offload.run(self._read, facts, table, snapshot_id)
-        return kept.matching(table.schema, where)
+        return kept.matching(table.schema, where, {} if facts.record is None else facts.record.partitions)
 
     async def snapshots(self, facts: LakeFacts, table: TableInfo) -> list[SnapshotFacts]:
         """The snapshots that can still be read, oldest first."""
@@ -105,8 +105,7 @@ class Warehouses:
             opened = self._open(facts, table)
             from strom.lake.snapshot_files import read_snapshot
 
-            names = {} if facts.record is None else facts.record.partitions
-            found = self._kept[table.table_id, snapshot_id] = read_snapshot(opened, snapshot_id, names)
+            found = self._kept[table.table_id, snapshot_id] = read_snapshot(opened, snapshot_id)
             while len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
             return found

@@ -1,0 +1,108 @@
+"""Union reads where one tier has no part: the ends of a log, and partitions that only the lake keeps."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import strom
+from lake.small_tierer import SmallTierer
+from lake.union_place import lake_table, rows
+from strom.errors import LakeQuarantined
+from strom.lake.truth import Truth, read_truth
+from strom.model.lake_record import LakeReport
+from strom.testing.process import ServerProcess
+
+pytestmark = pytest.mark.slow
+
+DAYS = {"day": "STRING", "id": "BIGINT"}
+
+
+def ids(found: Any) -> list[int]:
+    return sorted(found.to_arrow()["id"].to_pylist())
+
+
+def let_retention_drop(tierer: SmallTierer, table: strom.Table, name: str) -> Truth:
+    """As when a partition's time is over: the servers drop it, and the lake keeps its rows."""
+    lake = tierer.lake_table(table)
+    truth = read_truth(lake)
+    gone = {number for number, known in truth.partitions.items() if known == name}
+    offsets = {key: place for key, place in truth.offsets.items() if key.partition_id not in gone}
+    names = {number: known for number, known in truth.partitions.items() if number not in gone}
+    table.drop_partition({"day": name})
+    tierer.report(table.table_id, replace(truth, held=replace(truth.held, offsets=offsets, partitions=names)))
+    tierer.report(table.table_id, truth)
+    return truth
+
+
+def test_from_the_latest_on_there_is_nothing_and_before_the_earliest_neither(server: ServerProcess) -> None:
+    with lake_table(server, buckets=2) as (_, table, tierer):
+        table.append(rows(1, 2, 3))
+        tierer.round(table)
+        table.append(rows(4, 5))
+        table.flush()
+        assert ids(table.scan(start="latest")) == []
+        assert ids(table.scan(end="earliest")) == []
+        assert ids(table.scan(start="earliest", end="latest")) == [1, 2, 3, 4, 5]
+
+
+def test_rows_of_a_partition_that_only_the_lake_keeps_count(server: ServerProcess) -> None:
+    keys = {"primary_key": ["day", "id"], "partition_by": "day"}
+    with lake_table(server, DAYS, **keys) as (db, table, tierer):
+        table.upsert({"day": ["a", "a", "b"], "id": [1, 2, 3]})
+        tierer.round(table)
+        let_retention_drop(tierer, table, "a")
+        assert ids(table.scan()) == [1, 2, 3]
+        assert table.count() == table.scan().count() == 3
+        assert db.sql(f"SELECT count(*) AS n FROM {table.name}").to_pylist() == [{"n": 3}]
+
+
+def test_a_time_is_not_answered_without_the_partitions_that_only_the_lake_keeps(
+    server: ServerProcess,
+) -> None:
+    keys = {"primary_key": ["day", "id"], "partition_by": "day"}
+    with lake_table(server, DAYS, **keys) as (_, table, tierer):
+        table.upsert({"day": ["a", "a", "b"], "id": [1, 2, 3]})
+        tierer.round(table)
+        moment = dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=50)
+        while dt.datetime.now(dt.UTC) <= moment:
+            pass
+        let_retention_drop(tierer, table, "a")
+        assert ids(table.scan(at=moment)) == [1, 2, 3]
+
+
+def test_a_quarantined_lake_that_alone_has_a_partition_is_an_error(server: ServerProcess) -> None:
+    keys = {"primary_key": ["day", "id"], "partition_by": "day"}
+    with lake_table(server, DAYS, **keys) as (_, table, tierer):
+        table.upsert({"day": ["a", "a", "b"], "id": [1, 2, 3]})
+        tierer.round(table)
+        truth = let_retention_drop(tierer, table, "a")
+        report = LakeReport(
+            truth.snapshot_id,
+            truth.offsets,
+            truth.partitions,
+            state="quarantined",
+            reason="somebody wrote to it",
+        )
+        told = tierer._run(tierer._door.report(table.table_id, report, service_id="s", rebuild=True))
+        assert told is None
+        with pytest.raises(LakeQuarantined, match="somebody wrote"):
+            table.scan().to_arrow()
+        assert ids(table.scan(where="day = 'b'")) == [3]
+        assert ids(table.scan(tier="hot")) == [3]
+
+
+def test_an_older_snapshot_has_the_rows_of_a_partition_that_was_made_again(server: ServerProcess) -> None:
+    with lake_table(server, DAYS, partition_by="day", buckets=1) as (_, table, tierer):
+        table.append({"day": ["a", "a", "b"], "id": [1, 2, 3]})
+        first = tierer.round(table).snapshot_id
+        assert ids(table.scan(at=first)) == [1, 2, 3]
+        let_retention_drop(tierer, table, "a")
+        table.append({"day": ["a"], "id": [4]})
+        assert ids(table.scan()) == [1, 2, 3, 4]
+        tierer.round(table)
+        assert ids(table.scan()) == [1, 2, 3, 4]
+        assert ids(table.scan(at=first)) == [1, 2, 3]
