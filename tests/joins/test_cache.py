@@ -51,6 +51,13 @@ def test_a_key_is_asked_for_once_and_so_is_one_without_rows() -> None:
     assert rows == [(1, b"b", 0), (1, b"b", 0), (2, b"c", 1), (2, b"c", 1)]
 
 
+def test_no_keys_find_no_rows() -> None:
+    cache = Cache(100, 1000, clock=lambda: 0.0)
+    assert find(cache, []) == ([], [])
+    find(cache, [b"a"])
+    assert find(cache, []) == ([], [])
+
+
 def test_what_is_too_old_is_asked_for_again() -> None:
     now = [0.0]
     cache = Cache(100, 1000, clock=lambda: now[0])

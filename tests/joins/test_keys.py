@@ -93,6 +93,22 @@ def test_types_that_cannot_be_compared_are_refused(left: types.DataType, right: 
             [Decimal("1.23"), None, Decimal("999.00"), None],
         ),
         ([Decimal("7.00"), Decimal("7.10")], pa.decimal128(12, 2), pa.int32(), [7, None]),
+        # Three digits, and still no TINYINT: it must not become -56.
+        (
+            [Decimal(200), Decimal(-56), Decimal(127), Decimal(-129)],
+            pa.decimal128(10, 0),
+            pa.int8(),
+            [None, -56, 127, None],
+        ),
+        ([Decimal(2**63), Decimal(2**63 - 1)], pa.decimal128(20, 0), pa.int64(), [None, 2**63 - 1]),
+        # Rounded up it would have more digits than the column.
+        (
+            [Decimal("999.99"), Decimal("999.00")],
+            pa.decimal128(5, 2),
+            pa.decimal128(3, 0),
+            [None, Decimal(999)],
+        ),
+        ([b"abc", b"abcd", b"", b"abcde"], pa.binary(), pa.binary(4), [None, b"abcd", None, None]),
         (
             [dt.datetime(2026, 1, 1, 0, 0, 0, 1000), dt.datetime(2026, 1, 1, 0, 0, 0, 1)],
             pa.timestamp("us"),

@@ -156,6 +156,8 @@ def fitting(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None]
         return column, None
     if pa.types.is_decimal(column.type):
         return _fitting_decimal(column, kind)
+    if pa.types.is_fixed_size_binary(kind):
+        return _fitting_width(column, kind)
     own = column.cast(kind, safe=False)
     if _spans(kind):
         return own, None
@@ -163,14 +165,25 @@ def fitting(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None]
     return own, pc.equal(back, column).to_numpy(zero_copy_only=False)
 
 
+def _fitting_width(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
+    kept = pc.equal(pc.binary_length(column), kind.byte_width)
+    blank = pc.if_else(kept, column, pa.scalar(bytes(kind.byte_width), column.type))
+    return blank.cast(kind), kept.to_numpy(zero_copy_only=False)
+
+
 def _fitting_decimal(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
-    decimal = kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind.bit_width], 0)
+    whole_numbers = not pa.types.is_decimal(kind)
+    decimal = pa.decimal128(_DIGITS[kind.bit_width], 0) if whole_numbers else kind
     whole, scale = decimal.precision - decimal.scale, decimal.scale
-    kept = pc.equal(pc.round(column, ndigits=scale), column)
+    # Towards zero: rounded up, 999.99 has more digits than its column, and Arrow refuses it.
+    kept = pc.equal(pc.round(column, ndigits=scale, round_mode="towards_zero"), column)
     if whole < column.type.precision - column.type.scale:
         kept = pc.and_(kept, pc.less(pc.abs(column), pa.scalar(Decimal(10) ** whole, column.type)))
-    blank = pc.if_else(kept, column, pa.scalar(Decimal(0), column.type))
-    return blank.cast(decimal, safe=False).cast(kind, safe=False), kept.to_numpy(zero_copy_only=False)
+    blank = pc.if_else(kept, column, pa.scalar(Decimal(0), column.type)).cast(decimal, safe=False)
+    own = blank.cast(kind, safe=False)
+    if whole_numbers:  # 200 has three digits as a TINYINT may, and would become another number
+        kept = pc.and_(kept, pc.equal(own.cast(decimal), blank))
+    return own, kept.to_numpy(zero_copy_only=False)
 
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
