@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from strom.client.lake import Assigned
 from strom.client.metadata import TableInfo
-from strom.errors import Expired, LakeConflict, LakeCorrupt
+from strom.errors import Expired, LakeConflict, LakeCorrupt, TableNotFound
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth
 from strom.model.lake_record import LakeReport
@@ -114,6 +114,7 @@ class Round:
         context, round_id = self.context, f"{self.round_id}{attempt}"
         with self._step("planning"):
             aim = self._aiming(round_id).aim()
+            self._keep_in_step()
         if aim.plan.empty:
             return RoundResult(aim.truth, lag_rows=aim.lag_rows)
         with self._step("writing"):
@@ -130,6 +131,18 @@ class Round:
             lag_rows=aim.lag_rows,
             more=aim.plan.more,
         )
+
+    def _keep_in_step(self) -> None:
+        """Take over columns that were added since the table was looked at: rows up to the cut may have them.
+
+        Asked after the cut, so none is missed; columns are only added, so the plan holds.
+        """
+        now = self.context.cluster.table(self.table.path)
+        if now.table_id != self.table.table_id:
+            raise TableNotFound(f"{now.path} was dropped and made again", table_id=self.table.table_id)
+        if now.schema.schema_id != self.table.schema.schema_id:
+            self.lake = LakeTable.ensure(self.lake.catalog, now.path, now.table_id, now.description)
+        self.table = now
 
     def _aiming(self, round_id: str) -> Aiming:
         context = self.context
