@@ -94,9 +94,10 @@ def _ranges(side: str, parts: list[tuple[str, Table, BucketRange]]) -> Ranges | 
 class Driver:
     """Does what ``foreachBatch`` does."""
 
-    def __init__(self, address: str, tables: Tables, how: str) -> None:
+    def __init__(self, address: str, tables: Tables, how: str, where: str | None = None) -> None:
+        """``where`` filters the left side."""
         self._server = Server(address)
-        sides = [Side(str(one.info.path)) for one in (tables.left, tables.right)]
+        sides = [Side(str(tables.left.info.path), where), Side(str(tables.right.info.path))]
         self.plan: JoinPlan = join_plan(self._server, sides[0], sides[1], "k", how, ["id", "v", "code", "w"])
         self.result: Result = result_of(self.plan, new_name("wide"), buckets=2, indexes={}, properties={})
         starts = {"left": "earliest", "right": "earliest"}
@@ -176,3 +177,28 @@ def test_what_is_the_same_is_not_written_again(server: ServerProcess) -> None:
         driver.batch(tables.shares(everything=True), dies=False)
         assert db.table(driver.result.table).extent() == before
         assert kept(db, driver.result) == joined(tables.rows, "full")
+
+
+def test_a_row_that_leaves_a_filter_leaves_the_result_where_the_changelog_has_no_image_before(
+    server: ServerProcess,
+) -> None:
+    with strom.connect(server.address) as db:
+        tables = Tables(db, seed=1)
+        tables.left = db.create_table(
+            new_name("left"),
+            {"id": "BIGINT", "k": "INT", "v": "STRING"},
+            primary_key="k",
+            buckets=1,
+            properties={"table.changelog.image": "WAL"},
+        )
+        driver = Driver(server.address, tables, "inner", where="v = 'open'")
+        tables.left.upsert([{"id": 7, "k": 1, "v": "open"}])
+        tables.right.upsert([{"code": "c", "k": Decimal(1), "w": 0.5}])
+        for table in (tables.left, tables.right):
+            table.flush()
+        driver.batch(tables.shares(everything=True), dies=False)
+        assert kept(db, driver.result) == [(7, "open", "c", 0.5)]
+        tables.left.upsert([{"id": 7, "k": 1, "v": "closed"}])
+        tables.left.flush()
+        driver.batch(tables.shares(everything=True), dies=False)
+        assert kept(db, driver.result) == []

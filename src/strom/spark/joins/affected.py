@@ -6,7 +6,7 @@ JVM, and nothing is shuffled. A join key that changed in two tasks is recomputed
 or is put right by a change that is still to come (``tests/joins/model.py``).
 
 A row that left a side's filter is a change of the row before, one that entered it of the row after: each image is
-filtered by itself, and passing once is enough.
+filtered by itself, and passing once is enough. A changelog without the rows before is read whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from strom.client.places import PlaceLike
 from strom.client.planning import BucketRange
 from strom.spark.joins.groups import names
 from strom.spark.joins.keys import arrow_of
-from strom.spark.joins.plan import Input, JoinPlan
+from strom.spark.joins.plan import Input, JoinPlan, shows_before
 from strom.spark.options import ReadOptions
 from strom.spark.reading import Wanted
 from strom.spark.stream_reader import LIMITS, StreamReader
@@ -73,19 +73,21 @@ def following(
     for which, side in (("left", plan.left), ("right", plan.right)):
         columns = tuple(dict.fromkeys([*side.join, *(side.key if side.nulls else ())]))
         start: PlaceLike = starts[which]
+        info = side.info(plan.server)
+        # Without the row before, nobody sees that one leaves the filter: then every change counts.
+        said = side.where if shows_before(info) else None
         options = ReadOptions(
             server=plan.server,
             table=side.table,
             changelog=True,
             columns=columns,
-            where=side.where,
+            where=said,
             start=start,
             rows_per_trigger=rows,
             split_rows=max(-(-rows // tasks), TASK_ROWS_MIN),
             fail_on_data_loss=fail_on_data_loss,
         )
-        info = side.info(plan.server)
-        where = filter_of(side.where, info.schema)
+        where = filter_of(said, info.schema)
         schema = spark_schema(info.schema, columns)
         sides.append(Wanted(options, schema, None if where is None else where.predicate))
     return Following(sides[0], sides[1], tasks)

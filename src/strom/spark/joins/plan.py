@@ -129,12 +129,17 @@ def _input(info: TableInfo, side: Side, join: Sequence[str], taken: Sequence[str
     )
 
 
+def shows_before(info: TableInfo) -> bool:
+    """Whether a changelog has the row before an update, too."""
+    return info.description.properties.get(CHANGELOG_IMAGE, "FULL").strip().upper() == "FULL"
+
+
 def _check_image(info: TableInfo, join: Sequence[str]) -> None:
     """An update shows the join key it had before, or that cannot change."""
-    image = info.description.properties.get(CHANGELOG_IMAGE, "FULL").strip().upper()
-    if image != "FULL" and not set(join) <= set(info.schema.primary_key):
+    if not shows_before(info) and not set(join) <= set(info.schema.primary_key):
         raise InvalidRequest(
-            f"{info.path} has {CHANGELOG_IMAGE} = {image}: its changelog does not tell which {', '.join(join)} a row "
+            f"{info.path} has {CHANGELOG_IMAGE} = {info.description.properties[CHANGELOG_IMAGE]}: "
+            f"its changelog does not tell which {', '.join(join)} a row "
             f"had before an update. The image is chosen when a table is created; make a copy with it:  "
             f"CREATE TABLE strom.{info.path}_full TBLPROPERTIES ('primary.key' = "
             f"'{','.join(info.schema.primary_key)}', '{CHANGELOG_IMAGE}' = 'FULL') "
