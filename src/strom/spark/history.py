@@ -33,6 +33,9 @@ def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan
         return extent
     ranges = [_lowered(one, record) for one in extent.ranges]
     known = {one.bucket.partition_id for one in extent.ranges}
+    names = {
+        one.partition for one in extent.ranges
+    }  # one that was made again goes on behind its namesake's rows
     gone = [
         BucketRange(BucketId(table.table_id, key.partition_id, key.bucket), name, 0, place.offset)
         for key, place in sorted(record.offsets.items(), key=lambda item: _order(item[0]))
@@ -40,6 +43,7 @@ def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan
         and key.partition_id not in known
         and key.partition_id not in record.dropped
         and (name := record.partitions.get(key.partition_id)) is not None
+        and name not in names
     ]
     return ScanPlan(extent.table_id, (*ranges, *gone))
 
@@ -50,16 +54,18 @@ def history_of(table: Table, ranges: Sequence[BucketRange]) -> tuple[Part, ...]:
         return ()
     starts: dict[Key, int] = {(one.partition, one.bucket.bucket): one.start for one in ranges}
     ends: dict[Key, int] = {(one.partition, one.bucket.bucket): one.end for one in ranges}
-    wanted = {one.bucket: one for one in ranges}
+    wanted = {(one.partition, one.bucket.bucket): one for one in ranges}
     plan = table.scan(start=starts, end=ends).plan()
     return tuple(
-        part for part in parts_of(plan) if part.bucket in wanted and _meets(part, wanted[part.bucket])
+        part
+        for part in parts_of(plan)
+        if (range_ := wanted.get((part.partition, part.bucket.bucket))) is not None and _meets(part, range_)
     )
 
 
 def _lowered(one: BucketRange, record: LakeRecord) -> BucketRange:
     """From the first row of the lake on, where nothing lies between the tiers."""
-    place = record.offsets.get(LakeKey(one.bucket.partition_id, one.bucket.bucket))
+    place = record.place_of(one.bucket.partition_id, one.partition, one.bucket.bucket)
     return replace(one, start=0) if place is not None and place.offset >= one.start else one
 
 

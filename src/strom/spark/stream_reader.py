@@ -308,6 +308,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, number in position.partitions.items():
             if now.get(name) == number:
                 continue
+            if name in now:
+                self._refuse_repeating(name)
             unread = sum(
                 max(end - position.offsets.get(place, 0), 0)
                 for place, end in before.items()
@@ -320,6 +322,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 log.warning("partition %s of %s was dropped", name, self._options.table)
         self._seen = extent
+
+    def _refuse_repeating(self, name: str) -> None:
+        """A partition that was made again begins anew, unless the lake has rows of the one before: then it goes on
+        behind them, at an offset above 0, and which of its rows were read is not known."""
+        starts = self._hot_starts(self._table())
+        if starts is not None and any(start for (known, _), start in starts.items() if known == name):
+            raise InvalidRequest(
+                f"partition {name} of {self._options.table} was dropped and made again, and the lake keeps rows from "
+                "before: this stream would read them twice. Start the query with a new checkpointLocation",
+                partition=name,
+            )
 
     def _lost(self, sentence: str) -> None:
         if self._options.fail_on_data_loss:
