@@ -161,6 +161,13 @@ def test_a_leaving_service_leaves_its_tables_to_the_others_at_once() -> None:
     assert desk.tiering.services(desk.now_ms) == ["b"]
 
 
+def test_after_a_restart_a_service_that_leaves_may_still_name_its_rounds() -> None:
+    desk = Desk()
+    assert not desk.beat("a", running={1: 7}, leaving=True).assigned
+    assert desk.tiering.round_of(1) is None
+    assert set(rounds(desk.beat("b"))) == set(TABLES)
+
+
 def test_after_a_restart_of_the_coordinator_rounds_stay_with_those_who_name_them() -> None:
     desk = Desk()
     assert not desk.beat("a", wants=0, running={1: 7}).cancelled

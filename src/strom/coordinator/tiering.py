@@ -207,7 +207,7 @@ class Tiering:
             lease_ms = min(UNNAMED_MS, self.lease_ms) if mine else self.lease_ms
             if (mine and beat.leaving) or found.named_ms + lease_ms <= now_ms:
                 del self._rounds[table_id]
-                self._lines[table_id].due_ms = found.due_ms
+                self._lines.setdefault(table_id, _Line(found.due_ms)).due_ms = found.due_ms
         self._services = {
             one: beat_ms for one, beat_ms in self._services.items() if beat_ms + self.lease_ms > now_ms
         }
