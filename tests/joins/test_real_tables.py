@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import strom
 from api.place import new_name
@@ -20,6 +21,7 @@ from strom.spark import connections
 from strom.spark.joins import recompute
 from strom.spark.joins.affected import Following, Share, following, touched
 from strom.spark.joins.definition import Side
+from strom.spark.joins.delta import Batches
 from strom.spark.joins.groups import groups_of
 from strom.spark.joins.plan import JoinPlan, join_plan
 from strom.spark.joins.recompute import Done, Recompute, Task
@@ -101,7 +103,7 @@ class Driver:
         self.plan: JoinPlan = join_plan(self._server, sides[0], sides[1], "k", how, ["id", "v", "code", "w"])
         self.result: Result = result_of(self.plan, new_name("wide"), buckets=2, indexes={}, properties={})
         starts = {"left": "earliest", "right": "earliest"}
-        self._following: Following = following(self.plan, starts, tasks=2, rows=10, fail_on_data_loss=True)
+        self.following: Following = following(self.plan, starts, tasks=2, rows=10, fail_on_data_loss=True)
         self._epoch = 0
 
     def batch(self, shares: list[Share], *, dies: bool) -> None:
@@ -119,9 +121,9 @@ class Driver:
         database = connections.database(self._server)
         inputs = (self.plan.left, self.plan.right, self.result)
         seen = [written_to(database, one.info(self._server)) for one in inputs]
-        work = Recompute(self.plan, self.result, self._following, self._epoch, 60_000, *seen)
+        work = Recompute(self.plan, self.result, self.following, self._epoch, 60_000, *seen)
         for share in shares:
-            held = touched(self.plan, self._following, share)
+            held = touched(self.plan, self.following, share)
             if held:
                 yield Task(work).run(groups_of(held, self.plan))
 
@@ -201,4 +203,25 @@ def test_a_row_that_leaves_a_filter_leaves_the_result_where_the_changelog_has_no
         tables.left.upsert([{"id": 7, "k": 1, "v": "closed"}])
         tables.left.flush()
         driver.batch(tables.shares(everything=True), dies=False)
+        assert kept(db, driver.result) == []
+
+
+def test_a_checkpoint_that_is_older_than_the_result_is_refused_instead_of_passing_changes_over(
+    server: ServerProcess,
+) -> None:
+    with strom.connect(server.address) as db:
+        tables = Tables(db, seed=2)
+        driver = Driver(server.address, tables, "inner")
+        for _ in range(3):
+            driver.batch([], dies=False)
+
+        def again(epoch: int) -> None:
+            batches = Batches(driver.plan, driver.result, driver.following)
+            batches.belong_to("query")
+            nothing: Any = None  # a batch that is decided is not looked at
+            batches(nothing, epoch)
+
+        again(2)  # the last one: its driver died right after it was decided
+        with pytest.raises(PySparkException, match="rebuild=True"):
+            again(1)
         assert kept(db, driver.result) == []

@@ -221,8 +221,11 @@ class Batches:
         assert self._query_id is not None
         sink = Sink(result.sink, self._query_id)
         database = connections.database(plan.server)
-        if self._first and published(database, sink).get(result.table_id, -1) >= epoch:
-            return  # decided before the last driver ended
+        if self._first:
+            last = published(database, sink).get(result.table_id, -1)
+            _check_age(result, last, epoch)
+            if last == epoch:
+                return  # decided before the last driver ended
         self._first = False
         work = self._work(epoch)
         done: list[Done] = [pickle.loads(row.told) for row in frame.mapInArrow(work, TOLD).collect()]
@@ -247,6 +250,18 @@ class Batches:
         connections.known_table(plan.server, result.table, result.table_id).scan(tier="hot").plan()
         seen = [written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)]
         return Recompute(plan, result, self._following, epoch, STREAM_LEASE_MS, *seen)
+
+
+def _check_age(result: Result, last: int, epoch: int) -> None:
+    """A batch that comes again is the last one that was decided. One before it would hold other changes than it did."""
+    if last > epoch:
+        raise InvalidRequest(
+            f"{result.table} holds batch {last} of this join, and its checkpoint is at batch {epoch}: an older copy "
+            "of it was restored, or another query goes on from it. Stop that one; if there is none, start with a new "
+            "checkpoint and rebuild=True",
+            batch=epoch,
+            newest=last,
+        )
 
 
 def _active() -> SparkSession:
