@@ -11,8 +11,10 @@ import pytest
 import strom
 from lake.small_tierer import SmallTierer
 from lake.union_place import lake_table, rows
+from strom.client.cluster import Cluster
 from strom.errors import LakeQuarantined
 from strom.lake.truth import Truth, read_truth
+from strom.lake.union_planner import UnionPlanner
 from strom.model.lake_record import LakeReport
 from strom.testing.process import ServerProcess
 
@@ -106,3 +108,32 @@ def test_an_older_snapshot_has_the_rows_of_a_partition_that_was_made_again(serve
         tierer.round(table)
         assert ids(table.scan()) == [1, 2, 3, 4]
         assert ids(table.scan(at=first)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_a_partition_that_goes_while_a_read_is_planned_brings_its_last_rows(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """What the planner asks first is told as it was before the last round and the drop, the rest as it is then."""
+    with lake_table(server, DAYS, partition_by="day", buckets=1) as (_, table, tierer):
+        table.append({"day": ["a", "b"], "id": [1, 2]})
+        tierer.round(table)
+        before = tierer._run(tierer._door.describe(table.info.path))
+        listed = tierer._run(tierer._cluster.partitions(table.info))
+        table.append({"day": ["a"], "id": [3]})
+        tierer.round(table)
+        let_retention_drop(tierer, table, "a")
+        calls: list[str] = []
+        facts, partitions = UnionPlanner.facts, Cluster.partitions
+
+        async def facts_then(*given: Any) -> Any:
+            calls.append("facts")
+            return before if calls == ["facts"] else await facts(*given)
+
+        async def partitions_then(*given: Any) -> Any:
+            calls.append("partitions")
+            return list(listed) if calls == ["partitions"] and asked == "before" else await partitions(*given)
+
+        monkeypatch.setattr(UnionPlanner, "facts", facts_then)
+        monkeypatch.setattr(Cluster, "partitions", partitions_then)
+        assert ids(table.scan()) == [1, 2, 3]

@@ -29,6 +29,7 @@ from strom.errors import (
     LakeDisabled,
     LakeQuarantined,
     OffsetOutOfRange,
+    PartitionNotFound,
     StaleEpoch,
     UnsupportedVersion,
 )
@@ -104,8 +105,8 @@ class UnionPlanner:
             try:
                 vector = await self._cut(chosen)
                 return list(await asyncio.gather(*(self._plan(one, vector) for one in chosen)))
-            except (Expired, StaleEpoch):
-                # A round landed, or a leader changed, between our two questions: the record is newer now.
+            except (Expired, StaleEpoch, PartitionNotFound):
+                # A round landed, a leader changed, or a partition went between our questions: the record is newer now.
                 if not left:
                     raise
         raise AssertionError("the last try returns or raises")
@@ -123,6 +124,8 @@ class UnionPlanner:
 
     async def _choose(self, wanted: Wanted) -> _Chosen:
         table = wanted.table
+        # Before the record: a partition that retention drops is in the lake by then, up to its last row.
+        existing = await self._cluster.partitions(table) if table.partitioned else []
         facts = None if wanted.tier == "hot" else await self.facts(table)
         if wanted.tier == "lake" and (facts is None or facts.record is None or facts.snapshot_id is None):
             raise LakeDisabled(
@@ -135,8 +138,13 @@ class UnionPlanner:
         if not table.partitioned:
             choose_partitions(table.description, [], wanted.partitions)
             return _Chosen(wanted, facts, list(buckets_of(table, None)))
-        existing = await self._cluster.partitions(table)
         gone = _gone(table, facts or wrong, existing)
+        if _newest(gone) > _newest(existing):  # made, and tiered, since we asked
+            known = {one.partition_id for one in existing}
+            now = await self._cluster.partitions(table)
+            existing += [one for one in now if one.partition_id not in known]
+            existing.sort(key=lambda one: one.name)
+            gone = _gone(table, facts or wrong, existing)
         chosen = choose_partitions(table.description, [*existing, *gone], wanted.partitions)
         if wanted.where is not None:
             chosen = prune(chosen, table.description, wanted.where)
@@ -248,6 +256,11 @@ def _quarantined(wanted: Wanted, facts: LakeFacts) -> LakeQuarantined:
         'with tier="hot"',
         table=str(wanted.table.path),
     )
+
+
+def _newest(partitions: Sequence[PartitionInfo]) -> int:
+    """The highest id: ids only rise."""
+    return max((one.partition_id for one in partitions), default=-1)
 
 
 def _gone(
