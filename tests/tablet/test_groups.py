@@ -337,6 +337,21 @@ def test_changes_that_are_too_many_for_one_batch_become_several() -> None:
     assert len(list(split(b"".join(bench.tablet.read(0, max_bytes=10**6).buffers)))) > 1
 
 
+def test_a_decision_that_empties_more_than_a_batch_can_show_is_published_in_several() -> None:
+    bench = Bench("keys")
+    bench.append(*range(1, 8))
+    bench.stage(A, [3])
+    bench.sync_seals()
+    bench.sync()
+    bench.tablet._limits = BatchLimits(batch_bytes_max=160)
+    bench.apply(bench.commit(A, overwrite=True))
+    bench.sync()
+    bench.check()
+    assert len(list(split(b"".join(bench.tablet.read(7, max_bytes=10**6).buffers)))) > 2
+    bench.crash(False)
+    bench.check()
+
+
 # --- every write -----------------------------------------------------------------------------------------------------
 
 

@@ -116,10 +116,20 @@ class KeyPublishing(LogTablet):
         """Delete every row, in the open group."""
         definition = self.store.definition
         for keys in self._live_keys():
-            whole = whole_rows(keys, definition.key, definition.arrow)
-            deletes = np.ones(whole.num_rows, np.bool_)
-            written = write_pass(self.store, whole, deletes, targets=None, engine=LastRow())
-            self._append_changes(written, whole.num_rows, -1, -1, now_ms)
+            self._delete(whole_rows(keys, definition.key, definition.arrow), now_ms)
+
+    def _delete(self, rows: pa.RecordBatch, now_ms: int) -> None:
+        deletes = np.ones(rows.num_rows, np.bool_)
+        written = write_pass(self.store, rows, deletes, targets=None, engine=LastRow())
+        try:
+            self._append_changes(written, rows.num_rows, -1, -1, now_ms)
+        except RecordTooLarge:
+            # Keys are small; what goes with them, and is shown once more, need not be.
+            middle = rows.num_rows // 2
+            if not middle:
+                raise
+            self._delete(rows.slice(0, middle), now_ms)
+            self._delete(rows.slice(middle), now_ms)
 
     def _live_keys(self) -> Iterator[pa.RecordBatch]:
         """The keys of all rows that are there now; what is written meanwhile is not seen."""
