@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from lake.lake_places import EVENTS, Lake, events, planned, storage_in, written
 from strom.client.filters import filter_of
 from strom.lake.bounds import may_match, widened
+from strom.lake.file_description import ColumnStats
 from strom.lake.file_writer import FileWriter
 from strom.lake.reading import LakeFile, read_file
 from strom.lake.snapshot_files import read_snapshot
@@ -62,3 +65,37 @@ def test_a_row_group_of_a_type_that_we_never_write_is_read(tmp_path: Path, kind:
     theirs = LakeFile(f"file://{path}", path.stat().st_size, 3, 0, 0, 2)
     found = list(read_file(storage, theirs, EVENTS, None, asked("name = 'n2'", EVENTS)))
     assert [row for batch in found for row in batch.to_pylist()] == [{"id": 2, "name": "n2"}]
+
+
+def test_nobody_skips_a_row_group_because_its_largest_value_is_nan(tmp_path: Path) -> None:
+    schema = Schema.from_arrow(
+        pa.schema([("f", pa.float32()), ("d", pa.float64()), ("r", pa.struct([("x", pa.float64())]))])
+    )
+    values = {"f": [1.0, float("nan")], "d": [float("nan"), 2.0], "r": [{"x": float("nan")}, None]}
+    batch = pa.RecordBatch.from_pydict(values, schema=schema.to_arrow())
+    storage = storage_in(tmp_path)
+    file = written(FileWriter(storage, f"file://{tmp_path}", schema, name="a", bucket=0), (batch, 0))
+    path = storage.path(file.path)
+    with duckdb.connect() as connection:
+        for condition in ("f > 100", "d > 100", "r.x > 100"):
+            found = connection.sql(f"SELECT count(*) FROM read_parquet('{path}') WHERE {condition}")
+            assert found.fetchall() == [(1,)], condition
+
+
+def test_a_column_of_numbers_has_bounds_and_zeros_of_both_signs_lie_within(tmp_path: Path) -> None:
+    schema = Schema.from_arrow(pa.schema([("d", pa.float64())]))
+    storage = storage_in(tmp_path)
+
+    def stats(*numbers: float | None) -> ColumnStats:
+        batch = pa.RecordBatch.from_pydict({"d": list(numbers)}, schema=schema.to_arrow())
+        name = f"n{len(list(tmp_path.rglob('*')))}"
+        file = written(FileWriter(storage, f"file://{tmp_path}", schema, name=name, bucket=0), (batch, 0))
+        return file.columns[1]
+
+    found = stats(3.5, None, -2.25)
+    assert (found.nulls, found.nans) == (1, 0)
+    assert (found.lower, found.upper) == (struct.pack("<d", -2.25), struct.pack("<d", 3.5))
+    zeros = stats(0.0, -0.0)
+    assert (zeros.lower, zeros.upper) == (struct.pack("<d", -0.0), struct.pack("<d", 0.0))
+    nothing = stats(None, None)
+    assert (nothing.nulls, nothing.values, nothing.lower) == (2, 2, None)

@@ -137,3 +137,17 @@ def test_a_partition_that_goes_while_a_read_is_planned_brings_its_last_rows(
         monkeypatch.setattr(UnionPlanner, "facts", facts_then)
         monkeypatch.setattr(Cluster, "partitions", partitions_then)
         assert ids(table.scan()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+def test_a_nan_is_above_every_number_in_both_tiers(server: ServerProcess, key: str | None) -> None:
+    options = {"primary_key": key} if key else {}
+    with lake_table(server, **options) as (db, table, tierer):
+        put = table.upsert if key else table.append
+        put({"id": [1, 2, 3], "name": ["a"] * 3, "amount": [1.0, float("nan"), 2.0]})
+        tierer.round(table)
+        put({"id": [4, 5], "name": ["a"] * 2, "amount": [float("nan"), 3.0]})
+        table.flush()
+        assert ids(table.scan(where="amount > 1000")) == [2, 4]
+        for asked in ("WHERE amount > 1000", "WHERE amount = 'NaN'", "ORDER BY amount DESC LIMIT 2"):
+            assert ids(db.sql(f"SELECT id FROM {table.name} {asked}")) == [2, 4], asked

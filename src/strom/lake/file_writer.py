@@ -21,7 +21,7 @@ from strom.lake import sidecar
 from strom.lake.arrow_types import Leaf, lake_schema, leaves, to_lake
 from strom.lake.file_description import OWN_PREFIX, DataFileDescription, PartitionValue
 from strom.lake.spec import partition_value, value_array
-from strom.lake.statistics import column_stats, split_offsets
+from strom.lake.statistics import FloatStats, column_stats, split_offsets
 from strom.lake.storage import Storage
 from strom.model.lake_types import OFFSET
 from strom.model.schema import Schema
@@ -65,7 +65,7 @@ class FileWriter:
         self._waiting_rows = self._waiting_bytes = 0
         self._offsets: list[Longs] = []
         self._rows = 0
-        self._nans: dict[int, int] = {}
+        self._float_stats: dict[int, FloatStats] = {}
         self._file: pa.NativeFile | None = None
         self._parquet: pq.ParquetWriter | None = None
 
@@ -121,7 +121,7 @@ class FileWriter:
             partition_id=None if self._partition is None else self._partition.partition_id,
             partition_name=None if self._partition is None else self._partition.name,
             partition_values=tuple(self._values),
-            columns=column_stats(metadata, self._leaves, self._nans),
+            columns=column_stats(metadata, self._leaves, self._float_stats),
             split_offsets=split_offsets(metadata),
             sidecar=beside,
             sidecar_size=beside_size,
@@ -183,25 +183,29 @@ class FileWriter:
         table = pa.Table.from_batches(self._waiting, self._schema)
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
-        self._count_nans(table)
+        self._see_floats(table)
         if self._parquet is None:
             self._open()
         assert self._parquet is not None
         self._parquet.write_table(table, row_group_size=max(1, table.num_rows))
 
-    def _count_nans(self, table: pa.Table) -> None:
+    def _see_floats(self, table: pa.Table) -> None:
         for item, column in zip(self._schema, table.columns, strict=True):
             for leaf, values in _floats(item, column):
-                found = pc.sum(pc.is_nan(values)).as_py() or 0
-                self._nans[leaf] = self._nans.get(leaf, 0) + found
+                self._float_stats.setdefault(leaf, FloatStats()).see(values)
 
     def _open(self) -> None:
         self._file = self._storage.open_output(self.path)
+        paths = _leaf_paths(self._schema)
+        floats = {
+            path for path, leaf in zip(paths, self._leaves, strict=True) if pa.types.is_floating(leaf.type)
+        }
         self._parquet = pq.ParquetWriter(
             self._file,
             self._schema,
             compression="zstd",
-            use_dictionary=[path for path in _leaf_paths(self._schema) if path != OFFSET],
+            use_dictionary=[path for path in paths if path != OFFSET],
+            write_statistics=[path for path in paths if path not in floats],
             column_encoding={OFFSET: "DELTA_BINARY_PACKED"},
             store_decimal_as_integer=True,
             store_schema=False,

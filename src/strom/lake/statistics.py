@@ -1,16 +1,22 @@
 """Statistics of a data file, from what Parquet computed while writing it: nothing is looked at twice.
 
 Bounds are cut to 64 bytes at a character: a lower bound may be shorter than the value, an upper bound is then the next
-text after all that begin so. A column with a NaN has no bounds: Iceberg's order leaves NaN out, Strom's does not.
+text after all that begin so.
+
+Of floating-point columns Parquet is told to keep none: its minima and maxima leave NaN out, which is the largest value
+for Strom, DuckDB and Spark, and they skip row groups by them. Those columns are looked at here; one with a NaN has no
+bounds.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from strom.lake.arrow_types import Leaf
@@ -19,12 +25,40 @@ from strom.lake.file_description import ColumnStats
 BOUND_BYTES_MAX = 64
 
 
+@dataclass
+class FloatStats:
+    """What was seen of one floating-point column."""
+
+    nulls: int = 0
+    nans: int = 0
+    low: float | None = None
+    high: float | None = None
+
+    def see(self, values: pa.ChunkedArray) -> None:
+        """Take more of it in."""
+        self.nulls += values.null_count
+        self.nans += pc.sum(pc.is_nan(values)).as_py() or 0
+        if self.nans:
+            return  # then there are no bounds
+        found = pc.min_max(values).as_py()
+        if found["min"] is not None:
+            self.low = found["min"] if self.low is None else min(self.low, found["min"])
+            self.high = found["max"] if self.high is None else max(self.high, found["max"])
+
+    def bounds(self, kind: pa.DataType) -> tuple[bytes | None, bytes | None]:
+        """In Iceberg's form; -0.0 lies below 0.0 there, and which of them was seen is not told."""
+        if self.nans or self.low is None or self.high is None:
+            return None, None
+        form = _FORMATS[kind.id]
+        return struct.pack(form, self.low or -0.0), struct.pack(form, self.high or 0.0)
+
+
 def column_stats(
-    metadata: pq.FileMetaData, leaves: Sequence[Leaf], nans: dict[int, int]
+    metadata: pq.FileMetaData, leaves: Sequence[Leaf], floats: Mapping[int, FloatStats]
 ) -> dict[int, ColumnStats]:
-    """The statistics by field id. ``nans``: how many NaNs each floating-point column has."""
+    """The statistics by field id. ``floats``: those of the floating-point columns, of which Parquet has none."""
     return {
-        leaf.field_id: _of_column(metadata, position, leaf, nans.get(leaf.field_id))
+        leaf.field_id: _of_column(metadata, position, leaf, floats.get(leaf.field_id))
         for position, leaf in enumerate(leaves)
     }
 
@@ -53,7 +87,11 @@ def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
 
 
 def _of_column(
-    metadata: pq.FileMetaData, position: int, leaf: Leaf, nans: int | None, groups: range | None = None
+    metadata: pq.FileMetaData,
+    position: int,
+    leaf: Leaf,
+    floats: FloatStats | None,
+    groups: range | None = None,
 ) -> ColumnStats:
     size = values = nulls = 0
     known_nulls = known_bounds = not leaf.repeated
@@ -73,11 +111,13 @@ def _of_column(
             highs.append(found.max_raw)
         elif found.null_count < chunk.num_values:
             known_bounds = False
-    if not known_bounds or not lows or nans:
-        return ColumnStats(size, values, nulls if known_nulls else None, nans)
+    if floats is not None:
+        return ColumnStats(size, values, floats.nulls, floats.nans, *floats.bounds(leaf.type))
+    if not known_bounds or not lows:
+        return ColumnStats(size, values, nulls if known_nulls else None)
     lower = _single_value(_least(lows, leaf.type), leaf.type, upper=False)
     upper = _single_value(_greatest(highs, leaf.type), leaf.type, upper=True)
-    return ColumnStats(size, values, nulls, nans, lower, upper)
+    return ColumnStats(size, values, nulls, None, lower, upper)
 
 
 def _least(values: list[Any], kind: pa.DataType) -> Any:

@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from strom.lake.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, field_id
+from strom.lake.file_description import is_own
 from strom.lake.planned import UnionPlan
 from strom.lake.reading import LakeFile, deleted_rows
 from strom.lake.storage import Storage
 from strom.lake.union_files import read_planned
+from strom.model.data_type import DataType, Double, Float, Row
 from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
@@ -60,7 +62,7 @@ class LakeRelation:
     ) -> str:
         """A SELECT of the rows; what it needs is registered under names that begin with ``name``."""
         paths = [self._storage.path(file.path) for file in self._plan.files]
-        if not self._storage.config.local or any(_GLOB & set(path) for path in paths):
+        if not self._storage.config.local or any(_GLOB & set(path) for path in paths) or self._hides_nans():
             return self._through_arrow(register, name, columns, where)
         clean: list[LakeFile] = []
         touched: list[LakeFile] = []
@@ -73,6 +75,11 @@ class LakeRelation:
         if touched:
             parts.append(self._without_dead(register, name, touched))
         return " UNION ALL ".join(parts)
+
+    def _hides_nans(self) -> bool:
+        """Whether DuckDB might skip rows: another's files have minima and maxima that leave NaN out."""
+        floats = any(_has_float(column.type) for column in self._schema.columns)
+        return floats and not all(is_own(file.path) for file in self._plan.files)
 
     def _columns(self) -> str:
         return ", ".join(quoted(name) for name in self._types)
@@ -114,6 +121,11 @@ class LakeRelation:
         self._streams.append(stream)
         register(f"{name}_lake", stream)
         return f"SELECT {self._columns()} FROM {name}_lake"
+
+
+def _has_float(data_type: DataType) -> bool:
+    inner = [field.type for field in data_type.fields] if isinstance(data_type, Row) else []
+    return isinstance(data_type, Float | Double) or any(map(_has_float, inner))
 
 
 def _arrow_of(schema: Schema, types: Mapping[str, str]) -> pa.Schema:
