@@ -323,6 +323,28 @@ def test_partitions_are_made_when_rows_come_and_told_apart(either: ServerProcess
         assert table.lookup_index("by_page", "d2/7").to_pylist() == [{"day": "d2", "id": 7, "page": "d2/7"}]
 
 
+def test_a_partition_that_somebody_else_dropped_holds_no_row_until_it_is_made_again(
+    either: ServerProcess,
+) -> None:
+    visits = pa.schema([("day", pa.string()), ("id", pa.int64()), ("page", pa.string())])
+    with (
+        table_on(either, visits, primary_key=["day", "id"], partition_by="day", buckets=2) as table,
+        strom.connect(either.address) as other,
+    ):
+        table.upsert([{"day": day, "id": 1, "page": day} for day in ("d1", "d2")])
+        keys = [{"day": "d1", "id": 1}, {"day": "d2", "id": 1}]
+        assert table.lookup_many(keys).column("page").to_pylist() == ["d1", "d2"]
+        other.table(table.name).drop_partition({"day": "d1"})
+        assert any(table.lookup(keys[0]) is None for _ in range(10_000)), (
+            "the servers hear of it a moment later"
+        )
+        assert table.lookup_many(keys).column("page").to_pylist() == [None, "d2"]
+        again = other.table(table.name)
+        again.upsert([{"day": "d1", "id": 1, "page": "again"}])
+        again.flush()
+        assert table.lookup_many(keys).column("page").to_pylist() == ["again", "d2"]
+
+
 def test_keys_that_are_not_there_are_inserted_on_request(either: ServerProcess) -> None:
     with strom.connect(either.address) as db:
         words = db.create_table(

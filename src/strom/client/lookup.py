@@ -370,9 +370,17 @@ class Lookup:
 
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):
-                await self.cluster.refresh(self.table, await self._buckets(keys))
+                try:
+                    await self.cluster.refresh(self.table, await self._buckets(keys))
+                except PartitionNotFound:
+                    self._forget_partitions(keys)
 
         return await self.cluster.retrying.run(lambda: self._attempt(keys, at_least), between=between)
+
+    def _forget_partitions(self, keys: pa.RecordBatch) -> None:
+        """One of them was dropped, and may have been made again: the next attempt asks for them by their names."""
+        for name in self.partition_names(keys):
+            self.cluster.metadata.forget_partition(self.table.table_id, name)
 
     async def _attempt(
         self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None
