@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from strom.spark.joins.groups import groups_of
 from strom.spark.joins.plan import JoinPlan, join_plan
 from strom.spark.joins.recompute import Done, Recompute, Task
 from strom.spark.joins.result import Result, result_of
+from strom.spark.joins.starting import begin
 from strom.spark.options import Server
 from strom.spark.tasks import Task as Ranges
 from strom.testing.process import ServerProcess
@@ -224,4 +226,19 @@ def test_a_checkpoint_that_is_older_than_the_result_is_refused_instead_of_passin
         again(2)  # the last one: its driver died right after it was decided
         with pytest.raises(PySparkException, match="rebuild=True"):
             again(1)
+        assert kept(db, driver.result) == []
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_rebuilt_result_that_begins_with_nothing_has_no_rows_of_the_one_before(
+    server: ServerProcess, tmp_path: Path, start: str
+) -> None:
+    no_session: Any = None  # a place on this machine is found without one
+    with strom.connect(server.address) as db:
+        tables = Tables(db, seed=4)
+        driver = Driver(server.address, tables, "left")
+        tables.change(50)
+        driver.batch(tables.shares(everything=True), dies=False)
+        assert kept(db, driver.result)
+        begin(no_session, driver.plan, driver.result, f"file://{tmp_path}/new", start, rebuild=True)
         assert kept(db, driver.result) == []

@@ -122,6 +122,7 @@ def begin(
         note = Note(plan.fingerprint, *(_instant(plan, side) for side in (plan.left, plan.right)))
         write_initial(spark, plan, result, note)
     else:
+        _empty(plan, result)
         note = Note(plan.fingerprint, start, start)
     write_note(spark, checkpoint, note)
     return note
@@ -139,6 +140,13 @@ def _check_free(plan: JoinPlan, result: Result, *, rebuild: bool) -> None:
             sink=result.sink,
         )
     database.drop_sink(result.sink)
+
+
+def _empty(plan: JoinPlan, result: Result) -> None:
+    """Rows of a query before would stay for ever: no change tells of them."""
+    if connections.known_table(plan.server, result.table, result.table_id).count():
+        with connections.database(plan.server).transaction() as transaction:
+            transaction.overwrite(result.table)
 
 
 def _instant(plan: JoinPlan, side: Input) -> dict[Any, int]:
