@@ -52,7 +52,7 @@ def test_from_the_latest_on_there_is_nothing_and_before_the_earliest_neither(ser
 
 
 def test_rows_of_a_partition_that_only_the_lake_keeps_count(server: ServerProcess) -> None:
-    keys = {"primary_key": ["day", "id"], "partition_by": "day"}
+    keys: dict[str, Any] = {"primary_key": ["day", "id"], "partition_by": "day"}
     with lake_table(server, DAYS, **keys) as (db, table, tierer):
         table.upsert({"day": ["a", "a", "b"], "id": [1, 2, 3]})
         tierer.round(table)
@@ -65,7 +65,7 @@ def test_rows_of_a_partition_that_only_the_lake_keeps_count(server: ServerProces
 def test_a_time_is_not_answered_without_the_partitions_that_only_the_lake_keeps(
     server: ServerProcess,
 ) -> None:
-    keys = {"primary_key": ["day", "id"], "partition_by": "day"}
+    keys: dict[str, Any] = {"primary_key": ["day", "id"], "partition_by": "day"}
     with lake_table(server, DAYS, **keys) as (_, table, tierer):
         table.upsert({"day": ["a", "a", "b"], "id": [1, 2, 3]})
         tierer.round(table)
@@ -77,7 +77,7 @@ def test_a_time_is_not_answered_without_the_partitions_that_only_the_lake_keeps(
 
 
 def test_a_quarantined_lake_that_alone_has_a_partition_is_an_error(server: ServerProcess) -> None:
-    keys = {"primary_key": ["day", "id"], "partition_by": "day"}
+    keys: dict[str, Any] = {"primary_key": ["day", "id"], "partition_by": "day"}
     with lake_table(server, DAYS, **keys) as (_, table, tierer):
         table.upsert({"day": ["a", "a", "b"], "id": [1, 2, 3]})
         tierer.round(table)
@@ -141,7 +141,7 @@ def test_a_partition_that_goes_while_a_read_is_planned_brings_its_last_rows(
 
 @pytest.mark.parametrize("key", [None, "id"])
 def test_a_nan_is_above_every_number_in_both_tiers(server: ServerProcess, key: str | None) -> None:
-    options = {"primary_key": key} if key else {}
+    options: dict[str, Any] = {"primary_key": key} if key else {}
     with lake_table(server, **options) as (db, table, tierer):
         put = table.upsert if key else table.append
         put({"id": [1, 2, 3], "name": ["a"] * 3, "amount": [1.0, float("nan"), 2.0]})
