@@ -165,6 +165,31 @@ def test_a_stream_from_full_begins_in_the_lake_and_goes_on_in_the_log(
     assert stream_ids(spark, forgetful, table, tmp_path / "c", **full) == list(range(530, 750))
 
 
+def test_a_stream_from_a_time_that_only_the_lake_has_is_refused(
+    spark: SparkSession, forgetful: ServerProcess, db: strom.Database, tierer: SmallTierer, tmp_path: Path
+) -> None:
+    table = db.create_table("spark_cold_time", COLUMNS, buckets=1, properties=SHORT)
+    append(table, 0, 300)
+    tierer.round(table)
+    wait_until_forgotten(table)
+    with pytest.raises(Exception, match="start it at full, or at offsets"):
+        stream_ids(spark, forgetful, table, tmp_path / "c", start="2026-01-01T00:00:00Z")
+
+
+def test_the_size_of_a_table_counts_both_tiers(
+    spark: SparkSession, forgetful: ServerProcess, db: strom.Database, tierer: SmallTierer
+) -> None:
+    from strom.spark.catalog_calls import Call, _statistics
+
+    table = db.create_table("spark_cold_size", COLUMNS, buckets=1, properties=SHORT)
+    append(table, 0, 300)
+    tierer.round(table)
+    wait_until_forgotten(table)
+    found = _statistics(Call({"bootstrap.servers": forgetful.address, "table": table.name}, {}))
+    assert found["rows"] == 300
+    assert found["bytes"] > 300 * 40
+
+
 def test_a_partition_that_only_the_lake_has_is_read_and_streamed(
     spark: SparkSession, forgetful: ServerProcess, db: strom.Database, tierer: SmallTierer, tmp_path: Path
 ) -> None:

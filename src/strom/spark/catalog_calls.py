@@ -19,6 +19,7 @@ from strom.api.table import Table
 from strom.errors import InvalidRequest, StromError, TableNotFound
 from strom.spark import catalog_tables, connections
 from strom.spark.catalog_filters import push
+from strom.spark.history import has_history
 from strom.spark.options import CHANGELOG_SUFFIX, ReadOptions, Server, table_name
 from strom.spark.problems import problem_of
 
@@ -175,7 +176,12 @@ def _count(call: Call) -> int | None:
 def _statistics(call: Call) -> dict[str, int]:
     status = call.table.describe()
     records = sum(one.high_watermark - one.start_offset for one in status.buckets)
-    return {"rows": records if call.changelog else status.rows, "bytes": status.size_bytes}
+    if call.changelog or not has_history(call.table):
+        return {"rows": records if call.changelog else status.rows, "bytes": status.size_bytes}
+    rows = (
+        call.table.count()
+    )  # in both tiers; rows in the lake are taken to be as wide as those of the servers
+    return {"rows": rows, "bytes": max(status.size_bytes, status.size_bytes * rows // max(records, 1))}
 
 
 def _delete(call: Call) -> bool:

@@ -12,6 +12,7 @@ unless ``failOnDataLoss`` is false.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -203,7 +204,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = {
             key: at for key, at in table.offsets(start).items() if isinstance(key, tuple) and len(key) == 2
         }
+        self._check_time(table, offsets)
         return Position(extent.table_id, schema_id, offsets, ids_of(extent))
+
+    def _check_time(self, table: Table, offsets: Mapping[Place, int]) -> None:
+        """Refuse a time that may lie before what the servers have: the rows between are in the lake alone."""
+        if not isinstance(self._options.start, dt.datetime):
+            return
+        first = self._hot_starts(table) or {}
+        if any(first.get(place) == offset > 0 for place, offset in offsets.items()):
+            raise InvalidRequest(
+                f"the servers hold {self._options.table} from a later time than {self._options.start} on, and a stream "
+                "finds no time in the lake: start it at full, or at offsets (as JSON; see the table's $offsets)"
+            )
 
     # --- how far to go ------------------------------------------------------------------------------------------
 
