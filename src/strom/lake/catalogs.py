@@ -174,11 +174,16 @@ def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -
 
 
 def _sqlite(uri: str, properties: Mapping[str, str]) -> SqlCatalog:
-    """An SQLite catalog. Of two who make its tables at once one finds them made: it looks again."""
-    try:
-        return SqlCatalog(NAME, uri=uri, **properties)
-    except OperationalError:
-        return SqlCatalog(NAME, uri=uri, **properties)
+    """An SQLite catalog. Of those who make its tables at once all but one find a table made: they look again.
+
+    There are two tables, and so two such moments; a third look finds both.
+    """
+    for _ in range(2):
+        try:
+            return SqlCatalog(NAME, uri=uri, **properties)
+        except OperationalError:
+            continue
+    return SqlCatalog(NAME, uri=uri, **properties)
 
 
 def _told(problem: Exception) -> str:
