@@ -159,7 +159,8 @@ def test_workers_keep_one_connection_and_import_only_the_light_client(
 
         found = frame.mapInArrow(look, "pid LONG, rows LONG").collect()
         assert sum(row.rows for row in found) == 100
-        assert len({row.pid for row in found}) <= 2
+        # Two tasks at once, each with a worker that reads and one that looks: workers are kept, whoever started them.
+        assert len({row.pid for row in found}) <= 4 < len(found)
 
 
 def test_what_a_worker_imports_is_the_light_client() -> None:
