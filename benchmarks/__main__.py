@@ -1,61 +1,97 @@
-"""``python -m benchmarks [--only GROUP] [--quick] [--strict] [--results FOLDER]``: ask, print, keep JSON."""
+"""``python -m benchmarks [--only GROUP] [--quick] [--strict] [--results FOLDER]``: ask, print, keep JSON.
+
+The quick form of all questions together stays under five minutes on two cores: it takes less data and fewer
+repeats, and its questions about Spark share one session. Its ratios say whether something broke; figures for others to
+read come from the full form.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
 import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks import machine
 from benchmarks.harness import Answer, Bench, Samples
 
 HERE = Path(__file__).parent
-GROUPS = ("log", "keys", "spark", "lake", "join")
+GROUPS = ("log", "keys", "lake", "join", "spark")
+QUICK_SECONDS = 300
+"""What all questions together may take in their quick form."""
+
+
+@dataclass
+class Run:
+    """The answers so far, how long each question took, and those that could not be asked."""
+
+    machine: dict[str, object] = field(default_factory=machine.describe)
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
 
 
 def main() -> int:
     options = _options()
-    names = sorted(path.stem for path in HERE.glob("*_*.py") if path.stem.partition("_")[0] in GROUPS)
-    if options.only:
-        names = [name for name in names if name.startswith(options.only)]
+    names = questions(options.only)
     if not names:
         print(f"no question matches {options.only!r}; groups: {', '.join(GROUPS)}", file=sys.stderr)
         return 2
-    answers: dict[str, list[Answer]] = {}
-    broken: list[str] = []
-    for name in names:
-        print(f"… {name}", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(prefix=f"strom-bench-{name}-") as folder:
-            bench = Bench(Path(folder), quick=options.quick)
-            try:
-                answers[name] = importlib.import_module(f"benchmarks.{name}").measure(bench)
-            except Exception:
-                traceback.print_exc()
-                broken.append(name)
-                continue
-        for answer in answers[name]:
-            print(_row(answer), flush=True)
-    _print_table(answers)
-    _keep(answers, broken, Path(options.results), options)
-    short = [answer.question for group in answers.values() for answer in group if answer.falls_short]
-    if broken:
-        print(f"could not be measured: {', '.join(broken)}", file=sys.stderr)
+    run = Run()
+    with ExitStack() as outliving:
+        for number, name in enumerate(names, 1):
+            print(f"[{number:2}/{len(names)}] {name} …", file=sys.stderr, flush=True)
+            _ask(run, name, options.quick, outliving)
+            print(_progress(run, name, options.quick), file=sys.stderr, flush=True)
+            for answer in run.answers.get(name, ()):
+                print(_row(answer), flush=True)
+    _print_table(run.answers)
+    _keep(run, Path(options.results), options.quick)
+    short = [answer.question for group in run.answers.values() for answer in group if answer.falls_short]
+    if run.broken:
+        print(f"could not be measured: {', '.join(run.broken)}", file=sys.stderr)
         return 1
     if short:
         print(f"{len(short)} fall short: " + "; ".join(short), file=sys.stderr)
     return 1 if short and options.strict else 0
 
 
+def questions(only: str | None = None) -> list[str]:
+    """The questions, by group."""
+    found = sorted(path.stem for path in HERE.glob("*_*.py") if path.stem.partition("_")[0] in GROUPS)
+    found = [name for name in found if name.startswith(only or "")]
+    return sorted(found, key=lambda name: GROUPS.index(name.partition("_")[0]))
+
+
+def _ask(run: Run, name: str, quick: bool, outliving: ExitStack) -> None:
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix=f"strom-bench-{name}-") as folder:
+        bench = Bench(Path(folder), quick=quick, outliving=outliving if quick else None)
+        try:
+            run.answers[name] = importlib.import_module(f"benchmarks.{name}").measure(bench)
+        except Exception:
+            traceback.print_exc()
+            run.broken.append(name)
+    run.seconds[name] = round(time.perf_counter() - began, 1)
+
+
+def _progress(run: Run, name: str, quick: bool) -> str:
+    spent = sum(run.seconds.values())
+    budget = f" of {QUICK_SECONDS} s" if quick else " s"
+    over = "  OVER ITS BUDGET" if quick and spent > QUICK_SECONDS else ""
+    return f"        {name} took {run.seconds[name]:.1f} s; {spent:.0f}{budget} so far{over}"
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument(
-        "--only", help="a group (log, keys, spark, lake, join) or a question's beginning, e.g. log_scan"
+        "--only", help="a group (log, keys, lake, join, spark) or a question's beginning, e.g. log_scan"
     )
     parser.add_argument("--quick", action="store_true", help="less data, fewer repeats")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
@@ -106,23 +142,19 @@ def _print_table(answers: dict[str, list[Answer]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _keep(
-    answers: dict[str, list[Answer]], broken: list[str], folder: Path, options: argparse.Namespace
-) -> None:
+def _keep(run: Run, folder: Path, quick: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"bench-{time.strftime('%Y%m%dT%H%M%S')}.json"
     content = {
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
-        "quick": options.quick,
-        "questions": {name: [answer.as_json() for answer in group] for name, group in answers.items()},
-        "not_measured": broken,
+        "when": time.strftime("%Y-%m-%d"),
+        "machine": run.machine,
+        "quick": quick,
+        "seconds": run.seconds,
+        "questions": {name: [answer.as_json() for answer in group] for name, group in run.answers.items()},
+        "not_measured": run.broken,
     }
     path.write_text(json.dumps(content, indent=2, default=str))
-    print(f"\nkept in {path}")
+    print(f"\n{sum(run.seconds.values()):.0f} s; kept in {path}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,6 +98,8 @@ class Bench:
     folder: Path
     quick: bool = False
     pids: list[int] = field(default_factory=list)
+    outliving: ExitStack | None = None
+    """For what several questions may share, as the quick form does with a Spark session; closed after the last one."""
 
     @property
     def repeats(self) -> int:

@@ -7,9 +7,11 @@ workers and of the server: whoever does the work, it is counted.
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,31 +22,60 @@ import strom
 import strom.spark
 from benchmarks.harness import Bench, cpu_seconds
 from benchmarks.workload import SMALL_SCHEMA, small_batch
+from strom.spark.tiering.jobs import SETTINGS as TIERING
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH_ROWS = 50_000
+SHARED = TIERING
+"""What a session must have from its start on for any question."""
+
+
+Place = tuple["SparkSession", ServerProcess, strom.Database]
+_shared: dict[ExitStack, Place] = {}
 
 
 @contextmanager
-def place(bench: Bench, **config: str) -> Iterator[tuple[SparkSession, ServerProcess, strom.Database]]:
-    """A session and a server, both warm enough to be asked."""
-    os.environ.setdefault("PYSPARK_PYTHON", os.sys.executable)  # type: ignore[attr-defined]
+def place(bench: Bench, **config: str) -> Iterator[Place]:
+    """A session and a server, both warm enough to be asked; of the question's own, or one for all quick questions."""
+    if bench.outliving is None:
+        with _own(bench.folder, config) as found:
+            yield found
+        return
+    if bench.outliving not in _shared:
+        folder = Path(bench.outliving.enter_context(tempfile.TemporaryDirectory(prefix="strom-bench-spark-")))
+        _shared[bench.outliving] = bench.outliving.enter_context(_own(folder, SHARED | config))
+    spark, server, db = _shared[bench.outliving]
+    for name, text in config.items():
+        if name not in SHARED:
+            spark.conf.set(name, text)
+    try:
+        yield spark, server, db
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        for table in db.tables():
+            db.drop_table(table)
+
+
+@contextmanager
+def _own(folder: Path, config: Mapping[str, str]) -> Iterator[Place]:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "3g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(bench.folder / "spark-local"),
-        "spark.sql.warehouse.dir": str(bench.folder / "warehouse"),
+        "spark.local.dir": str(folder / "spark-local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
         **config,
     }
     with (
-        ServerProcess(bench.folder / "data", settings={"durability": "os"}) as server,
+        ServerProcess(folder / "data", settings={"durability": "os"}) as server,
         strom.connect(server.address) as db,
     ):
         spark = strom.spark.session(server.address, master="local[2]", config=settings)
