@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 RESULTS ?= bench-results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test torture bench peer sim docs clean
+.PHONY: help setup demo check test torture bench figures peer sim docs clean
 
 help: ## Show these verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -70,6 +70,10 @@ $(VENV)/.measuring: $(STAMP)
 
 bench: $(VENV)/.measuring ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(STRICT),--strict) $(if $(QUICK),--quick) --results $(RESULTS)
+
+figures: $(STAMP) ## Keep the newest run in benchmarks/results and draw what the documents show (RUN=file; QUICKTOO=1)
+	@$(BIN)/python -m benchmarks.keep --results $(RESULTS) $(RUN) $(if $(QUICKTOO),--quick-too)
+	@$(BIN)/python -m benchmarks.figures
 
 sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7
 	@cd tests && ../$(BIN)/python -m simulation.history $(or $(SEED),0)

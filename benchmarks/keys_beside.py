@@ -30,9 +30,11 @@ EVERYTHING = "a full scan, bulk upserts, growth, carry and snapshots"
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys = bench.size(1_000_000, 200_000)
-    count, rounds = bench.size(2_000, 1_000), bench.size(7, 3)
-    seconds = 2.0  # a round is as long as that, so that carries, merges and snapshots fall into it
+    keys = bench.size(1_000_000, 100_000)
+    count, rounds = bench.size(2_000, 1_000), bench.size(7, 1)
+    seconds = (
+        bench.size(4, 3) / 2
+    )  # a round is as long as that, so that carries, merges and snapshots fall into it
     numbers = np.random.default_rng(3).integers(0, keys, count).tolist()
     asked: list[object] = [{"id": number} for number in numbers]
     with served(bench.folder / "data", SETTINGS) as (server, db), raw.started("echo") as (echo, _):

@@ -22,8 +22,8 @@ ASKED = 1_000
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys, updates = bench.size(1_000_000, 200_000), bench.size(10, 2)
-    rounds = bench.size(200, 60)
+    keys, updates = bench.size(1_000_000, 100_000), bench.size(10, 1)
+    rounds = bench.size(200, 30)
     answers = []
     for form in (INT_KEY, TEXT_KEY):
         name = form.name.split()[0]

@@ -21,7 +21,7 @@ ROWS = 10_000
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys = bench.size(10_000_000, 1_000_000)
+    keys = bench.size(10_000_000, 300_000)
     return [_opening(bench, form, keys) for form in (INT_KEY, TEXT_KEY)]
 
 
@@ -38,7 +38,7 @@ def _opening(bench: Bench, form: Form, keys: int) -> Answer:
         Engine(folder / "b", form, "WAL", SETTINGS, keeps_log=True) as bare,
     ):
         ours, reference = bench.compare(
-            lambda: _open(stored, keys), lambda: _open(bare, keys), "s", repeats=bench.size(3, 2)
+            lambda: _open(stored, keys), lambda: _open(bare, keys), "s", repeats=bench.size(3, 1)
         )
     shutil.rmtree(folder)
     return Answer(

@@ -24,12 +24,12 @@ KINDS = ((INT_KEY, "FULL", Target(1.5)), (INT_KEY, "WAL", Target(4)), (TEXT_KEY,
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys, updates = bench.size(1_000_000, 200_000), bench.size(10, 1)
+    keys, updates = bench.size(1_000_000, 100_000), bench.size(10, 1)
     answers = []
     for form, image, target in KINDS:
         name = f"{form.name.split()[0]}-{image}"
         random = np.random.default_rng(5)
-        picked = [random.integers(0, keys, ROWS) for _ in range(ROUNDS)]
+        picked = [random.integers(0, keys, ROWS) for _ in range(bench.size(ROUNDS, ROUNDS // 3))]
         plain = [form.rows(numbers, 99 + i) for i, numbers in enumerate(picked)]
         encoded = [form.encoded(numbers, batch) for numbers, batch in zip(picked, plain, strict=True)]
         with served(bench.folder / name) as (server, db), Rocks(bench.folder / f"rocks-{name}") as rocks:

@@ -29,8 +29,8 @@ Speeds = dict[tuple[str, str, int], Samples]
 
 
 def measure(bench: Bench) -> list[Answer]:
-    sizes = bench.size(1_000_000, 200_000), bench.size(10_000_000, 1_000_000)
-    updates = (10, bench.size(1, 2))
+    sizes = bench.size(1_000_000, 50_000), bench.size(10_000_000, 200_000)
+    updates = (bench.size(10, 2), 1)
     answers: list[Answer] = []
     speeds: list[Speeds] = []
     for keys, times in zip(sizes, updates, strict=True):
@@ -73,7 +73,7 @@ def _at(
 
 def _compare(bench: Bench, engine: Engine, rocks: Rocks, keys: int, rows: int) -> tuple[Samples, Samples]:
     random, form = np.random.default_rng(5), engine.form
-    picked = [random.integers(0, keys, rows) for _ in range(ROUNDS[rows])]
+    picked = [random.integers(0, keys, rows) for _ in range(bench.size(ROUNDS[rows], ROUNDS[rows] // 2))]
     plain = [form.rows(numbers, 99 + i) for i, numbers in enumerate(picked)]
     encoded = [form.encoded(numbers, batch) for numbers, batch in zip(picked, plain, strict=True)]
 

@@ -23,10 +23,10 @@ WAREHOUSE = "warehouse-changes"
 
 
 def measure(bench: Bench) -> list[Answer]:
-    large = bench.size(full=10_000_000, quick=1_000_000)
+    large = bench.size(full=10_000_000, quick=200_000)
     small = large // 10
-    changes = bench.size(full=100_000, quick=10_000)
-    repeats = 3 if bench.quick else 5
+    changes = bench.size(full=100_000, quick=2_000)
+    repeats = 1 if bench.quick else 5
     with on_lake.place(bench) as lake:
         tables = {rows: _loaded(lake, rows) for rows in (small, large)}
         clock = on_spark.Clock(changes, lake.server)
@@ -46,7 +46,7 @@ def measure(bench: Bench) -> list[Answer]:
         for number in range(repeats + 1):  # in turn, so that a noisy moment hits all; the first one warms up
             changed("small", small, number + 1)
             changed("large", large, number + 1)
-            if number < 3:
+            if number < bench.size(3, 2):
                 rewritten()
         figures = {name: _samples(found[1:] or found) for name, found in seconds.items()}
         cpu = {name: clock.cpu_of(name) for name in seconds}

@@ -21,7 +21,7 @@ NEAR = 5
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rounds = bench.size(full=500, quick=60)
+    rounds = bench.size(full=500, quick=30)
     early = 10
     answers = []
     with on_lake.without_spark(bench) as lake:
@@ -38,7 +38,12 @@ def measure(bench: Bench) -> list[Answer]:
                     reference_name=f"of round {early}",
                     ratio=figure.median / reference.median,
                     target=Target(3.0, at_least=False),
-                    notes={"milliseconds, every 25th": _curve(seconds)},
+                    notes={
+                        "milliseconds, every 25th": _curve(seconds),
+                        "curve_round_ms": [
+                            (number, round(one * 1000, 2)) for number, one in enumerate(seconds, 1)
+                        ],
+                    },
                 )
             )
     return answers

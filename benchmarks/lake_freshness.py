@@ -32,7 +32,7 @@ LOOK_S = 0.05
 
 
 def measure(bench: Bench) -> list[Answer]:
-    seconds = bench.size(full=90, quick=25)
+    seconds = bench.size(full=90, quick=8)
     with on_lake.place(bench) as lake, TieringCluster(lake.context.server) as cluster:
         watches = [Watch(lake, "light", LIGHT_ROWS), Watch(lake, "heavy", HEAVY_ROWS)]
         for one in watches:

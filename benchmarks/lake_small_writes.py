@@ -44,7 +44,7 @@ def batch(number: int) -> pa.Table:
 
 
 def measure(bench: Bench) -> list[Answer]:
-    batches = bench.size(1_000, 100)
+    batches = bench.size(1_000, 40)
     with served(bench.folder / "data") as (_, db):
         table = db.create_table("small", batch(0).schema)
         ours = _insert(batches, lambda rows: _acknowledged(table, rows))

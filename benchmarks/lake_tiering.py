@@ -26,7 +26,7 @@ ROW_GROUP = 1 << 20
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(full=10_000_000, quick=1_000_000)
+    rows = bench.size(full=10_000_000, quick=500_000)
     with on_lake.place(bench) as lake:
         table = on_spark.filled(lake.db, "t", rows, buckets=BUCKETS)
         clock = on_spark.Clock(rows, lake.server)
@@ -43,7 +43,7 @@ def measure(bench: Bench) -> list[Answer]:
             assert written_alone(table, bench.folder / "alone") == rows
 
         figure, reference = bench.compare(
-            clock.of("round", ours), clock.of("alone", alone), "rows/s", repeats=2 if bench.quick else 3
+            clock.of("round", ours), clock.of("alone", alone), "rows/s", repeats=1 if bench.quick else 3
         )
         cpu = {name: clock.cpu_of(name) for name in ("round", "alone")}
         notes = {"rows": rows, "cpu seconds a run": cpu, "seconds of a round's steps": took[-1]}

@@ -93,7 +93,7 @@ def loaded(
 
 
 def measure(bench: Bench) -> list[Answer]:
-    cold, hot = bench.size(10_000_000, 1_000_000), bench.size(1_000_000, 250_000)
+    cold, hot = bench.size(10_000_000, 500_000), bench.size(1_000_000, 250_000)
     answers = []
     with served(bench.folder / "data") as (server, db):
         bench.pids = server.pids
@@ -154,7 +154,7 @@ def _visible(bench: Bench, db: strom.Database, table: strom.Table) -> Answer:
         curve.append(time.perf_counter() - began)
         return curve[-1]
 
-    figure = bench.repeat(one, "s", repeats=VISIBLE_READS)
+    figure = bench.repeat(one, "s", repeats=bench.size(VISIBLE_READS, 10))
     worst = max(figure.values)
     return Answer(
         "a row is in a union read, after its acknowledgement",

@@ -20,7 +20,7 @@ ROWS = 10_000
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=150, quick=40)
+    count = bench.size(full=150, quick=30)
     batches = [small_batch(ROWS, start=i * ROWS) for i in range(10)]
     frames = ipc_frames(batches)
     work = [batches[i % 10] for i in range(count)]

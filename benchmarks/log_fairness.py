@@ -42,12 +42,12 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count, rounds = bench.size(full=800, quick=400), bench.size(full=5, quick=3)
+    count, rounds = bench.size(full=800, quick=CALLS_MIN), bench.size(full=5, quick=1)
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(bench.folder / "data", settings=SETTINGS))
         other = stack.enter_context(ServerProcess(bench.folder / "other", settings=SETTINGS))
         echo, _ = stack.enter_context(raw.started("echo"))
-        _fill(server.address, bench.size(full=300, quick=100))
+        _fill(server.address, bench.size(full=300, quick=50))
         _fill(other.address, 1)
 
         def fetches() -> Latencies:
@@ -170,7 +170,7 @@ def _load_for_ever(address: str) -> None:
 
 def _crowd(bench: Bench) -> Answer:
     """200 connections; 50 of them tail one table; how long until a row has reached all 50?"""
-    rounds = bench.size(full=50, quick=15)
+    rounds = bench.size(full=50, quick=8)
 
     async def run(address: str) -> list[float]:
         idle = [await aio.connect(address) for _ in range(150)]

@@ -30,7 +30,7 @@ WARM_UP = 200
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=2000, quick=500)
+    count = bench.size(full=2000, quick=250)
     with raw.started("echo") as (port, _):
         raw.echo_round_trips(port, WARM_UP)
         echoes = {words: raw.echo_round_trips(port, count, pause_s=pause) for words, pause in RHYTHMS.items()}

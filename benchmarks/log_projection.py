@@ -20,10 +20,12 @@ from strom.testing.process import ServerProcess
 ROWS = 1000
 HALF = [name for name, _ in WIDE_COLUMNS[:10]]
 TENTH = [name for name, _ in WIDE_COLUMNS[:2]]
+CURVE = (1, 2, 3, 5, 7, 10, 15, 20)
+"""How many of the columns are read for the curve."""
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=250, quick=80)
+    count = bench.size(full=250, quick=50)
     batches = [wide_batch(ROWS, seed=i) for i in range(8)]
     with (
         ServerProcess(bench.folder / "data", settings={"durability": "os"}) as server,
@@ -42,6 +44,7 @@ def measure(bench: Bench) -> list[Answer]:
             bench.pids = server.pids
             if compression == "NONE":
                 answers += _pruning(bench, table, count * ROWS)
+                answers[0].notes["curve_share_rows_per_second"] = _curve(bench, table, count * ROWS)
             else:
                 answers.append(_no_decompression(bench, table, count, batches, server.pids))
     return answers
@@ -73,6 +76,16 @@ def _pruning(bench: Bench, table: strom.Table, rows: int) -> list[Answer]:
             )
         )
     return answers
+
+
+def _curve(bench: Bench, table: strom.Table, rows: int) -> list[tuple[float, float]]:
+    """(share of the bytes that is read, rows a second), each the best of a few."""
+    columns = [name for name, _ in WIDE_COLUMNS]
+    found = []
+    for number in CURVE:
+        samples = bench.repeat(_reader(table, columns[:number], rows), "rows/s", repeats=bench.size(3, 1))
+        found.append((number / len(columns), max(samples.values)))
+    return found
 
 
 def _no_decompression(

@@ -14,7 +14,7 @@ COLUMN = "amount"
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(full=10_000_000, quick=2_000_000)
+    rows = bench.size(full=10_000_000, quick=500_000)
     with place(bench) as (spark, server, db):
         table = filled(db, "rows", rows)
         files = parquet(bench.folder / "parquet", rows)
@@ -27,7 +27,7 @@ def measure(bench: Bench) -> list[Answer]:
         whole = clock.of("whole", lambda: source.load(table.name).agg({COLUMN: "sum"}).collect())
         native = clock.of("parquet", lambda: spark.read.parquet(files).agg({COLUMN: "sum"}).collect())
 
-        repeats = 3 if bench.quick else 5
+        repeats = 1 if bench.quick else 5
         ours, theirs = bench.compare(pruned, native, "rows/s", repeats=repeats)
         again, unpruned = bench.compare(pruned, whole, "rows/s", repeats=repeats)
         cpu = {name: clock.cpu_of(name) for name in ("catalog", "whole", "parquet")}

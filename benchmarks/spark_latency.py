@@ -65,12 +65,12 @@ class CountingSource(DataSource):
 
 
 def measure(bench: Bench) -> list[Answer]:
-    samples = bench.size(full=200, quick=60)
+    samples = bench.size(full=200, quick=30)
     with on_spark.place(bench) as (spark, server, db):
         spark.dataSource.register(CountingSource)
         table = db.create_table("t", {"at": "DOUBLE NOT NULL"}, buckets=1)
         ours, theirs = Seen(samples), Seen(samples)
-        for turn in range(2):  # in turn, so that a noisy moment hits both
+        for turn in range(bench.size(2, 1)):  # in turn, so that a noisy moment hits both
             began = str(time.time())
             reference = spark.readStream.format("counting").option("began", began).load()
             theirs.follow(reference, bench.folder / f"theirs-{turn}", None)

@@ -14,7 +14,7 @@ from benchmarks.harness import Answer, Bench, Target, ratio_of
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(full=10_000_000, quick=1_000_000)
+    rows = bench.size(full=10_000_000, quick=500_000)
     with on_spark.place(bench) as (spark, server, db):
         table = on_spark.filled(db, "t", rows)
         files = on_spark.parquet(bench.folder / "parquet", rows)
@@ -28,12 +28,12 @@ def measure(bench: Bench) -> list[Answer]:
 
         assert strom.spark.table(spark, table.name).count() == rows
         figure, reference = bench.compare(
-            clock.of("strom", ours), clock.of("parquet", parquet), "rows/s", repeats=3
+            clock.of("strom", ours), clock.of("parquet", parquet), "rows/s", repeats=bench.size(3, 1)
         )
         notes = {"cpu_seconds": clock.cpu_of("strom"), "parquet_cpu_seconds": clock.cpu_of("parquet")}
     return [
         Answer(
-            question=f"Spark reads {rows // 1_000_000} M rows of 10 columns",
+            question=f"Spark reads {rows / 1_000_000:g} M rows of 10 columns",
             figure=figure,
             reference=reference,
             reference_name="spark.read.parquet",

@@ -41,7 +41,7 @@ class Counting(DataSource):
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(full=10_000_000, quick=2_000_000)
+    rows = bench.size(full=10_000_000, quick=300_000)
     kinds = {
         "a log table, uncompressed": (None, "NONE", 0.7),
         "a log table, ZSTD": (None, "ZSTD", 0.5),
@@ -57,7 +57,7 @@ def measure(bench: Bench) -> list[Answer]:
         )
         for words, (key, compression, target) in kinds.items():
             write = clock.of(words, _written(db, key, compression, lambda name: _save(spark, files, name)))
-            ours, theirs = bench.compare(write, count, "rows/s", repeats=2 if bench.quick else 3)
+            ours, theirs = bench.compare(write, count, "rows/s", repeats=1 if bench.quick else 3)
             cpu = {name: clock.cpu_of(name) for name in (words, "counter")}
             notes = {
                 "rows": rows,

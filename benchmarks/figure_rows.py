@@ -1,0 +1,138 @@
+"""Which answers stand in the README and in the comparison: chosen here; the figures come from the kept runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Kept = Mapping[str, Mapping[str, Any]]
+LESS_IS_BETTER = {"s", "ms", "µs", "ms p99", "bytes", "MB", "CPU s", "ms CPU"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An answer that is shown: the question's file, a pattern for the answer, and what readers are told it is."""
+
+    question: str
+    pattern: str
+    words: str
+    beside: str | None = None
+    """What it is measured beside, where the benchmark's own words are too short."""
+
+
+ROWS: dict[str, tuple[Row, ...]] = {
+    "log tables": (
+        Row("log_append", r"\(os\)", "append, 10 k-row batches, durability `os`"),
+        Row("log_append", r"\(group\)", "append, `group`: synced before it is acknowledged"),
+        Row("log_scan", "full scan", "full scan to Arrow"),
+        Row("log_projection", "50 %", "2 KB rows: columns that hold 50 % of the bytes"),
+        Row("log_projection", "10 %", "… that hold 10 % of the bytes"),
+        Row("log_partitions", "time", "1 of 20 partitions"),
+        Row(
+            "log_latency",
+            r"\(os, back to back\)",
+            "one row to a tail in another process, median",
+            "asyncio echo",
+        ),
+        Row(
+            "log_fairness",
+            r"^small fetch.*p99$",
+            "small fetch beside a full scan and a bulk load, p99",
+            "idle",
+        ),
+        Row("log_restart", "restart", "restart after kill -9, seconds longer"),
+        Row("log_memory", "memory", "server memory under load"),
+    ),
+    "primary-key tables": (
+        Row(
+            "keys_upserts",
+            r"engine upserts, int64.*FULL, 10000.*batches, \S+ keys$",
+            "engine upserts, int64 key, `FULL`",
+        ),
+        Row(
+            "keys_upserts",
+            r"engine upserts, int64.*WAL, 10000.*batches, \S+ keys$",
+            "engine upserts, int64 key, `WAL`",
+        ),
+        Row("keys_served", "int64.*FULL", "upserts through client and server, `FULL`"),
+        Row("keys_served", "int64.*WAL", "upserts through client and server, `WAL`"),
+        Row("keys_peer_rows", "pyfluss", "rows as pyfluss encodes them", "RocksDB putting the same bytes"),
+        Row("keys_lookup", r"median \(alone\)", "one lookup, median"),
+        Row("keys_lookup_many", "int64", "`lookup_many` of 1,000 int64 keys"),
+        Row("keys_scan", "scan", "scan of two columns of the live rows"),
+        Row(
+            "keys_beside",
+            r"^p99 of lookups beside a full scan, bulk.*snapshots$",
+            "lookup p99 beside scan, upserts, upkeep",
+        ),
+        Row("keys_restart", "int64", "opening a bucket from its snapshot"),
+    ),
+    "the lake": (
+        Row("lake_tiering", "tier a log", "a round of a log on Spark `local[2]`"),
+        Row("lake_changes", "how many times", "a round of changes of a primary-key table"),
+        Row("lake_commits", "of a log", "commit time of a late round (log)"),
+        Row("lake_commits", "primary-key", "commit time of a late round (primary key)"),
+        Row("lake_union", "^sum.*a log", "SQL sum over lake and log"),
+        Row("lake_union", "a row is in", "a new row in a union read, the slowest of 50"),
+        Row("lake_small_writes", "batches", "small batches, each acknowledged"),
+        Row("lake_small_writes", "aggregations", "aggregations after them"),
+    ),
+    "Spark and joins": (
+        Row("spark_read", "reads", "reading 10 columns"),
+        Row("spark_catalog", "sum", "sum of one column by the SQL catalog"),
+        Row("spark_write", "log table, uncompressed", "writing a log table, exactly once"),
+        Row("spark_write", "primary-key", "writing a primary-key table, exactly once"),
+        Row("spark_latency", "median", "a row from append to `foreachBatch`, median"),
+        Row("join_lookup", "lookup join", "lookup join"),
+        Row("join_delta", "times faster", "delta join"),
+        Row("join_delta", "CPU", "delta join, CPU seconds"),
+    ),
+}
+
+BESIDE_OTHERS: tuple[Row, ...] = (
+    Row("lake_small_writes", "batches", "small batches, each acknowledged", "PyIceberg"),
+    Row("lake_small_writes", "aggregations", "aggregations after them", "PyIceberg"),
+    Row("keys_scan", "scan", "scan of two columns by key order", "RocksDB"),
+    Row("keys_served", "int64.*WAL", "upserts, new rows in the changelog", "RocksDB get + put"),
+    Row("keys_served", "int64.*FULL", "upserts, old and new rows", "RocksDB get + put"),
+    Row("keys_lookup_many", "int64", "1,000 lookups in one call", "RocksDB multi-get"),
+    Row("join_delta", "times faster", "join of two streams", "stream-stream join"),
+    Row("lake_union", "^sum.*a log", "SQL sum over lake and log", "one Parquet copy"),
+    Row("spark_read", "reads", "Spark reads all columns", "Spark on Parquet"),
+    Row("log_scan", "full scan", "full scan to Arrow", "raw socket + decode"),
+    Row("spark_catalog", "sum", "Spark sums one column", "Spark on Parquet"),
+    Row("log_append", r"\(os\)", "append", "raw socket into a file"),
+    Row("keys_lookup", r"median \(alone\)", "one lookup", "Redis GET"),
+    Row("log_latency", r"\(os, back to back\)", "one row to a tailing reader", "asyncio echo"),
+)
+
+
+def find(kept: Kept, row: Row) -> Mapping[str, Any] | None:
+    """The answer that a row shows; None where no kept run has it. Of several the last: the largest size."""
+    answers = kept.get(row.question, {}).get("answers", ())
+    matching = [answer for answer in answers if re.search(row.pattern, answer["question"])]
+    if row.question in ("spark_catalog", "keys_scan"):
+        return matching[0] if matching else None  # the first is the one beside somebody else's
+    return matching[-1] if matching else None
+
+
+def missing(kept: Kept) -> list[Row]:
+    """Rows for which nothing is kept."""
+    return [row for row in _all() if find(kept, row) is None]
+
+
+def better(answer: Mapping[str, Any]) -> float | None:
+    """How many times better than the reference, whichever way the unit points; None without a reference."""
+    figure, reference = answer["figure"], answer["reference"]
+    if not reference or not figure["median"] or not reference["median"]:
+        return None
+    ratio = float(figure["median"]) / float(reference["median"])
+    return 1 / ratio if figure["unit"] in LESS_IS_BETTER else ratio
+
+
+def _all() -> Iterator[Row]:
+    for rows in ROWS.values():
+        yield from rows
+    yield from BESIDE_OTHERS

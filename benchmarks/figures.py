@@ -1,0 +1,196 @@
+"""``python -m benchmarks.figures``: draw the pictures and write the figures of the documents from the kept runs.
+
+Written are ``docs/figures/*.svg``, ``docs/figures.md``, and one section each of README and ``docs/comparison.md``: from
+its heading to the next one. A test compares: no figure in them is written by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+from benchmarks import figure_rows, figure_words
+from benchmarks.__main__ import questions
+from benchmarks.figure_plots import PLOTS
+from benchmarks.figure_rows import BESIDE_OTHERS, ROWS, Kept, Row, better, find
+from benchmarks.figure_words import amount, digits
+from benchmarks.keep import kept
+from benchmarks.plot import TIMES
+
+ROOT = Path(__file__).parent.parent
+README_HEADING, COMPARISON_HEADING = "## How fast", "## Measured"
+GROUPS = {
+    "log": "Log tables",
+    "keys": "Primary-key tables",
+    "lake": "The lake",
+    "join": "Joins",
+    "spark": "Spark",
+}
+PICTURES = {
+    "log_projection": "pruning",
+    "log_latency": "append-latency",
+    "keys_upserts": "upserts",
+    "keys_lookup_many": "lookups",
+    "keys_lookup": "lookup-latency",
+    "lake_union": "union",
+    "lake_commits": "tiering",
+    "lake_freshness": "freshness",
+    "join_delta": "joins",
+}
+"""Below which question a picture stands."""
+
+
+def documents(found: Kept, root: Path = ROOT) -> dict[str, str]:
+    """Every file that holds figures, as it should be."""
+    pictures = {name: drawn for name, draw in PLOTS.items() if (drawn := draw(found))}
+    made = {f"docs/figures/{name}.svg": drawn for name, drawn in pictures.items()}
+    made["docs/figures.md"] = page(found, set(pictures))
+    for path, heading, section in (
+        ("README.md", README_HEADING, readme_section(found)),
+        ("docs/comparison.md", COMPARISON_HEADING, comparison_section(found, set(pictures))),
+    ):
+        made[path] = replaced((root / path).read_text(), heading, section)
+    return made
+
+
+def replaced(text: str, heading: str, section: str) -> str:
+    """The text with another section under a heading."""
+    before, found, after = text.partition(f"{heading}\n")
+    if not found:
+        raise ValueError(f"there is no heading {heading!r}")
+    later = re.search(r"^## ", after, re.MULTILINE)
+    return f"{before}{heading}\n\n{section.strip()}\n\n{after[later.start() :] if later else ''}"
+
+
+def readme_section(found: Kept) -> str:
+    """The table of the README."""
+    parts = [
+        "`make bench` measures all of this beside a reference in the same run (`QUICK=1`: under five minutes); "
+        "`make figures` writes this section from what was measured.",
+        f"{_machines(found)} Client, server and reference share the cores: ratios count, not the absolute numbers. "
+        "Pictures, and all other questions: [docs/figures.md](docs/figures.md).",
+    ]
+    for title, rows in ROWS.items():
+        lines = [line for row in rows if (line := _row(found, row))]
+        if lines:
+            parts.append(
+                "\n".join(
+                    [f"| {title} | Strom | beside it | ratio | target |", "|---|---|---|---|---|", *lines]
+                )
+            )
+    parts.append("(q): the quick form, less data and fewer repeats.")
+    return "\n\n".join(parts)
+
+
+def comparison_section(found: Kept, pictures: set[str]) -> str:
+    """What was measured beside others, best first."""
+    rows = [(better(answer), row, answer) for row in BESIDE_OTHERS if (answer := find(found, row))]
+    ordered = sorted(((gain, row, answer) for gain, row, answer in rows if gain), key=lambda one: -one[0])
+    lines = [
+        f"| {row.words} | {amount(answer['figure'])} | {row.beside}: {amount(answer['reference'])} "
+        f"| {'**' if gain < 1 else ''}{digits(gain)} {TIMES}{'**' if gain < 1 else ''} |"
+        for gain, row, answer in ordered
+    ]
+    parts = [
+        "On one machine, in the same run, by `make bench`; below 1 we lose. Several of these are bounds rather than "
+        "rivals: a raw socket stores nothing that can be asked, RocksDB runs inside the asking process, an echo does "
+        "no work.",
+        "\n".join(["| | Strom | beside | times better |", "|---|---|---|---|", *lines]),
+    ]
+    if "comparison" in pictures:
+        parts.insert(1, "![Where Strom wins and where it loses](figures/comparison.svg)")
+    parts.append("All questions, with their targets: [figures](figures.md).")
+    return "\n\n".join(parts)
+
+
+def page(found: Kept, pictures: set[str]) -> str:
+    """docs/figures.md: every question with its answers."""
+    parts = [
+        "# Figures",
+        "Written by `make figures` from the runs that are kept in [benchmarks/results](../benchmarks/results): no "
+        "figure on this page, in the README or in the comparison is written by hand. A question states what it "
+        "expects before it is asked (the opening of its file in `benchmarks/`); what misses its target says so.",
+        "```\n"
+        "make bench                    # every question in its full form: about an hour\n"
+        "make bench QUICK=1            # under five minutes\n"
+        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark\n"
+        "make figures                  # keep the newest run and draw; RUN=file for another one\n"
+        "```",
+        f"{_machines(found)} Ours and the reference take turns, so that a noisy moment hits both; medians are "
+        "shown. On two cores client, server and reference compete: ratios count, not the absolute numbers.",
+    ]
+    for group, title in GROUPS.items():
+        names = [name for name in questions(group) if name in found]
+        if names:
+            parts.append(f"## {title}")
+            parts += [_question(found, name, pictures) for name in names]
+    left = [name for name in questions() if name not in found]
+    if left:
+        parts.append("## Not kept yet\n\n" + ", ".join(f"`{name}`" for name in left))
+    return "\n\n".join(parts) + "\n"
+
+
+def _question(found: Kept, name: str, pictures: set[str]) -> str:
+    run = found[name]
+    opening = (
+        ast.get_docstring(ast.parse((ROOT / "benchmarks" / f"{name}.py").read_text())) or name
+    ).splitlines()[0]
+    form = "quick form" if run["quick"] else "full form"
+    when = ", ".join(str(one) for one in (run.get("when"), _commit(run)) if one)
+    lines = [
+        f"| {answer['question'].strip()} | {amount(answer['figure'])} | {figure_words.reference(answer)} "
+        f"| {figure_words.ratio(answer)} | {figure_words.target(answer)} |"
+        for answer in run["answers"]
+    ]
+    parts = [f"### {opening}", f"`{name}`, {form}{f' ({when})' if when else ''}"]
+    picture = PICTURES.get(name)
+    if picture in pictures:
+        parts.append(f"![{opening}](figures/{picture}.svg)")
+    parts.append("\n".join(["| | Strom | beside | ratio | target |", "|---|---|---|---|---|", *lines]))
+    return "\n\n".join(parts)
+
+
+def _commit(run: Kept) -> str | None:
+    commit = run["machine"].get("commit")
+    return f"commit {str(commit).rstrip('+')}" if commit else None
+
+
+def _row(found: Kept, row: Row) -> str | None:
+    answer = find(found, row)
+    if answer is None:
+        return None
+    quick = " (q)" if found[row.question]["quick"] else ""
+    cells = [
+        row.words + quick,
+        amount(answer["figure"]),
+        figure_words.reference(answer, row.beside),
+        figure_words.ratio(answer),
+        figure_words.target(answer),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _machines(found: Kept) -> str:
+    told = sorted({figure_words.machine(run) for run in found.values()}, key=len, reverse=True)
+    # A shorter description of the same machine, by an earlier run, adds nothing.
+    return f"Measured on {told[0]}." if told else "Nothing is kept yet."
+
+
+def main() -> int:
+    found = kept()
+    for row in figure_rows.missing(found):
+        print(f"nothing is kept for {row.question}: {row.words}", file=sys.stderr)
+    for path in (ROOT / "docs" / "figures").glob("*.svg"):
+        path.unlink()
+    for name, content in documents(found).items():
+        target = ROOT / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
+        print(f"wrote {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
