@@ -44,15 +44,17 @@ def main() -> int:
         print(f"no question matches {options.only!r}; groups: {', '.join(GROUPS)}", file=sys.stderr)
         return 2
     run = Run()
+    path = Path(options.results) / f"bench-{time.strftime('%Y%m%dT%H%M%S')}.json"
     with ExitStack() as outliving:
         for number, name in enumerate(names, 1):
             print(f"[{number:2}/{len(names)}] {name} …", file=sys.stderr, flush=True)
             _ask(run, name, options.quick, outliving)
+            _keep(run, path, options.quick)  # after each: a run that is cut short has what it had
             print(_progress(run, name, options.quick), file=sys.stderr, flush=True)
             for answer in run.answers.get(name, ()):
                 print(_row(answer), flush=True)
     _print_table(run.answers)
-    _keep(run, Path(options.results), options.quick)
+    print(f"\n{sum(run.seconds.values()):.0f} s; kept in {path}")
     short = [answer.question for group in run.answers.values() for answer in group if answer.falls_short]
     if run.broken:
         print(f"could not be measured: {', '.join(run.broken)}", file=sys.stderr)
@@ -142,9 +144,8 @@ def _print_table(answers: dict[str, list[Answer]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _keep(run: Run, folder: Path, quick: bool) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"bench-{time.strftime('%Y%m%dT%H%M%S')}.json"
+def _keep(run: Run, path: Path, quick: bool) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "when": time.strftime("%Y-%m-%d"),
         "machine": run.machine,
@@ -154,7 +155,6 @@ def _keep(run: Run, folder: Path, quick: bool) -> None:
         "not_measured": run.broken,
     }
     path.write_text(json.dumps(content, indent=2, default=str))
-    print(f"\n{sum(run.seconds.values()):.0f} s; kept in {path}")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
 BESIDE_OTHERS: tuple[Row, ...] = (
     Row("lake_small_writes", "batches", "small batches, each acknowledged", "PyIceberg"),
     Row("lake_small_writes", "aggregations", "aggregations after them", "PyIceberg"),
-    Row("keys_scan", "scan", "scan of two columns by key order", "RocksDB"),
+    Row("keys_scan", "scan", "scan of two columns of the live rows", "RocksDB"),
     Row("keys_served", "int64.*WAL", "upserts, new rows in the changelog", "RocksDB get + put"),
     Row("keys_served", "int64.*FULL", "upserts, old and new rows", "RocksDB get + put"),
     Row("keys_lookup_many", "int64", "1,000 lookups in one call", "RocksDB multi-get"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ def keep(path: Path, folder: Path = KEPT, *, quick_too: bool = False) -> tuple[l
             continue
         content = {
             "name": name,
-            "when": run.get("when"),
+            "when": run.get("when") or _day(path),
             "quick": run["quick"],
             "seconds": run.get("seconds", {}).get(name),
             "machine": _machine(run["machine"]),
@@ -53,6 +54,12 @@ def keep(path: Path, folder: Path = KEPT, *, quick_too: bool = False) -> tuple[l
 def kept(folder: Path = KEPT) -> dict[str, dict[str, Any]]:
     """What the tree holds, by question."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def _day(path: Path) -> str | None:
+    """Of a run that does not say it: by its file's name."""
+    found = re.search(r"(\d{4})(\d\d)(\d\d)T", path.name)
+    return "-".join(found.groups()) if found else None
 
 
 def _machine(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,60 +1,59 @@
-"""The Python of the README runs as it stands, one block after the other, on a real server."""
+"""The guides run as they stand. Those that need Spark are in ``tests/spark/test_guides.py``, where the session is."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from guides.pages import Left, Page, commands
+from lake.small_tierer import small_tierer
 from strom.testing.process import ServerProcess
 
-ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-ADDRESS = re.compile(r"(localhost|127\.0\.0\.1):9123")
-END = """
-import sys
-if "pyspark" in sys.modules:
-    from pyspark.sql import SparkSession
-    running = SparkSession.getActiveSession()
-    for one in running.streams.active:
-        one.processAllAvailable()
-        one.stop()
-    running.stop()
-print("the page ran to its end")
-"""
+EVENTS = {"id": "BIGINT", "name": "STRING"}
 
 
-def program(page: str, address: str, folder: Path) -> str:
-    """The blocks of a page. What differs from the page: where the server is, and where checkpoints lie."""
-    blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
-    assert blocks, f"{page} has no Python"
-    text = ADDRESS.sub(address, "\n".join(blocks))
-    return re.sub(r'"/tmp/(\w+)"', lambda found: repr(str(folder / found[1])), text) + END
-
-
-def run(page: str, server: ServerProcess, folder: Path) -> str:
-    script = folder / "page.py"
-    script.write_text(program(page, server.address, folder))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    assert "the page ran to its end" in done.stdout
-    return done.stdout
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_readme_runs(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "server") as server:
-        printed = run("README.md", server, tmp_path)
-    assert "{'id': 1, 'name': 'ann', 'city': 'Berlin', 'score': 6}" in printed
-    assert "Berlin" in printed
+def test_the_guide_to_python_runs(server: ServerProcess, tmp_path: Path) -> None:
+    with Left(server.address) as db:
+        ran = Page("docs/python-api.md", server.address, tmp_path).run("python")
+        assert ran.blocks >= 10
+        assert ran.names["users"].lookup(1)["score"] == 6
+        assert ran.names["tx"].repeated is False
+        assert db.table("events").scan(where="id = 5").to_arrow().to_pylist()[0]["name"] == "kim"
+        ran.names["db"].close()
+
+
+@pytest.mark.slow
+def test_the_guide_to_sql_runs(server: ServerProcess, tmp_path: Path) -> None:
+    with Left(server.address) as db:
+        ran = Page("docs/sql.md", server.address, tmp_path).run("python", "shell")
+        assert len(ran.commands) == 2
+        assert db.sql("SELECT count(*) AS n FROM orders").to_pylist() == [{"n": 2}]
+
+
+@pytest.mark.slow
+def test_the_guide_to_union_reads_runs(server: ServerProcess, tmp_path: Path) -> None:
+    with Left(server.address) as db:
+        events = db.create_table("events", EVENTS, properties={"table.datalake.enabled": "true"})
+        events.append([{"id": 1, "name": "cold"}])
+        events.flush()
+        with small_tierer(db) as tierer:
+            tierer.round(events)
+        events.append([{"id": 2, "name": "hot"}])
+        events.flush()
+        ran = Page("docs/union-read.md", server.address, tmp_path).run("python")
+        assert ran.names["events"].scan().count() == 2
+        assert ran.names["snapshots"].num_rows >= 1
+        ran.names["db"].close()
+
+
+def test_comments_and_commands_that_never_end_are_left_out() -> None:
+    text = "strom up --data x\nstrom scan t  # rows\nstrom upsert t a.csv && strom lookup t 7\n"
+    text += "strom tail -f t\nmake demo\n"
+    assert list(commands(text)) == ["strom scan t", "strom upsert t a.csv", "strom lookup t 7"]

@@ -27,17 +27,19 @@ from strom.cli import (
     up,
 )
 from strom.cli.connection import Connection
+from strom.cli.contents import Contents
 from strom.errors import StromError
 
 app = typer.Typer(
     name="strom",
+    cls=Contents,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Streaming storage for real-time analytics: tables that are columnar logs or have a key.",
-    epilog="Start here:  strom up    then in another terminal:  strom --help   or, by itself:  strom demo",
+    epilog="strom COMMAND --help shows its options, with examples. The guides are in docs/.",
 )
 
 app.command("up", help=up.HELP)(up.up)

@@ -1,4 +1,4 @@
-"""Writes the generated pages of ``docs/``: settings, table properties, command line. Run by ``make docs``."""
+"""Writes the generated pages of ``docs/``: settings, table properties, command line, metrics. Run by ``make docs``."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def _describe(command: Any, path: str, parts: list[str]) -> None:
 
 def pages() -> dict[str, str]:
     """File name in ``docs/`` to content."""
+    from strom.cli.metric_reference import metrics_markdown
     from strom.model import properties
     from strom.runtime import settings
 
@@ -35,6 +36,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings.reference_markdown(),
         "table-properties.md": properties.reference_markdown(),
         "command-line.md": command_line_markdown(),
+        "metrics.md": metrics_markdown(),
     }
 
 

@@ -1,0 +1,124 @@
+"""The figures of the documents are those of the kept runs: none is written by hand."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import figure_rows, figure_words, figures, keep, plot
+from benchmarks.__main__ import questions
+
+ROOT = Path(__file__).parents[1]
+
+
+def samples(*values: float, unit: str = "s") -> dict[str, Any]:
+    ordered = sorted(values)
+    return {"median": ordered[len(ordered) // 2], "unit": unit, "values": list(values)}
+
+
+def answer(question: str, ours: float, theirs: float, unit: str = "rows/s", **more: Any) -> dict[str, Any]:
+    return {
+        "question": question,
+        "figure": samples(ours, unit=unit),
+        "reference": samples(theirs, unit=unit),
+        "reference_name": "somebody",
+        "ratio": ours / theirs,
+        "target": None,
+        "falls_short": False,
+        "notes": {},
+        **more,
+    }
+
+
+def run(folder: Path, name: str, quick: bool, *answers: dict[str, Any]) -> Path:
+    path = folder / f"{name}-{quick}.json"
+    machine = {"cores": 2, "system": "Linux-6.1-custom-x86", "python": "3.11.7"}
+    path.write_text(json.dumps({"quick": quick, "machine": machine, "questions": {name: answers}}))
+    return path
+
+
+def test_the_documents_show_what_is_kept() -> None:
+    for name, content in figures.documents(keep.kept()).items():
+        assert (ROOT / name).read_text() == content, f"{name} is stale: run `python -m benchmarks.figures`"
+    assert figures.README_HEADING in (ROOT / "README.md").read_text()
+
+
+def test_every_picture_is_one_of_the_kept_runs_and_small() -> None:
+    made = {name for name in figures.documents(keep.kept()) if name.endswith(".svg")}
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "figures").glob("*.svg")}
+    assert there == made
+    for name in made:
+        assert ElementTree.parse(ROOT / name).getroot().tag.endswith("svg")
+        assert (ROOT / name).stat().st_size < 40_000
+
+
+def test_kept_runs_are_of_questions_that_exist_and_name_their_machine() -> None:
+    kept = keep.kept()
+    assert set(kept) <= set(questions())
+    assert all(run["machine"]["cores"] for run in kept.values())
+
+
+def test_a_quick_run_does_not_replace_a_full_one(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    full = run(tmp_path, "log_scan", False, answer("full scan", 2, 4))
+    quick = run(tmp_path, "log_scan", True, answer("full scan", 1, 4))
+    assert keep.keep(quick, folder) == (["log_scan"], [])
+    assert keep.keep(full, folder) == (["log_scan"], [])
+    assert keep.keep(quick, folder) == ([], ["log_scan"])
+    assert keep.kept(folder)["log_scan"]["answers"][0]["ratio"] == 0.5
+    assert keep.keep(quick, folder, quick_too=True) == (["log_scan"], [])
+
+
+def test_many_calls_are_kept_as_quantiles(tmp_path: Path) -> None:
+    many = answer("one lookup", 1, 1) | {"figure": samples(*range(1000), unit="µs")}
+    keep.keep(run(tmp_path, "keys_lookup", False, many), tmp_path / "kept")
+    figure = keep.kept(tmp_path / "kept")["keys_lookup"]["answers"][0]["figure"]
+    assert figure["count"] == 1000
+    assert "values" not in figure
+    assert [0.99, 990] in figure["quantiles"]
+    assert figure["quantiles"][-1] == [1, 999]
+
+
+def test_better_is_better_whichever_way_the_unit_points() -> None:
+    assert figure_rows.better(answer("a", 10, 5, "rows/s")) == 2
+    assert figure_rows.better(answer("a", 5, 10, "s")) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (2_345_678, "rows/s", "2.35 M rows/s"),
+        (45_678, "rows/s", "45.7 k rows/s"),
+        (0.0123, "s", "12.3 ms"),
+        (1234, "µs", "1.23 ms"),
+        (203.4, "µs", "203 µs"),
+        (42_616_019, "bytes", "42.6 MB"),
+        (13.8, "ms p99", "13.8 ms"),
+    ],
+)
+def test_figures_are_said_in_units_that_suit(value: float, unit: str, words: str) -> None:
+    assert figure_words.amount({"median": value, "unit": unit}) == words
+
+
+def test_a_target_that_is_missed_says_so() -> None:
+    missed = answer("a", 1, 2) | {"target": {"limit": 0.6, "at_least": True}, "falls_short": True}
+    assert figure_words.target(missed) == "≥ 0.6, **falls short**"
+
+
+def test_a_section_is_replaced_up_to_the_next_heading() -> None:
+    text = "# A\n\n## How fast\n\nold\n\n### old too\n\n## Next\n\nkept\n"
+    assert figures.replaced(text, "## How fast", "new") == "# A\n\n## How fast\n\nnew\n\n## Next\n\nkept\n"
+    with pytest.raises(ValueError, match="no heading"):
+        figures.replaced("# A\n", "## How fast", "new")
+
+
+def test_a_picture_is_the_same_every_time_and_holds_odd_names() -> None:
+    rows = [plot.Bar("a < b & c", 0.5, "½", 0.6, True), plot.Bar("d", 20, "20", None)]
+    drawn = plot.bars("Title", rows, "note", from_one=True)
+    assert drawn == plot.bars("Title", rows, "note", from_one=True)
+    assert "a &lt; b &amp; c" in drawn
+    assert plot.FALLS_SHORT in drawn
+    assert ElementTree.fromstring(drawn) is not None
