@@ -18,6 +18,10 @@ def pruning(kept: Kept) -> str | None:
     """Speed by the share of the bytes that is read."""
     answers = kept.get("log_projection", {}).get("answers", ())
     curve = next((one["notes"][CURVE] for one in answers if CURVE in one["notes"]), None)
+    if not curve:  # an earlier run, which asked for two shares only
+        asked = ((0.1, "10 %"), (0.5, "50 %"))
+        found = [(share, one["ratio"]) for share, part in asked for one in answers if part in one["question"]]
+        curve = [*found, (1.0, 1.0)] if found else None
     if not curve:
         return None
     full = curve[-1][1]
@@ -106,7 +110,7 @@ def tiering(kept: Kept) -> str | None:
         if curve:
             series["primary-key table" if "primary-key" in one["question"] else "log"] = _smooth(curve)
     return _lines(
-        "Commits do not slow down with their number",
+        "Time of a commit, by round",
         series,
         "round",
         "ms of a commit",
@@ -223,12 +227,14 @@ def _shortened(question: str) -> str:
         ("engine upserts, ", "engine: "),
         ("upserts through client and server, ", "served: "),
         ("lookup_many of 1,000 keys, ", ""),
-        ("-row batches", ""),
-        (" keys", ""),
-        ("10000", "10 k"),
+        ("10000-row batches", "10 k rows"),
+        ("-row batches", " rows"),
+        (",000,000 keys", " M keys"),
+        (",000 keys", " k keys"),
+        (" key,", ","),
     ):
         question = question.replace(long, short)
-    return question[:48]
+    return question[:50]
 
 
 def _quantiles(

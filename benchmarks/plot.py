@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH = 720
+WIDTH = 780
 TIMES = "\N{MULTIPLICATION SIGN}"
 COLOURS = ("#1f6feb", "#d1642b", "#2da44e", "#8250df", "#6e7781")
 GREY, FAINT, INK = "#57606a", "#d8dee4", "#1f2328"
@@ -57,7 +57,7 @@ def bars(title: str, rows: Sequence[Bar], note: str, *, from_one: bool = False) 
 
     ``from_one``: bars begin at 1 and go to the better or the worse side.
     """
-    left, right, top = 290, 140, 58
+    left, right, top = 312, 168, 58
     height = top + ROW * len(rows) + 44
     most = max([1.0, *(row.value for row in rows), *(row.target or 0 for row in rows)])
     least = min([1.0, *(row.value for row in rows)])
