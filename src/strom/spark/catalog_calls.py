@@ -18,6 +18,7 @@ from strom.api.database import Database
 from strom.api.table import Table
 from strom.errors import InvalidRequest, StromError, TableNotFound
 from strom.spark import catalog_tables, connections
+from strom.spark.beside import size_of
 from strom.spark.catalog_filters import push
 from strom.spark.history import has_history
 from strom.spark.options import CHANGELOG_SUFFIX, ReadOptions, Server, table_name
@@ -54,6 +55,11 @@ class Call:
     def table(self) -> Table:
         """The table that the question is about; of a changelog the one it belongs to."""
         return connections.table(self.server, table_name(self.options))
+
+    @property
+    def beside(self) -> bool:
+        """Whether it is about what stands beside a table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
+        return "$" in table_name(self.options)
 
     @property
     def changelog(self) -> bool:
@@ -123,11 +129,17 @@ def _tables(call: Call) -> list[str]:
 
 
 def _load(call: Call) -> dict[str, Any]:
-    return catalog_tables.described(call.table, _changelog_schema(call) if call.changelog else None)
+    if call.beside:
+        name = table_name(call.options)
+        schema = _source_schema(call).json()
+        told = {"provider": "strom"}
+        facts = {"name": name, "id": name, "schema": schema, "partition_by": [], "properties": told}
+        return facts | {"capabilities": ["BATCH_READ"]}
+    return catalog_tables.described(call.table, _source_schema(call) if call.changelog else None)
 
 
-def _changelog_schema(call: Call) -> StructType:
-    """Facts of each change, then the table's columns: what the source itself says."""
+def _source_schema(call: Call) -> StructType:
+    """What the source itself says: of a changelog facts of each change, then the table's columns."""
     from strom.spark.source import StromSource  # it asks this module
 
     said = {name: value for name, value in call.options.items() if not name.startswith("_")}
@@ -158,6 +170,8 @@ def _drop(call: Call) -> bool:
 
 
 def _filter(call: Call) -> dict[str, Any]:
+    if call.beside:
+        return {"exact": [], "options": {}, "rows": None}
     info = call.table.info
     pushed = push(info, call.options.get("where"), call.arguments["predicates"])
     where = {} if pushed.where is None else {"where": str(pushed.where)}
@@ -168,12 +182,14 @@ def _count(call: Call) -> int | None:
     """All rows, where nothing has to be read for it."""
     asked = ReadOptions.of(call.options)
     bounds = (asked.where, asked.limit, asked.at, asked.start, asked.end)
-    if asked.changelog or any(one is not None for one in bounds):
+    if asked.changelog or asked.beside or any(one is not None for one in bounds):
         return None
     return call.table.count()
 
 
 def _statistics(call: Call) -> dict[str, int]:
+    if call.beside:
+        return size_of(call.database.system_table(table_name(call.options)))
     status = call.table.describe()
     records = sum(one.high_watermark - one.start_offset for one in status.buckets)
     if call.changelog or not has_history(call.table):

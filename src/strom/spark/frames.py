@@ -1,4 +1,5 @@
-"""DataFrames in a line: the words of a notebook. All of it is ``format("strom")`` with options (``options.py``)."""
+"""DataFrames in a line: the words of a notebook. All of it is ``format("strom")`` with options (``options.py``),
+but for rows of the lake, which Spark reads itself."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from strom.client.places import PlaceLike
 from strom.errors import InvalidRequest
 from strom.spark.options import CHANGELOG_SUFFIX, flat, place_text
 from strom.spark.sessions import SERVERS
+from strom.spark.union_frame import union_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,10 +33,14 @@ def table(
 ) -> DataFrame:
     """The rows of a table: now, or ``at`` a moment; of a log between ``start`` and ``end``.
 
+    Rows of the lake are read by Spark's own Parquet reader, where it can (``union_frame.py``).
+
     >>> strom.spark.table(spark, "shop.orders", columns=["id", "price"], where="price > 10")
     """
-    said = {"at": at, "start": start, "end": end}
-    return _loaded(spark.read, spark, name, columns, where, said, servers, {**options, "limit": limit})
+    places = {"at": at, "start": start, "end": end}
+    said = _said(spark, name, columns, where, places, servers, {**options, "limit": limit})
+    frame = union_frame(spark, said)
+    return spark.read.format("strom").options(**said).load() if frame is None else frame
 
 
 def changes(
@@ -58,10 +64,12 @@ def changes(
     >>> strom.spark.changes(spark, "shop.users", start=yesterday, end=today).count()
     """
     streaming = end is None if stream is None else stream
-    reader = spark.readStream if streaming else spark.read
+    reader: Any = spark.readStream if streaming else spark.read
     full_name = name if name.endswith(CHANGELOG_SUFFIX) else name + CHANGELOG_SUFFIX
-    said = {"start": start, "end": end}
-    return _loaded(reader, spark, full_name, columns, where, said, servers, options)
+    places = {"start": start, "end": end}
+    said = _said(spark, full_name, columns, where, places, servers, options)
+    frame: DataFrame = reader.format("strom").options(**said).load()
+    return frame
 
 
 def merge(
@@ -123,8 +131,7 @@ def _position(told: Any) -> Mapping[str, Any]:
     return position if isinstance(position, Mapping) else {}
 
 
-def _loaded(
-    reader: Any,
+def _said(
     spark: SparkSession,
     name: str,
     columns: Sequence[str] | None,
@@ -132,15 +139,14 @@ def _loaded(
     places: Mapping[str, PlaceLike],
     servers: str | None,
     options: Mapping[str, object],
-) -> DataFrame:
+) -> dict[str, str]:
     said = {"table": name, **_servers(spark, servers)}
     if columns is not None:
         said["columns"] = json.dumps(list(columns))
     if where is not None:
         said["where"] = where
     said |= {key: place_text(place) for key, place in places.items() if place is not None}
-    frame: DataFrame = reader.format("strom").options(**said, **_texts(options)).load()
-    return frame
+    return said | _texts(options)
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:

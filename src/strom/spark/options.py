@@ -1,14 +1,16 @@
 """What ``.option(…)`` may say, read once and checked: a wrong word is an error that names the right one.
 
     bootstrap.servers   host:port, or several with commas            user, password   where the server asks for them
-    table               "db.t", or "db.t$changelog" (or load("db.t"))
+    table               "db.t", or "db.t$changelog" (or load("db.t")); also "db.t$lake", "…$snapshots", "…$offsets"
     columns             "a, b": only these leave the server          where            "price > 10 and id < 7"
     limit               at most so many rows
-    at                  the table as it was: a timestamp, or offsets {"0": 100} / {"2026-11-15": {"0": 100}}
+    at                  the table as it was: a timestamp, the id of a lake snapshot, or offsets {"0": 100}
+                        / {"2026-11-15": {"0": 100}}
     start, end          where a log or changelog begins and ends; a stream has only a start (also "full")
     changelog           true: every change with _change_type, _log_offset, _commit_timestamp, _bucket
     pin                 "load" (default): what the DataFrame reads is decided now; "query": by its first action
     pushFilters         true: Spark's filters are applied by the server; only for a DataFrame that is used once
+    lakeReader          of strom.spark.table: "spark" reads lake files by Spark's Parquet reader, "strom" by this source
     splitBytes          about how much one task reads (128 MB)       splitRows
     maxRowsPerTrigger, maxBytesPerTrigger, failOnDataLoss, deletes   streams
 
@@ -25,6 +27,7 @@ from typing import Any, Literal, cast
 
 from strom.client.places import Key, PlaceLike
 from strom.errors import InvalidRequest
+from strom.lake.time_travel import SNAPSHOT_IDS_FROM
 from strom.model.names import nearest
 from strom.runtime.units import parse_size_bytes
 from strom.spark.tasks import TASKS_WANTED
@@ -40,6 +43,7 @@ READING = (
     "deletes",
     "end",
     "failOnDataLoss",
+    "lakeReader",
     "limit",
     "maxBytesPerTrigger",
     "maxRowsPerTrigger",
@@ -70,6 +74,7 @@ SPARK = ("checkpointLocation", "outputMode", "queryName", "truncate")
 
 Pin = Literal["load", "query"]
 Deletes = Literal["fail", "ignore"]
+LakeReader = Literal["spark", "strom"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,14 @@ class ReadOptions:
     push_filters: bool = False
     parallelism: int = TASKS_WANTED
     """How many tasks can run at once, where somebody knows."""
+    lake_reader: LakeReader = "spark"
+    planned: str | None = None
+    """What is read was decided by whoever made the DataFrame (``part_text.py``)."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether what stands beside a table is meant: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
+        return "$" in self.table
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -156,6 +169,8 @@ class ReadOptions:
             deletes=cast(Deletes, _word(options, "deletes", ("fail", "ignore"))),
             push_filters=_flag(options, "pushFilters", False),
             parallelism=_count(options, "_parallelism", low=1) or TASKS_WANTED,
+            lake_reader=cast(LakeReader, _word(options, "lakeReader", ("spark", "strom"))),
+            planned=text_of(options, "_planned"),
         )
         if found.at is not None and (found.start is not None or found.end is not None):
             raise InvalidRequest(
@@ -221,6 +236,8 @@ def _place(options: Mapping[str, str], name: str) -> PlaceLike:
                 'or by partition {"2026-11-15": {"0": 100}}',
                 option=name,
             ) from None
+    if text.isdecimal() and name == "at" and int(text) >= SNAPSHOT_IDS_FROM:
+        return int(text)
     if text.isdecimal():
         return dt.datetime.fromtimestamp(int(text) / 1000, dt.UTC)
     try:

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from strom.errors import Refused
 from strom.spark import connections
 from strom.spark.options import ReadOptions, Server
+from strom.spark.part_text import parts_of_text
 from strom.spark.pinned import Pinned, pin, schema_of
 from strom.spark.problems import told
 
@@ -36,6 +37,8 @@ class StromSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._pinned: Pinned | None = None
+        self._beside: Any = None
+        """The same of what stands beside a table (``beside.py``)."""
         self._schema_id: int | None = None
         """Of the table when its columns were worked out; None when they were given."""
 
@@ -56,6 +59,10 @@ class StromSource(DataSource):
         from strom.spark.batch_reader import BatchReader, FilteringReader
 
         options = told(lambda: ReadOptions.of(self.options))
+        if options.beside:
+            beside = self._beside or told(lambda: _hook("beside", "look")(options), server=options.server)
+            made: DataSourceReader = _hook("beside", "BesideReader")(options, schema, beside)
+            return made
         kind = FilteringReader if options.push_filters and _filters_come() else BatchReader
         return kind(options, schema, self._pinned)
 
@@ -84,11 +91,17 @@ class StromSource(DataSource):
 
     def _look(self) -> StructType:
         options = ReadOptions.of(self.options)
+        if options.beside:
+            self._beside = _hook("beside", "look")(options)
+            schema: StructType = self._beside.schema
+            return schema
         table = connections.table(options.server, options.table)
         found = schema_of(options, table.info.schema)
         if options.columns is None:
             self._schema_id = table.info.schema.schema_id
-        if options.pin == "load":
+        if options.planned is not None:
+            self._pinned = Pinned(table.info, parts_of_text(options.planned, table.table_id))
+        elif options.pin == "load":
             try:
                 self._pinned = pin(options, table)
             except Refused:

@@ -93,6 +93,15 @@ final class StromScanBuilder
     return new StromScan(scan, table, columns, wanted, rowsAtMost);
   }
 
+  /** Planned as the Python source plans it; read as columns. */
+  private record Columns(Batch batch, StructType columns) implements Batch {
+    @Override public InputPartition[] planInputPartitions() { return batch.planInputPartitions(); }
+
+    @Override public PartitionReaderFactory createReaderFactory() {
+      return PythonColumns.over(batch.createReaderFactory(), columns);
+    }
+  }
+
   private record Counted(StructType readSchema, InternalRow[] rows) implements LocalScan {}
 
   private record Estimate(OptionalLong numRows, OptionalLong sizeInBytes) implements Statistics {}
@@ -105,7 +114,10 @@ final class StromScanBuilder
       return "strom " + table.name() + " [" + String.join(", ", readSchema.fieldNames()) + "] " + wanted;
     }
 
-    @Override public Batch toBatch() { return scan.toBatch(); }
+    @Override public Batch toBatch() {
+      Batch batch = scan.toBatch();
+      return new Columns(batch, readSchema);
+    }
 
     @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
       return scan.toMicroBatchStream(checkpoint);

@@ -1,0 +1,190 @@
+"""One DataFrame over both tiers, planned once: lake files by Spark's own reader, the rest by the Python source.
+
+The plan is made here, on the driver: files of one snapshot, offsets of the log, what died in between. Both halves carry
+their share of it, so every action and every retried task reads the rows of that one moment. Files of which only a part
+was asked for, and files that another engine wrote and rows of which are dead, go to the Python source with the log.
+
+None means that all of it is the Python source's: a table without a lake, Spark Connect (its driver is elsewhere), files
+that Spark cannot reach (S3 without hadoop-aws), a filter that Spark has no words for, a time of day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from strom.aio.table import tiered
+from strom.api.table import Table
+from strom.client.filters import filter_of
+from strom.errors import StromError
+from strom.lake.file_description import is_own
+from strom.lake.storage import Storage
+from strom.model.data_type import DataType, Time
+from strom.model.schema import Schema
+from strom.spark import connections
+from strom.spark.cold_frames import PLACE_BITS, ColdFrames, uri_of
+from strom.spark.dead_rows import dead_rows
+from strom.spark.filters import combined
+from strom.spark.options import ReadOptions
+from strom.spark.part_text import text_of_parts
+from strom.spark.pinned import pin, schema_of
+from strom.spark.tasks import LakePart, Part
+from strom.spark.where_column import where_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEAD_MAX = 4_000_000
+"""Rows that every executor is told to leave out; more are left out where they are read, by the Python source."""
+
+
+def union_frame(spark: SparkSession, said: Mapping[str, str]) -> DataFrame | None:
+    """The rows that these options ask for; None when the Python source reads them all."""
+    if not _on_this_driver(spark):
+        return None
+    try:
+        options = ReadOptions.of(said)
+        plain = options.limit is None and options.pin == "load" and not options.changelog
+        if not plain or options.beside or options.lake_reader != "spark":
+            return None
+        table = connections.table(options.server, options.table)
+        if not tiered(table.info) or _ambiguous(table.info.schema):
+            return None
+        return _framed(spark, said, options, table)
+    except StromError:
+        return None  # the source comes to the same, and tells it in Spark's way
+
+
+def _framed(
+    spark: SparkSession, said: Mapping[str, str], options: ReadOptions, table: Table
+) -> DataFrame | None:
+    info = table.info
+    predicate = combined(options.where, ())
+    found = filter_of(predicate, info.schema)
+    where = None if found is None else where_column(found.predicate)
+    if found is not None and where is None:
+        return None
+    columns = schema_of(options, info.schema).names
+    filtered = frozenset() if found is None else found.predicate.columns()
+    if any(_has_time(info.schema.column(name).type) for name in {*columns, *filtered}):
+        return None
+    parts = pin(options, table, predicate).parts
+    files = [part for part in parts if isinstance(part, LakePart)]
+    if not files:
+        return _by_source(spark, said, info.table_id, parts)
+    config = connections.database(options.server).lake(options.table).config
+    storage = Storage(config)
+    if not _reachable(spark, uri_of(storage, files[0].file.path)):
+        return _by_source(spark, said, info.table_id, parts)
+    shares = _shared(storage, files)
+    left: list[Part] = [*shares.left, *(part for part in parts if not isinstance(part, LakePart))]
+    cold = ColdFrames(spark, storage, info.schema, columns, where, filtered)
+    frames = [cold.whole(shares.whole)] if shares.whole else []
+    dead = dead_rows(storage, shares.dying)
+    if sum(map(len, dead.values())) <= DEAD_MAX:
+        frames += cold.without(shares.dying, dead)
+    else:
+        left += shares.dying
+    if left:
+        frames.insert(0, _by_source(spark, said, info.table_id, left))
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.union(frame)
+    return whole
+
+
+def _by_source(
+    spark: SparkSession, said: Mapping[str, str], table_id: int, parts: Sequence[Part]
+) -> DataFrame:
+    planned = {"_planned": text_of_parts(table_id, parts)}
+    parallelism = {"_parallelism": str(spark.sparkContext.defaultParallelism)}
+    return spark.read.format("strom").options(**said, **planned, **parallelism).load()
+
+
+class _Shares(NamedTuple):
+    """Who reads which file."""
+
+    whole: list[LakePart]
+    dying: list[LakePart]
+    left: list[LakePart]
+    """By the Python source."""
+
+
+def _shared(storage: Storage, files: Sequence[LakePart]) -> _Shares:
+    shares = _Shares([], [], [])
+    for part in files:
+        if _outside(part):
+            continue
+        if _cut(part):
+            shares.left.append(part)
+        elif not part.file.deletes and not part.dead:
+            shares.whole.append(part)
+        elif is_own(part.file.path) and part.file.size < 1 << PLACE_BITS > part.file.rows:
+            shares.dying.append(part)
+        else:
+            shares.left.append(part)
+    if shares.dying and not _sized(storage, shares.dying):
+        return _Shares(shares.whole, [], [*shares.left, *shares.dying])
+    return shares
+
+
+def _bounds(part: LakePart) -> tuple[int, int]:
+    limits = part.limits
+    low = 0 if limits is None else limits.low.get(part.bucket, 0)
+    end = part.file.last_offset + 1
+    return low, end if limits is None else limits.high.get(part.bucket, end)
+
+
+def _outside(part: LakePart) -> bool:
+    """Whether no row of a file is in the part of the log that was asked for."""
+    low, high = _bounds(part)
+    return low > part.file.last_offset or high <= part.file.first_offset
+
+
+def _cut(part: LakePart) -> bool:
+    """Whether only some of its offsets are."""
+    low, high = _bounds(part)
+    return low > part.file.first_offset or high <= part.file.last_offset
+
+
+def _sized(storage: Storage, parts: Sequence[LakePart]) -> bool:
+    """Whether files are as large as the lake says: by that their rows are told apart."""
+    told = storage.filesystem().get_file_info([storage.path(part.file.path) for part in parts])
+    return all(found.size == part.file.size for found, part in zip(told, parts, strict=True))
+
+
+def _has_time(kind: DataType) -> bool:
+    """Whether there is a time of day in it, which Spark 4.3 does not read from files."""
+    return isinstance(kind, Time) or any(map(_has_time, kind.children()))
+
+
+def _ambiguous(schema: Schema) -> bool:
+    """Whether names differ in nothing but their case, or are one of Spark's: it cannot tell them apart in a file."""
+    return _doubled([*schema.names, "_metadata"]) or any(
+        _ambiguous_inside(column.type) for column in schema.columns
+    )
+
+
+def _ambiguous_inside(kind: DataType) -> bool:
+    names = [field.name for field in getattr(kind, "fields", ())]
+    return _doubled(names) or any(_ambiguous_inside(child) for child in kind.children())
+
+
+def _doubled(names: Sequence[str]) -> bool:
+    return len({name.lower() for name in names}) < len(names)
+
+
+def _on_this_driver(spark: SparkSession) -> bool:
+    return not type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _reachable(spark: SparkSession, uri: str) -> bool:
+    """Whether Spark can open files there."""
+    try:
+        path = spark._jvm.org.apache.hadoop.fs.Path(uri)  # type: ignore[union-attr]
+        settings = spark._jsparkSession.sessionState().newHadoopConf()
+        return bool(path.getFileSystem(settings).exists(path))
+    except Py4JError:
+        return False
