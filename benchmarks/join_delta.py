@@ -43,10 +43,10 @@ JOINED = {**ORDERS, "payment": "BIGINT", "amount": "DOUBLE"}
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(1_000_000, 50_000)
+    rows = bench.size(1_000_000, 20_000)
     with place(bench, **STATE_STORE) as (spark, server, db):
         fill(db, rows)
-        batches = bench.size(BATCHES, 3)
+        batches = bench.size(BATCHES, 2)
         runs = Runs(spark, db, server.address, rows, bench.folder, set(server.pids), batches)
         if bench.quick:
             runs.begin("delta"), runs.begin("state")  # other questions have warmed the session

@@ -39,7 +39,7 @@ def measure(bench: Bench) -> list[Answer]:
 
         def ours() -> None:
             found = strom.spark.lookup_join(
-                orders, f"fluss.{table.name}", on={"customer": "id"}, columns=["name", "score"]
+                orders, table.name, on={"customer": "id"}, columns=["name", "score"]
             )
             found.write.format("noop").mode("overwrite").save()
 
@@ -100,6 +100,6 @@ def with_dict(orders: DataFrame, path: str) -> DataFrame:
 
 def _sample(orders: DataFrame, table: strom.Table) -> int:
     found = strom.spark.lookup_join(
-        orders.limit(10), f"fluss.{table.name}", on={"customer": "id"}, columns=["name", "score"]
+        orders.limit(10), table.name, on={"customer": "id"}, columns=["name", "score"]
     )
     return found.count()
