@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,6 +39,16 @@ def test_the_first_rows_leave_at_once() -> None:
     [batch] = add(accumulator)
     assert accumulator.take(now=0.0) == [batch]
     assert (batch.writer_id, batch.sequence, batch.attempts) == (7, 0, 1)
+
+
+def test_the_first_rows_of_a_patient_writer_wait_for_company() -> None:
+    accumulator = Accumulator(replace(OPTIONS, patient=True), writer_id=7)
+    assert add(accumulator, now=0.0) == []
+    assert accumulator.seal_due(now=0.05) == []
+    assert accumulator.next_due(now=0.05) == 0.1
+    [batch] = accumulator.seal_due(now=0.1)
+    assert batch.rows == 1
+    assert [one.rows for one in add(accumulator, size=1024, now=0.2)] == [1], "full"
 
 
 def test_rows_wait_for_company_while_a_batch_is_on_its_way() -> None:

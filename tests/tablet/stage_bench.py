@@ -56,7 +56,7 @@ def batch_of(rows: Sequence[Row], *, keys: bool) -> bytearray:
     return encode(batch, schema_id=1, changes=kinds if keys else None)
 
 
-def read_changes(records: Any, columns: Sequence[int]) -> KeyChanges:
+def read_changes(records: Any, columns: Sequence[int], *, checked: bool = False) -> KeyChanges:
     view = memoryview(records)
     header = read_header(view)
     kinds = changes(view, header)

@@ -13,8 +13,8 @@ Invariants, per bucket
     3. After a delay nothing new is sent until every batch in flight is answered; then the unacknowledged
        ones go first, oldest first, so that order survives any pattern of lost answers.
     4. While batches that were sent beside the loop (``fast_lane.py``) are under way to a bucket, no others are.
-    5. Rows are sent at once when nothing is under way, and gathered (up to a size and a time) otherwise. Pieces that
-       are large enough go alone: putting them together would copy them and win little.
+    5. Rows are sent at once when nothing is under way (unless the writer is patient), and gathered (up to a size and a
+       time) otherwise. Pieces that are large enough go alone: putting them together would copy them and win little.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class BucketQueue:
         full = self.open.size_bytes >= (
             self._options.alone_bytes_min if alone else self._options.batch_bytes_max
         )
-        return full or self.idle or now >= self.due_at()
+        return full or (self.idle and not self._options.patient) or now >= self.due_at()
 
     def due_at(self) -> float:
         """When the open batch has waited enough."""

@@ -34,6 +34,8 @@ class WriterOptions:
     batch_bytes_max: int = 2 * MB
     linger_ms: int = 100
     """How long rows wait for company while earlier ones are on their way."""
+    patient: bool = False
+    """Rows wait for company also while nothing is on its way: nobody waits for the first of them."""
     memory_bytes_max: int = 64 * MB
     in_flight_max: int = 5
     """Per bucket. The server remembers this many batches to tell a repeated one."""

@@ -35,6 +35,8 @@ from strom.runtime.random import Randomness
 SEALS_AT_ONCE = 64
 IN_FLIGHT = 1
 """Pieces of a stage are taken in order; one at a time, a lost answer never leaves a gap."""
+STAGING = WriterOptions(in_flight_max=IN_FLIGHT, patient=True, linger_ms=1_000)
+"""Only the seal is waited for: rows gather into large pieces, which cost less to check and to publish."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ def staging_writer(
     cluster: Cluster, table: TableInfo, order: StageOrder, options: WriterOptions | None = None
 ) -> StagingWriter:
     """A writer into stages of a table. Belongs to the cluster's loop; a blocking thread may drive its steps."""
-    options = options or WriterOptions(in_flight_max=IN_FLIGHT)
+    options = options or STAGING
     kind = StagedChanges if table.description.has_primary_key else StagedAppends
     return kind(cluster, table, options, order)
 

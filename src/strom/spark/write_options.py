@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from strom.client.changelog import CHANGE_TYPE
 from strom.client.options import WriterOptions, compression_of
-from strom.client.staging import IN_FLIGHT
+from strom.client.staging import STAGING
 from strom.errors import InvalidRequest
 from strom.runtime.units import parse_duration_ms
 from strom.spark.options import Server, names_of, refuse_unknown, table_name, text_of
@@ -88,7 +88,7 @@ class WriteOptions:
     @property
     def staging_options(self) -> WriterOptions:
         """For writers into stages."""
-        return WriterOptions(compression=compression_of(self.compression), in_flight_max=IN_FLIGHT)
+        return replace(STAGING, compression=compression_of(self.compression))
 
     def change_column(self, given: Sequence[str], known: Sequence[str]) -> str | None:
         """The column of a DataFrame that says what happens to its rows; None: all are written."""

@@ -74,6 +74,13 @@ class KeyChanges(NamedTuple):
     schema_id: int
 
 
+class ReadChanges(Protocol):
+    """Reads the changes of a piece."""
+
+    def __call__(self, records: Bytes, columns: Sequence[int], *, checked: bool) -> KeyChanges:
+        """``checked``: they were read before, and are the same bytes."""
+
+
 @dataclass(frozen=True)
 class PieceForm:
     """How the pieces of a table's stages are read; from what the server knows of the table."""
@@ -82,7 +89,7 @@ class PieceForm:
     """The newest schema."""
     layout_of: Callable[[int], ColumnLayout | None]
     """Log tables: the columns of a schema."""
-    read: Callable[[Bytes, Sequence[int]], KeyChanges] | None = None
+    read: ReadChanges | None = None
     """Primary-key tables: the changes in a batch that holds these columns."""
 
 

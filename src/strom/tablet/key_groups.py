@@ -47,7 +47,7 @@ class KeyPublishing(LogTablet):
     def check_piece(self, piece: StagePiece, form: PieceForm) -> int:
         """Refuse what an upsert would refuse."""
         assert form.read is not None
-        changes = form.read(piece.records, piece.columns)
+        changes = form.read(piece.records, piece.columns, checked=False)
         definition = self.store.definition
         definition.schema_by_id(changes.schema_id)
         _check_engine(definition)
@@ -66,7 +66,8 @@ class KeyPublishing(LogTablet):
     def publish_piece(self, piece: Piece, form: PieceForm, now_ms: int) -> int:
         """Write a piece's changes into the open group."""
         assert form.read is not None
-        return self._publish_changes(form.read(piece.records, piece.columns), now_ms)
+        # A piece is held against its checksum when it is read: it is what check_piece saw.
+        return self._publish_changes(form.read(piece.records, piece.columns, checked=True), now_ms)
 
     def _publish_changes(self, changes: KeyChanges, now_ms: int) -> int:
         try:

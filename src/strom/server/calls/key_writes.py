@@ -224,16 +224,19 @@ class UpsertBatch:
         self._targets = forms.targets(schema, columns)
         self._schema = forms.written(schema, self._targets)
 
-    def read(self) -> KeyChanges:
-        """Check every row; in the bucket's lane."""
-        header, _ = check(self._records, layout=ColumnLayout.of(self._schema), limits=self._limits)
+    def read(self, *, checked: bool = False) -> KeyChanges:
+        """Check every row; in the bucket's lane. ``checked``: somebody has done so, and no byte changed since."""
+        if checked:
+            header = self._header
+        else:
+            header, _ = check(self._records, layout=ColumnLayout.of(self._schema), limits=self._limits)
         rows = decode(
             self._records,
             self._schema,
             header=header,
             check_crc=False,
             decompressed_bytes_max=self._limits.decompressed_bytes_max,
-            full_validation=True,
+            full_validation=not checked,
             aligned=True,
         )
         return KeyChanges(rows, self._deletes(), self._targets, header.schema_id)

@@ -145,11 +145,11 @@ class StageCalls:
     def _form(self, facts: TableFacts) -> PieceForm:
         """How the pieces of a table are read, now and when they are published."""
 
-        def read(records: Bytes, columns: Any) -> KeyChanges:
+        def read(records: Bytes, columns: Any, *, checked: bool) -> KeyChanges:
             view = memoryview(records)
             header = read_header(view)
             schema = facts.schema(header.schema_id)
-            return UpsertBatch(view, header, facts.keys, schema, columns, self._limits).read()
+            return UpsertBatch(view, header, facts.keys, schema, columns, self._limits).read(checked=checked)
 
         schema = facts.table.schema
         return PieceForm(schema.schema_id, facts.layout_of, read if schema.primary_key else None)
