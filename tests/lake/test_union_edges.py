@@ -151,3 +151,17 @@ def test_a_nan_is_above_every_number_in_both_tiers(server: ServerProcess, key: s
         assert ids(table.scan(where="amount > 1000")) == [2, 4]
         for asked in ("WHERE amount > 1000", "WHERE amount = 'NaN'", "ORDER BY amount DESC LIMIT 2"):
             assert ids(db.sql(f"SELECT id FROM {table.name} {asked}")) == [2, 4], asked
+
+
+def test_columns_may_have_the_names_that_sql_gives_to_files_and_their_rows(server: ServerProcess) -> None:
+    for extra in ("__file", "file_row_number"):
+        keys: dict[str, Any] = {"primary_key": "id"}
+        with lake_table(server, {"id": "BIGINT", extra: "BIGINT"}, **keys) as (db, table, tierer):
+            table.upsert({"id": [1, 2, 3, 4], extra: [0, 10, 20, 30]})
+            tierer.round(table)
+            table.delete([{"id": 2}])
+            tierer.round(table)
+            table.delete([{"id": 3}])
+            table.flush()
+            found = db.sql(f'SELECT id, "{extra}" AS e FROM {table.name} ORDER BY id').to_pylist()
+            assert found == [{"id": 1, "e": 0}, {"id": 4, "e": 30}], extra

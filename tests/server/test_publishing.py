@@ -130,10 +130,20 @@ def test_what_is_skipped_is_told(tmp_path: Path) -> None:
         servers.refusing = {0}
         row = await decided(made, table, "s", [0, 1])
         assert not await publishing.settled(row, 0.2)
-        row = await made.view.perform(commands.skip_lost, "s")
+        row = await made.view.perform(commands.skip_lost, "s", number=row.number)
         publishing.hurry()
         assert await publishing.settled(row, 10)
         assert servers.skipping == {0}
         assert [(one.bucket_id, one.reason) for one in publishing.skipped(row.number)] == [(0, "lost")]
+
+    publishing(tmp_path, test)
+
+
+def test_a_decision_that_nobody_saw_lost_is_not_skipped(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        row = await decided(made, table, "s", [0, 1])
+        told = await made.view.perform(commands.skip_lost, "s", number=row.number - 1)
+        assert not told.skip_lost
+        assert not made.view.catalog.sinks["s"].skip_lost
 
     publishing(tmp_path, test)

@@ -319,14 +319,16 @@ def forget_sinks(catalog: Catalog, applied: Mapping[str, int], *, now_ms: int) -
     return Plan([row.name for row in forgotten], requirements, updates)
 
 
-def skip_lost(catalog: Catalog, name: str) -> Plan[SinkRow]:
-    """Let the sink's decision be published without what is lost of it. What is there is published all the same.
+def skip_lost(catalog: Catalog, name: str, *, number: int) -> Plan[SinkRow]:
+    """Let decision ``number`` be published without what is lost of it. What is there is published all the same.
+
+    A later decision is left alone: who saw rows lost did not see it.
 
     The decision stays: its number, its epochs, and what it lists. So nothing is published twice by this, and what a
     bucket has not lost is not left out.
     """
     row = _sink(catalog, name)
-    if row.skip_lost:
+    if row.skip_lost or row.number != number:
         return Plan(row)
     key, told = keys.sink(name), replace(row, skip_lost=True)
     return Plan(told, [catalog.unchanged(key)], [Put(key, encode_sink(told))])

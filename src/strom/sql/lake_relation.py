@@ -32,6 +32,8 @@ _OWN = {
     OFFSET: (OFFSET_ID, "BIGINT"),
     TIMESTAMP: (TIMESTAMP_ID, "TIMESTAMPTZ"),
 }
+ROW_NUMBER = "file_row_number"
+"""DuckDB's own name for a row's place in its file; it can't be given another."""
 _GLOB = frozenset("*?[]{}")
 """DuckDB would look for files that match."""
 
@@ -72,6 +74,8 @@ class LakeRelation:
         parts = []
         if clean:
             parts.append(f"SELECT {self._columns()} FROM {self._parquet(clean)}")
+        if touched and any(column.lower() == ROW_NUMBER for column in self._types):
+            return self._through_arrow(register, name, columns, where)
         if touched:
             parts.append(self._without_dead(register, name, touched))
         return " UNION ALL ".join(parts)
@@ -98,14 +102,22 @@ class LakeRelation:
 
     def _without_dead(self, register: Register, name: str, files: Sequence[LakeFile]) -> str:
         rows, offsets = _gathered(self._storage, self._plan, files)
-        source = self._parquet(files, ", filename = '__file', file_row_number = true")
+        path = self._free_name("__file")
+        source = self._parquet(files, f", filename = {literal(path)}, {ROW_NUMBER} = true")
         condition = ""
-        for column, suffix, dead in (("file_row_number", "rows", rows), (OFFSET, "dead", offsets)):
+        for column, suffix, dead in ((ROW_NUMBER, "rows", rows), (OFFSET, "dead", offsets)):
             if dead.num_rows:
                 register(f"{name}_{suffix}", dead)
                 other = f"{name}_{suffix}"
-                condition += f" ANTI JOIN {other} ON f.__file = {other}.path AND f.{column} = {other}.row"
+                condition += f" ANTI JOIN {other} ON f.{path} = {other}.path AND f.{column} = {other}.row"
         return f"SELECT {self._columns()} FROM {source} f{condition}"
+
+    def _free_name(self, name: str) -> str:
+        """The name, longer where a column of the table has it."""
+        taken = {column.lower() for column in self._types}
+        while name in taken:
+            name += "_"
+        return name
 
     def _through_arrow(
         self,

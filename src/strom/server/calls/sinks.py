@@ -7,7 +7,8 @@ the next one is taken; a floor is raised before the lists are read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from strom.coordinator import commands
@@ -20,7 +21,7 @@ from strom.coordinator.sinks import (
     check_owner,
     check_proposal,
 )
-from strom.errors import LeaderNotAvailable
+from strom.errors import LeaderNotAvailable, StageExpired
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import BEGIN_SINK, DECIDE, DROP_SINK, LIST_SINKS, SNAPSHOT, Api
 from strom.protocol.message import Message
@@ -31,6 +32,8 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.catalog_view import CatalogView
 from strom.server.publishing import Publishing
 
+GIVEN_UP_MAX = 100_000
+"""Stages that are remembered as given up: a decision that lists one of them was under way for very long."""
 SETTLE_S = 20.0
 """How long a decision waits for the one before it, or for its own rows to be visible: below a call's timeout."""
 
@@ -44,6 +47,10 @@ class SinkCalls:
         self._view = view
         self._publishing = publishing
         self._clock = clock
+        self._deciding: Counter[bytes] = Counter()
+        """Stages that a proposal lists which is being decided: they are freed for nobody."""
+        self._given_up: dict[bytes, None] = {}
+        """Stages that were freed before their time, oldest first: a proposal that comes late lists them in vain."""
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {
@@ -73,7 +80,13 @@ class SinkCalls:
     async def _decide(self, request: messages.DecideRequest) -> Message:
         proposal = _proposal(request)
         check_proposal(proposal)
-        decision = await self._decided(proposal)
+        listed = [one.part.stage_id for one in proposal.stages]
+        self._check_not_given_up(proposal, listed)
+        self._deciding.update(listed)
+        try:
+            decision = await self._decided(proposal)
+        finally:
+            self._deciding -= Counter(listed)
         self._publishing.kick()
         warnings = list(decision.warnings)
         row = self._view.catalog.sinks.get(proposal.sink)
@@ -104,6 +117,20 @@ class SinkCalls:
             )
             if decision is not None:
                 return decision
+
+    def _check_not_given_up(self, proposal: Proposal, listed: Sequence[bytes]) -> None:
+        """Their writer let go of them: this proposal was held up on its way, and what it lists is gone."""
+        if not any(one in self._given_up for one in listed):
+            return
+        row = self._view.catalog.sinks.get(proposal.sink)
+        if row is not None and all(row.last.get(one, -1) >= proposal.epoch for one in proposal.tables):
+            return  # decided before they were given up: it is only asked again
+        raise StageExpired(
+            f"sink {proposal.sink!r}: rows of version {proposal.epoch} were given up by their writer, and are gone: "
+            "stage them again",
+            sink=proposal.sink,
+            epoch=proposal.epoch,
+        )
 
     async def _settle(self, row: SinkRow | None) -> None:
         if row is not None and not await self._publishing.settled(row, SETTLE_S):
@@ -173,7 +200,7 @@ class SinkCalls:
         while True:
             row = self._view.catalog.sinks.get(sink)
             if row is not None and force and self._publishing.pending(self._view.catalog, row):
-                row = await self._view.perform(commands.skip_lost, sink)
+                row = await self._view.perform(commands.skip_lost, sink, number=row.number)
                 logger.error("sink %s: decision %d goes on without what is lost of it", sink, row.number)
                 self._publishing.hurry()
             await self._settle(row)
@@ -191,7 +218,12 @@ class SinkCalls:
         bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
         if request.given_up:
             pinned = self._pinned(bucket)
-            free = [one for late in request.stages if (one := bytes(late.stage_id)) not in pinned]
+            free = [
+                one
+                for late in request.stages
+                if (one := bytes(late.stage_id)) not in pinned and not self._deciding[one]
+            ]
+            self._remember(free)
             return messages.ExpireStagesResponse(
                 floor_ms=self._view.catalog.floor_of(bucket.table_id), free=free
             )
@@ -208,6 +240,11 @@ class SinkCalls:
             if dropped or (one.deadline_ms <= floor_ms and bytes(one.stage_id) not in pinned)
         ]
         return messages.ExpireStagesResponse(floor_ms=floor_ms, free=free)
+
+    def _remember(self, given_up: Sequence[bytes]) -> None:
+        self._given_up.update(dict.fromkeys(given_up))
+        while len(self._given_up) > GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
 
     def _pinned(self, bucket: BucketId) -> set[bytes]:
         rows = self._view.catalog.sinks.values()
