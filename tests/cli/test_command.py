@@ -12,6 +12,7 @@ import typer
 
 from cli.command import strom
 from strom._version import __version__
+from strom.cli.contents import SECTIONS
 from strom.cli.main import app
 from strom.testing.process import ServerProcess
 
@@ -38,6 +39,17 @@ def test_every_help_shows_an_example(words: list[str]) -> None:
     text = command.get_help(typer.Context(command))
     assert "Example" in text
     assert f"strom {' '.join(words[:-1])}".rstrip() in text
+
+
+def test_help_reads_like_a_table_of_contents() -> None:
+    command = typer.main.get_command(app)
+    text = command.get_help(typer.Context(command, info_name="strom", terminal_width=80))
+    shown = [name for section in SECTIONS.values() for name in section]
+    assert sorted(shown) == sorted(command.commands)  # type: ignore[attr-defined]
+    for title, section in SECTIONS.items():
+        assert f"\n{title}:\n" in text
+        for name, line in section.items():
+            assert f"  {name.ljust(9)}  {line}\n" in text  # whole, on one line
 
 
 def test_help_answers_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,14 +52,8 @@ def test_the_readme_runs(
 
 
 def test_the_commands_of_the_readme_run(server: ServerProcess, tmp_path: Path) -> None:
-    rows = pa.table(
-        {
-            "id": [1],
-            "user": ["ann"],
-            "price": pa.array([120]).cast(pa.decimal128(10, 2)),
-            "day": ["2026-11-15"],
-        }
-    )
+    price = pa.array([Decimal("120.00")], pa.decimal128(10, 2))
+    rows = pa.table({"id": [1], "user": ["ann"], "price": price, "day": ["2026-11-15"]})
     pq.write_table(rows, tmp_path / "day.parquet")
     (tmp_path / "people.csv").write_text("id,name,city\n7,ann,Berlin\n8,bob,Rome\n")
     with Left(server.address) as db:
