@@ -400,6 +400,10 @@ class LakeDisabled(LakeError, Refused):
     """The table is not copied into the lake (``table.datalake.enabled``)."""
 
 
+class LakeOfAnotherTable(LakeError, Refused):
+    """The lake table of this name belongs to a table that was dropped, or to another cluster's."""
+
+
 class LakeCorrupt(LakeError, Corrupt):
     """Files or metadata of a lake table are not what was written."""
 

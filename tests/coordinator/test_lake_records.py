@@ -184,3 +184,30 @@ def test_reports_and_records_are_the_same_after_a_journey(
 def test_what_is_no_report_is_refused(content: bytes) -> None:
     with pytest.raises(InvalidRequest):
         LakeReport.from_json(content, InvalidRequest)
+
+
+def test_a_rebuild_replaces_the_record_that_it_saw_and_no_newer_one() -> None:
+    made = house()
+    table = made.table("t")
+    found = replace(report(4), snapshot_id=70)
+    assert store(made, table.table_id, found, rebuild=True, replaces=-1).reason is None
+    store(made, table.table_id, replace(report(9), snapshot_id=71))
+    late = store(made, table.table_id, replace(report(5), snapshot_id=70), rebuild=True, replaces=70)
+    assert "meanwhile" in (late.reason or "")
+    assert made.catalog.lake_of(table.table_id).offset_of(None, 0) == 9
+    assert store(made, table.table_id, found, rebuild=True, replaces=71).reason is None
+    assert made.catalog.lake_of(table.table_id).offset_of(None, 0) == 4
+
+
+def test_a_rebuild_that_found_nothing_forgets_the_record() -> None:
+    made = house()
+    table = made.table("t")
+    store(made, table.table_id, report(5))
+    nothing = LakeReport(None, {})
+    assert store(made, table.table_id, nothing).reason is not None, "a round never does"
+    stored = store(made, table.table_id, nothing, rebuild=True)
+    assert (stored.record, stored.reason) == (None, None)
+    assert made.catalog.lake_of(table.table_id) is None
+    assert not made.store.read("lake/").entries
+    assert store(made, table.table_id, nothing, rebuild=True).reason is None
+    assert store(made, table.table_id, report(3)).record is not None

@@ -36,15 +36,32 @@ async def dead_offsets(
         if isinstance(error, MISPLACED):
             await cluster.refresh(table, [instant.bucket])
 
-    async def ask() -> Offsets:
-        return await _ask(cluster, table, instant, start_epoch)
-
     if instant.bucket.partition_id is not None:
         await cluster.find_leaders(table, [instant.bucket.partition_id])
-    return await cluster.retrying.run(ask, between=between)
+    parts: list[Offsets] = []
+    place: int | None = instant.start
+    while place is not None:
+        asked: int = place
+
+        async def ask(asked: int = asked) -> tuple[Offsets, int | None]:
+            return await _ask(cluster, table, instant, start_epoch, asked)
+
+        found, place = await cluster.retrying.run(ask, between=between)
+        if place is not None and not asked < place < instant.at:
+            raise InvalidRequest("the server's dead offsets do not come to an end", bucket=instant.bucket)
+        parts.append(found)
+    if len(parts) == 1:
+        return parts[0]
+    every = np.sort(np.concatenate(parts))
+    if bool(np.any(np.diff(every) <= 0)):
+        raise InvalidRequest("the server told a dead offset twice", bucket=instant.bucket)
+    return every
 
 
-async def _ask(cluster: Cluster, table: TableInfo, instant: Instant, start_epoch: int | None) -> Offsets:
+async def _ask(
+    cluster: Cluster, table: TableInfo, instant: Instant, start_epoch: int | None, dead_from: int
+) -> tuple[Offsets, int | None]:
+    """Those that records from ``dead_from`` on killed, and where to go on."""
     schema = table.schema
     request = ScanRowsRequest(
         table_id=table.table_id,
@@ -58,12 +75,13 @@ async def _ask(cluster: Cluster, table: TableInfo, instant: Instant, start_epoch
         limit=1,  # rows are read by others, in parts
         max_bytes=1,
         dead=True,
+        dead_from=None if dead_from == instant.start else dead_from,
         schema_id=schema.schema_id,
     )
     answer = await cluster.call(cluster.leader(instant.bucket), SCAN_ROWS, request, lane="scan")
     if answer.error_code:
         raise error_of(answer.error_code, answer.error_message)
-    return _checked(bytes(whole(answer.dead or b"")), instant)
+    return _checked(bytes(whole(answer.dead or b"")), instant), answer.dead_next
 
 
 def _checked(data: bytes, instant: Instant) -> Offsets:

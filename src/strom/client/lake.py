@@ -5,22 +5,34 @@ The lake itself is not touched here. All times are the server's (``LakeFacts.now
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from strom.client.cluster import Cluster, wire_path
 from strom.client.metadata import TableInfo
 from strom.client.planned import CutTerms, Vector, plan_whole
 from strom.client.retry import MISPLACED
-from strom.errors import MetadataCorrupt, StromError
+from strom.errors import InvalidRequest, MetadataCorrupt, StromError
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeConfig, Tiered
 from strom.model.lake_record import LakeRecord, LakeReport
 from strom.model.table import TablePath
 from strom.protocol.api_keys import GET_LAKE, REPORT_LAKE, RESUME_BUCKET, TIERING
 from strom.protocol.error_codes import error_of
+from strom.protocol.message import Payload
 from strom.protocol.messages import lake as wire
+from strom.record.sparse import sparse_batches
+
+PIECE_BYTES = 4 * 1024 * 1024
+
+OffsetRows = tuple[npt.NDArray[np.int64], pa.RecordBatch]
+"""Rows and the offset of each, rising."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,12 @@ class LakeDoor:
         (facts,) = response.tables
         return _facts(facts, response)
 
+    async def describe_id(self, table_id: int) -> LakeFacts:
+        """The same by id; TableNotFound when it was dropped."""
+        response = await self._cluster.ask(GET_LAKE, wire.GetLakeRequest(table_id=table_id))
+        (facts,) = response.tables
+        return _facts(facts, response)
+
     async def tables(self) -> list[LakeFacts]:
         """Every table that is in the lake or is to be, by path; without their records."""
         response = await self._cluster.ask(GET_LAKE, wire.GetLakeRequest())
@@ -170,11 +188,19 @@ class LakeDoor:
         return Tidings(assigned, frozenset(response.cancelled), response.lease_ms, response.next_due_ms)
 
     async def report(
-        self, table_id: int, report: LakeReport, *, service_id: str, round: int = 0, rebuild: bool = False
+        self,
+        table_id: int,
+        report: LakeReport,
+        *,
+        service_id: str,
+        round: int = 0,
+        rebuild: bool = False,
+        replaces: int | None = None,
     ) -> str | None:
         """Tell what the lake holds now; None when it is remembered, else why not (the record was further).
 
-        A round ends with its report. ``rebuild`` replaces the record whatever it says, outside any round.
+        A round ends with its report. ``rebuild`` replaces the record whatever it says, outside any round; with
+        ``replaces`` only while it names this snapshot (-1: none).
         """
         request = wire.ReportLakeRequest(
             table_id=table_id,
@@ -182,6 +208,7 @@ class LakeDoor:
             round=round,
             report_json=report.to_json(),
             rebuild=rebuild or None,
+            replaces=replaces,
         )
         response = await self._cluster.ask(REPORT_LAKE, request)
         return None if response.stored else response.reason or "the record was not replaced"
@@ -227,6 +254,47 @@ class LakeDoor:
             return response.epoch or 0
 
         return await self._cluster.retrying.run(attempt, between=between)
+
+    async def restore(
+        self, table: TableInfo, bucket: BucketId, place: Tiered, rows: Iterable[OffsetRows]
+    ) -> int:
+        """Let a bucket of a primary-key table that lost its end go on where the lake ends, with the lake's rows of it.
+
+        ``rows``: all that are live there, by rising offset, in the table's newest schema. The epoch it goes on in. Not
+        tried again: whoever reads the lake begins anew.
+        """
+        await self._cluster.refresh(table, [bucket])
+        pieces = itertools.chain(_pieces(rows, table.schema.schema_id), [None])
+        ahead: Payload | None = next(pieces)
+        for part in itertools.count():
+            piece, ahead = ahead, None if ahead is None else next(pieces)
+            request = wire.ResumeBucketRequest(
+                table_id=bucket.table_id,
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket,
+                offset=place.offset,
+                epoch=place.epoch,
+                part=part,
+                records=piece,
+                last=True if ahead is None else None,
+            )
+            response = await self._cluster.call(self._cluster.leader(bucket), RESUME_BUCKET, request)
+            if response.error_code:
+                raise error_of(response.error_code, response.error_message)
+            if response.epoch is not None:  # it was the last, or done before
+                return response.epoch
+            if ahead is None:
+                raise InvalidRequest("the server took the last rows and did not go on", bucket=bucket)
+        raise AssertionError("parts have no end")
+
+
+def _pieces(rows: Iterable[OffsetRows], schema_id: int) -> Iterator[Payload]:
+    """Rows as a server takes them, some megabytes at a time."""
+    for offsets, batch in rows:
+        count = max(1, int(batch.num_rows * PIECE_BYTES / max(batch.nbytes, 1)))
+        for start in range(0, batch.num_rows, count):
+            part = batch.slice(start, count)
+            yield sparse_batches(part, offsets[start : start + count], schema_id=schema_id)
 
 
 def _config(response: wire.GetLakeResponse) -> LakeConfig:

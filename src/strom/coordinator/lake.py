@@ -26,11 +26,14 @@ PIECE_BYTES = 900_000
 """Below the limit of a metadata value."""
 PIECES_MAX = 64
 FACTS_MAX = 100
+UPKEEP = "upkeep_"
+"""Facts that a report without them leaves as they were."""
+NO_SNAPSHOT = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The record after a report; ``reason`` says why it is still the one before."""
+    """The record after a report, None once it is forgotten; ``reason`` says why it is still the one before."""
 
     record: LakeRecord | None
     reason: str | None = None
@@ -52,15 +55,25 @@ def store_lake(
     fresh_ms: int | None,
     now_ms: int,
     rebuild: bool = False,
+    replaces: int | None = None,
 ) -> Plan[Stored]:
-    """Remember what a round reports. ``fresh_ms`` None: as fresh as before. What changes nothing is not written."""
+    """Remember what a round reports. ``fresh_ms`` None: as fresh as before. What changes nothing is not written.
+
+    A rebuild that found nothing in the lake forgets the record.
+    ``replaces``: the snapshot of the record that a rebuild saw (-1: it saw none); a newer one is not undone by it.
+    """
     if catalog.table_by_id(table_id) is None:
         raise TableNotFound(f"there is no table with id {table_id} any more", table_id=table_id)
     before = catalog.lake_of(table_id)
+    if rebuild and replaces not in (None, _snapshot_of(before)):
+        return Plan(Stored(before, "a round reported meanwhile: look at the lake again"))
     if before is not None and not rebuild:
         behind = _behind(catalog, before, report.offsets)
         if behind is not None:
             return Plan(Stored(before, behind))
+    if rebuild and report.snapshot_id is None and not report.offsets and report.state == "active":
+        gone: list[Update] = [Delete(key) for key in catalog.lake_keys(table_id)]
+        return Plan(Stored(None), [catalog.unchanged(keys.lake(table_id))] if gone else [], gone)
     record = _record(table_id, report, before, round=round, fresh_ms=fresh_ms, now_ms=now_ms)
     record = replace(record, dropped=_still_dropped(catalog, before, report, rebuild))
     if before is not None and _says_the_same(before, record):
@@ -104,6 +117,7 @@ def _record(
         offsets=report.offsets,
         partitions=report.partitions,
         readable_low=report.readable_low,
+        starts=report.starts,
         bounds=report.bounds,
         files=report.files,
         rows=report.rows,
@@ -113,8 +127,19 @@ def _record(
         fresh_ms=known_ms if fresh_ms is None else max(known_ms, fresh_ms),
         state=report.state,
         reason=report.reason,
-        facts={**dict(list(report.facts.items())[:FACTS_MAX]), "duration_ms": report.duration_ms},
+        facts=_facts(report, before),
     )
+
+
+def _facts(report: LakeReport, before: LakeRecord | None) -> dict[str, int]:
+    """The numbers of the last round, and those of the last time that the lake table was put in order."""
+    kept = {} if before is None else before.facts
+    kept = {name: number for name, number in kept.items() if name.startswith(UPKEEP)}
+    return {**kept, **dict(list(report.facts.items())[:FACTS_MAX]), "duration_ms": report.duration_ms}
+
+
+def _snapshot_of(record: LakeRecord | None) -> int:
+    return NO_SNAPSHOT if record is None or record.snapshot_id is None else record.snapshot_id
 
 
 def _still_dropped(

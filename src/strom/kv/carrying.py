@@ -130,6 +130,15 @@ def build(
     return BaseFile.open(files, path), kept
 
 
+def append_rows(
+    writer: BaseFileWriter, directory: Directory, offsets: Int64s, data_max: int = BLOCK_DATA_BYTES
+) -> None:
+    """Write all rows of a directory's only source, live ones with these offsets, in as many blocks as they take."""
+    filling = _Filling(writer, directory, data_max)
+    filling.add(0, np.arange(len(offsets), dtype=np.int32), offsets, np.zeros(len(offsets), np.bool_))
+    filling.flush()
+
+
 def taken_over(bits: Sequence[Octets], kept: Sequence[Kept], file: BaseFile) -> list[Octets]:
     """The live bits of a new file's blocks, from those of the rows it was made of, as they are now."""
     parts = [

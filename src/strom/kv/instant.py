@@ -110,13 +110,13 @@ def count_live(store: KeyStore, at: int) -> int:
     return store.rows.live_count - above + len(store.series.replaced(at, published, below=at))
 
 
-def dead_between(store: KeyStore, start: int, at: int) -> Ints:
-    """The offsets below ``start`` that died in [start, at), rising."""
-    if start <= 0:
+def dead_between(store: KeyStore, start: int, first: int, end: int) -> Ints:
+    """The offsets below ``start`` that died in [first, end), rising. ``first`` is ``start`` or later."""
+    if start <= 0 or end <= first:
         return np.zeros(0, np.int64)
     with store.lock:
         view = store.series.snapshot()
-    return view.replaced(start, at, below=start)
+    return view.replaced(first, end, below=start)
 
 
 class Tombstones(NamedTuple):

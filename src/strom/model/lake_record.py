@@ -5,6 +5,7 @@ was not true once. Plain data, and JSON both ways: for the metadata, the wire, a
 
     offsets        by (partition id or None, bucket): offset A up to which the lake holds the bucket, epoch of A - 1
     partitions     the names of the partitions among them, which the lake knows by name
+    starts         where a log's rows in the lake begin, if not at 0: what came before was gone before the first round
     readable_low   where it is lower than A: the lowest A of the snapshots that readers may still use
     bounds         by column id: what all rows ever committed lie between (strom/model/lake.py)
     dropped        partitions that somebody dropped, by id: their rows are to be deleted from the lake, and are not read
@@ -42,6 +43,7 @@ class LakeReport:
     offsets: Mapping[LakeKey, Tiered]
     partitions: Mapping[int, str] = field(default_factory=dict)
     readable_low: Mapping[LakeKey, int] = field(default_factory=dict)
+    starts: Mapping[LakeKey, int] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=dict)
     files: int = 0
     """Live data files, rows and bytes of the whole lake table."""
@@ -82,6 +84,7 @@ class LakeRecord:
     offsets: Mapping[LakeKey, Tiered]
     partitions: Mapping[int, str] = field(default_factory=dict)
     readable_low: Mapping[LakeKey, int] = field(default_factory=dict)
+    starts: Mapping[LakeKey, int] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=dict)
     files: int = 0
     rows: int = 0
@@ -123,6 +126,12 @@ class LakeRecord:
         """Up to where the lake holds a bucket; 0 when it holds nothing of it."""
         found = self.offsets.get(LakeKey(partition_id, bucket))
         return 0 if found is None else found.offset
+
+    def start_of(self, partition_id: int | None, name: str | None, bucket: int) -> int:
+        """From where on the lake has the rows of a log bucket, those of an earlier partition of its name included."""
+        ids = {one for one, known in self.partitions.items() if known == name and one not in self.dropped}
+        keys = [LakeKey(one, bucket) for one in (partition_id, *ids)]
+        return min((self.starts.get(key, 0) for key in keys if key in self.offsets), default=0)
 
     def low_of(self, partition_id: int | None, bucket: int) -> int:
         """The lowest offset from which a reader of some lake snapshot may go on in a bucket."""
@@ -170,6 +179,9 @@ def _common(one: LakeReport | LakeRecord) -> dict[str, Any]:
     return {
         "snapshot": one.snapshot_id,
         "offsets": _offsets_to_json(one),
+        "starts": [
+            [*key, start] for key, start in sorted(one.starts.items(), key=lambda item: _order(item[0]))
+        ],
         "bounds": bounds_to_json(one.bounds),
         "files": one.files,
         "rows": one.rows,
@@ -187,6 +199,7 @@ def _common_of(doc: Document) -> dict[str, Any]:
         "offsets": offsets,
         "partitions": names,
         "readable_low": lows,
+        "starts": _starts_of(doc),
         "bounds": bounds_from_json(doc, "bounds"),
         "files": doc.integer("files", low=0, high=NUMBER_MAX, default=0),
         "rows": doc.integer("rows", low=0, high=NUMBER_MAX, default=0),
@@ -230,6 +243,15 @@ def _offsets_of(doc: Document) -> tuple[dict[LakeKey, Tiered], dict[int, str], d
             if low:
                 lows[key] = _number(doc, low[0], NUMBER_MAX)
     return offsets, names, lows
+
+
+def _starts_of(doc: Document) -> dict[LakeKey, int]:
+    found: dict[LakeKey, int] = {}
+    for row in _list(doc, doc.raw("starts")):
+        partition_id, bucket, start = _list(doc, row, (3,))
+        number = None if partition_id is None else _number(doc, partition_id, NUMBER_MAX)
+        found[LakeKey(number, _number(doc, bucket, BUCKET_MAX))] = _number(doc, start, NUMBER_MAX)
+    return found
 
 
 def _dropped(doc: Document) -> dict[int, str]:

@@ -88,6 +88,7 @@ CODES: dict[type[StromError], int] = {
     errors.LakeQuarantined: 20025,
     errors.LakeDisabled: 20026,
     errors.LakeCorrupt: 20027,
+    errors.LakeOfAnotherTable: 20028,
 }
 
 _BY_CODE = {code: kind for kind, code in CODES.items()}

@@ -135,7 +135,7 @@ class TabletNode:
             KeyRowCalls(reads, lookups),
             scans,
             self.stages,
-            ResumeCalls(self.tablets, view, world.files),
+            ResumeCalls(self.tablets, view, self.tables, world.files, shared.limits),
         )
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
         self._retention = Retention(

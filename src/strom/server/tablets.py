@@ -189,8 +189,10 @@ class Tablets:
         self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
     ) -> LogTablet:
         load_kernels()
+        from strom.tablet.key_restore import install
         from strom.tablet.key_tablet import KeyTablet
 
+        install(self._world.files, bucket_path(self._folder, bucket))
         numbers = None
         if facts.keys.auto_increment is not None:
             block = properties.number_block(facts.table.description.properties)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from strom.errors import InvalidQuery, LimitExceeded, NotInstalled, StromError
+from strom.errors import InvalidQuery, LakeCorrupt, LimitExceeded, NotInstalled, StromError
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +24,9 @@ _SETTINGS = (
 
 IDLE_MAX = 2
 """Databases kept for the next query: making one costs 30 ms, more than many a query."""
+
+_LAKE_FILE = re.compile(r"/[^\s\"']+/data/[^\s\"'/]+\.parquet")
+"""A file of the lake in what DuckDB says: a query itself can name none."""
 
 _idle: list[duckdb.DuckDBPyConnection] = []
 _lock = threading.Lock()
@@ -94,6 +98,11 @@ def told() -> Iterator[None]:
         own = error.__cause__ or error.__context__
         if isinstance(own, StromError):
             raise own from None
+        file = _LAKE_FILE.search(str(error))
+        if file is not None and isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
+            raise LakeCorrupt(
+                f"{file[0]} of the lake is missing or damaged: {first_lines(error)}", uri=file[0]
+            ) from None
         raise InvalidQuery(first_lines(error)) from None
 
 

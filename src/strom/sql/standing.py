@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from strom.errors import InvalidQuery
 from strom.model.table import TablePath
-from strom.sql.duck import give_back, quoted, told
+from strom.sql.duck import give_back, literal, quoted, told
 
 if TYPE_CHECKING:
     import duckdb
@@ -82,7 +82,7 @@ class Standing:
 def use_database(connection: duckdb.DuckDBPyConnection, database: str) -> None:
     """Names without a database are looked for in this one."""
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
-    connection.execute(f"SET schema = '{quoted(database)}'")
+    connection.execute(f"SET schema = {literal(quoted(database))}")
 
 
 def _stand_in(connection: duckdb.DuckDBPyConnection, path: TablePath, schema: pa.Schema) -> dict[str, str]:

@@ -27,6 +27,8 @@ NOW = -1
 ROWS_AT_ONCE = 1 << 16
 """Rows looked at while the lock is held once."""
 SLICE_BYTES_MAX = 8 * 1024 * 1024
+DEAD_RECORDS_MAX = 1 << 20
+"""Records that are looked at for dead offsets in one slice: 8 MB of them at most."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class ScanRequest:
     max_bytes: int = SLICE_BYTES_MAX
     """About how many bytes of rows to give; at least one block is looked at."""
     dead: bool = False
-    """Whether the dead offsets are wanted (they come with the first slice)."""
+    """Whether the dead offsets are wanted (they come with the first slice, those of so many records at a time)."""
+    dead_from: int | None = None
+    """Where the records begin that killed them; None: at A. The slice before says where to go on."""
     offsets: bool = True
     """Whether the offset of each row is wanted."""
 
@@ -73,6 +77,8 @@ class ScanSlice(NamedTuple):
     dead: npt.NDArray[np.int64] | None
     horizon: int
     series_start: int
+    dead_next: int | None = None
+    """Where the records begin whose dead were not told yet; None: there are none."""
 
     @property
     def done(self) -> bool:
@@ -104,16 +110,14 @@ def scan_slice(
     """One slice at an instant that was checked and leased."""
     cursor = request.start if request.cursor is None else max(request.cursor, request.start)
     found, reached = _collect(store, request, cursor, at, high)
-    wants_dead = request.dead and request.cursor is None
-    return ScanSlice(
-        at,
-        at_epoch,
-        found,
-        reached if reached < at else None,
-        dead_between(store, request.start, at) if wants_dead else None,
-        horizon,
-        store.series.start,
-    )
+    dead, dead_next = None, None
+    if request.dead and request.cursor is None:
+        first = max(request.start, request.dead_from or 0)
+        end = min(first + DEAD_RECORDS_MAX, at)
+        dead = dead_between(store, request.start, first, end)
+        dead_next = end if end < at and request.start > 0 else None
+    cursor_next = reached if reached < at else None
+    return ScanSlice(at, at_epoch, found, cursor_next, dead, horizon, store.series.start, dead_next)
 
 
 def _collect(

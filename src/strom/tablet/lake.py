@@ -53,8 +53,9 @@ def refusal_of(tablet: LogTablet, offset: int, epoch: int) -> StromError | None:
 def ahead(tablet: LogTablet, offset: int) -> LakeAhead:
     """The error of a bucket that lost what the lake holds."""
     what = (
-        "restore its folder from a backup, or read the lake alone (`t$lake`) into a new table; a partition that was "
-        "made again may be dropped (`strom partition drop`), which takes the rows of its name out of the lake too"
+        "run `strom tier`, which makes it anew from the lake's rows; if there is a newer backup of its folder, restore "
+        "that first. A partition that was made again may be dropped (`strom partition drop`), which takes the rows of "
+        "its name out of the lake too"
         if tablet.has_keys
         else "run `strom tier`, which lets it go on where the lake ends"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strom.protocol.fields import INT64, boolean, int32, int64, nested, packed, raw, repeated, text
-from strom.protocol.message import Message
+from strom.protocol.message import Message, Payload
 from strom.protocol.messages.tables import TablePath
 from strom.runtime.files import Bytes
 
@@ -73,7 +73,8 @@ class TieringResponse(Message):
 class ReportLakeRequest(Message):
     """What a round (or a rebuild) found or made of the lake. ``round`` 0: no round; for ``rebuild`` alone.
 
-    ``rebuild``: the record is replaced by this, also where offsets fall.
+    ``rebuild``: the record is replaced by this, also where offsets fall. ``replaces``: only if that record names this
+    snapshot (-1: none).
     """
 
     table_id: int = int64(1)
@@ -81,6 +82,7 @@ class ReportLakeRequest(Message):
     round: int = int64(3)
     report_json: Bytes = raw(4)
     rebuild: bool | None = boolean(5, default=None)
+    replaces: int | None = int64(6, default=None)
 
 
 class ReportLakeResponse(Message):
@@ -133,9 +135,11 @@ class GetLakeResponse(Message):
 
 
 class ResumeBucketRequest(Message):
-    """Let a bucket of a log table go on at ``offset``, where the lake ends, in a new epoch.
+    """Let a bucket go on at ``offset``, where the lake ends, in a new epoch.
 
-    Only a bucket that ends before it: what it lost, the lake has. ``epoch``: of the lake's last record.
+    Only a bucket that ends before it: what it lost, the lake has. ``epoch``: of the lake's last record. A bucket of a
+    primary-key table is given all rows that the lake has of it, by their offsets, piece by piece: ``records`` are
+    sparse batches, ``part`` counts from 0, and ``last`` is true with the last one.
     """
 
     table_id: int = int64(1)
@@ -143,10 +147,13 @@ class ResumeBucketRequest(Message):
     bucket_id: int = int32(3)
     offset: int = int64(4)
     epoch: int = int32(5)
+    part: int | None = int32(6, default=None)
+    records: Payload | None = raw(7, default=None)
+    last: bool | None = boolean(8, default=None)
 
 
 class ResumeBucketResponse(Message):
-    """``epoch``: in which the bucket goes on at ``offset``."""
+    """``epoch``: in which the bucket goes on at ``offset``; none after a piece that was not the last."""
 
     error_code: int | None = int32(1, default=None)
     error_message: str | None = text(2, default=None)

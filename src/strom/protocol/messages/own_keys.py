@@ -129,8 +129,9 @@ class ScanRowsRequest(Message):
 
     Only images written at ``start`` or later are sent. ``cursor`` is the last answer's ``next_cursor``; ``at`` then
     has to be that answer's. With ``dead``, the offsets before ``start`` that died between ``start`` and ``at`` come
-    too. ``start_epoch``: of the record before ``start``, as ``at_epoch`` is of the one before ``at``; a bucket that
-    knows another one there refuses.
+    too, those of about a million records at a time: ``dead_from`` is the last answer's ``dead_next``.
+    ``start_epoch``: of the record before ``start``, as ``at_epoch`` is of the one before ``at``; a bucket that knows
+    another one there refuses.
     """
 
     table_id: int = int64(1)
@@ -154,9 +155,11 @@ class ScanRowsRequest(Message):
 class ScanRowsResponse(Message):
     """``records``: sparse batches, as FetchRows sends them, or plain ones. No ``next_cursor``: that was the last slice.
 
-    ``dead``: offsets (i64). ``horizon``: scans reach back to here; ``series_start``: ``start`` may be this or later.
+    ``dead``: offsets (i64); ``dead_next``: there are more. ``horizon``: scans reach back to here; ``series_start``:
+    ``start`` may be this or later.
     """
 
+    dead_from: int | None = int64(16, default=None)
     error_code: int | None = int32(1, default=None)
     error_message: str | None = text(2, default=None)
     at: int | None = int64(3, default=None)
@@ -174,6 +177,7 @@ class KeyFactsBucketRequest(Message):
 
 
 class KeyFactsRequest(Message):
+    dead_next: int | None = int64(10, default=None)
     table_id: int = int64(1)
     buckets: Sequence[KeyFactsBucketRequest] = repeated(2, KeyFactsBucketRequest, default=())
 

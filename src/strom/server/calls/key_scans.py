@@ -115,6 +115,7 @@ class KeyScanCalls:
             "limit": request.limit,
             "max_bytes": self._piece(min(max(request.max_bytes, 1), self._max_bytes)),
             "dead": request.dead,
+            "dead_from": request.dead_from,
             "offsets": not request.no_offsets,
         }
 
@@ -177,6 +178,7 @@ def _slice(
         dead=None if found.dead is None else found.dead.astype("<i8").tobytes(),
         horizon=found.horizon,
         series_start=found.series_start,
+        dead_next=found.dead_next,
     )
     return sum(batch.rows.num_rows for batch in found.batches), sum(map(len, records)), response
 

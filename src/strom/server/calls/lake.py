@@ -199,9 +199,12 @@ class LakeCalls(LakeReads):
             fresh_ms=self._fresh(found) if known and not report.more else None,
             now_ms=self._clock.now_ms(),
             rebuild=rebuild,
+            replaces=request.replaces,
         )
         if stored.record is not None:
             self._fresh_ms[table_id] = max(stored.record.fresh_ms, self._fresh_ms.get(table_id, 0))
+        elif stored.reason is None:
+            self._fresh_ms.pop(table_id, None)
         table = self._view.catalog.table_by_id(table_id)
         if table is not None:
             freshness_ms = properties.lake_freshness_ms(table.description.properties)

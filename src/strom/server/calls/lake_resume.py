@@ -1,7 +1,8 @@
-"""ResumeBucket: a bucket of a log table that lost its end goes on where the lake ends.
+"""ResumeBucket: a bucket that lost its end goes on where the lake ends.
 
 Only where the cluster's own record says that the lake holds more than the log: nobody empties a log by asking. What the
-log held is in the lake, which has more; so nothing is lost that was not lost before.
+log held is in the lake, which has more; so nothing is lost that was not lost before. A bucket of a primary-key table
+needs its rows too: whoever reads the lake sends them, and a store is made of them (tablet/key_restore.py).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strom.errors import InvalidRequest, LeaderNotAvailable, NotPrimaryKeyTable
 from strom.log.resuming import resume_at
@@ -17,16 +18,25 @@ from strom.model.bucket import BucketId
 from strom.model.lake import Tiered
 from strom.protocol.api_keys import RESUME_BUCKET, Api
 from strom.protocol.error_codes import code_of, message_of
-from strom.protocol.message import Message
+from strom.protocol.message import Message, whole
 from strom.protocol.messages import lake as messages
+from strom.record.batch import BatchLimits
 from strom.rpc.call import Call
 from strom.runtime.files import Files
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import as_told
 from strom.server.catalog_view import CatalogView
 from strom.server.lake_places import lake_place
+from strom.server.slot import Slot, in_lane
+from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
+
+if TYPE_CHECKING:
+    from strom.tablet.key_restore import KeyRestore
+
+RESTORES_MAX = 8
+"""Buckets that are being restored at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +44,17 @@ logger = logging.getLogger(__name__)
 class ResumeCalls:
     """Answers for the buckets of this server."""
 
-    def __init__(self, tablets: Tablets, view: CatalogView, files: Files) -> None:
+    def __init__(
+        self, tablets: Tablets, view: CatalogView, tables: Tables, files: Files, limits: BatchLimits
+    ) -> None:
         self._tablets = tablets
+        self._tables = tables
+        self._limits = limits
         self._view = view
         self._files = files
         self._one_at_a_time = asyncio.Lock()
+        self._restores: dict[BucketId, KeyRestore] = {}
+        """Of primary-key buckets, in the making."""
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {RESUME_BUCKET: self.resume_bucket}
@@ -50,8 +66,15 @@ class ResumeCalls:
     async def _answer(self, request: messages.ResumeBucketRequest) -> Message:
         try:
             bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
+            place = Tiered(request.offset, request.epoch)
             async with self._one_at_a_time:
-                tablet = await self._resumed(bucket, Tiered(request.offset, request.epoch))
+                if request.part is not None:
+                    found = await self._restored(bucket, place, request)
+                    if found is None:
+                        return messages.ResumeBucketResponse()
+                    tablet = found
+                else:
+                    tablet = await self._resumed(bucket, place)
         except Exception as error:
             told = as_told(error)
             return messages.ResumeBucketResponse(error_code=code_of(told), error_message=message_of(told))
@@ -64,12 +87,7 @@ class ResumeCalls:
             raise NotPrimaryKeyTable(
                 f"bucket {bucket} has a primary key: the rows of its keys cannot be found again from an offset alone"
             )
-        known = lake_place(self._view.fresh(), bucket)
-        if known != place:
-            raise InvalidRequest(
-                f"the lake is said to hold bucket {bucket} up to {place}, the cluster's record says {known}: report "
-                "what the lake holds first"
-            )
+        self._check_place(bucket, place)
         if tablet.end_offset < place.offset:
             end = tablet.end_offset
             folder = self._tablets.folder_of(bucket)
@@ -89,3 +107,71 @@ class ResumeCalls:
             tablet = await wait_for(slot.opened())
         tablet.check_writable()
         return tablet
+
+    def _check_place(self, bucket: BucketId, place: Tiered) -> None:
+        known = lake_place(self._view.fresh(), bucket)
+        if known != place:
+            raise InvalidRequest(
+                f"the lake is said to hold bucket {bucket} up to {place}, the cluster's record says {known}: report "
+                "what the lake holds first"
+            )
+
+    # --- primary-key buckets -----------------------------------------------------------------------------------
+
+    async def _restored(
+        self, bucket: BucketId, place: Tiered, request: messages.ResumeBucketRequest
+    ) -> LogTablet | None:
+        """One more piece of a bucket's rows; the bucket, once it was the last."""
+        slot = self._tablets.slot(bucket)
+        tablet = await wait_for(slot.opened())
+        self._check_place(bucket, place)
+        if not tablet.has_keys:
+            raise InvalidRequest(f"bucket {bucket} is of a log: it goes on without rows")
+        if tablet.end_offset >= place.offset:
+            tablet.check_writable()
+            return tablet  # it was done before
+        restore = await self._restore_of(slot, place, request.part or 0)
+        content = whole(request.records or b"")
+        try:
+            await in_lane(slot, lambda _: restore.add(content))
+            if not request.last:
+                return None
+            await in_lane(slot, lambda _: restore.finish())
+        except BaseException:
+            del self._restores[bucket]
+            raise
+        del self._restores[bucket]
+        end = tablet.end_offset
+        away = LeaderNotAvailable(f"bucket {bucket} is about to go on at offset {place.offset}: try again")
+        await slot.reopen(away, lambda: None)  # opening it puts the restored store in its place
+        tablet = await wait_for(slot.opened())
+        logger.warning(
+            "bucket %s ended at %d and was restored from the lake: %d rows as of offset %d. Changes after that which "
+            "were not in the lake are lost",
+            bucket,
+            end,
+            restore.rows,
+            place.offset,
+        )
+        tablet.check_writable()
+        return tablet
+
+    async def _restore_of(self, slot: Slot, place: Tiered, part: int) -> KeyRestore:
+        from strom.tablet.key_restore import KeyRestore  # primary-key code is loaded where it is used
+
+        bucket = slot.bucket
+        if part == 0:
+            definition = self._tables.of(bucket.table_id).keys.definition
+            folder = self._tablets.folder_of(bucket)
+            while len(self._restores) >= RESTORES_MAX:
+                self._restores.pop(next(iter(self._restores)))  # whoever sent it went away, or begins again
+            self._restores[bucket] = await in_lane(
+                slot, lambda _: KeyRestore(self._files, folder, definition, place, self._limits)
+            )
+        restore = self._restores.get(bucket)
+        if restore is None or restore.parts != part or restore.place != place:
+            self._restores.pop(bucket, None)
+            raise InvalidRequest(
+                f"piece {part} of the rows of bucket {bucket} is not the next one: begin again"
+            )
+        return restore

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 from strom.client.admin import Admin
 from strom.client.blocking import Background
 from strom.client.cluster import Cluster
-from strom.client.lake import Ended, LakeDoor, LakeFacts, Running, Tidings
+from strom.client.lake import Ended, LakeDoor, LakeFacts, OffsetRows, Running, Tidings
 from strom.client.metadata import TableInfo
 from strom.client.options import ClientOptions
 from strom.client.planned import Vector
@@ -132,6 +132,10 @@ class TieringCluster:
     def resume(self, table: TableInfo, bucket: BucketId, place: Tiered) -> int:
         """Let a bucket of a log table that lost its end go on where the lake ends."""
         return self._run(self._door.resume(table, bucket, place))
+
+    def restore(self, table: TableInfo, bucket: BucketId, place: Tiered, rows: Iterable[OffsetRows]) -> int:
+        """Let a bucket of a primary-key table that lost its end go on where the lake ends, with the lake's rows."""
+        return self._run(self._door.restore(table, bucket, place, rows))
 
 
 async def _connect(server: Server, options: ClientOptions) -> Cluster:

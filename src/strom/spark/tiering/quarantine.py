@@ -14,6 +14,7 @@ def quarantined(record: LakeRecord | None, reason: str) -> LakeReport:
         offsets=record.offsets,
         partitions=record.partitions,
         readable_low=record.readable_low,
+        starts=record.starts,
         bounds=record.bounds,
         files=record.files,
         rows=record.rows,

@@ -1,0 +1,82 @@
+"""Stages that their writer gives up are freed at once, and no proposal that was held up on its way lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.test_background import Node
+from server.test_publishing import Servers, publishing
+from strom.errors import StageExpired
+from strom.model.table import Table
+from strom.protocol.messages import stages as messages
+from strom.runtime.clock import SystemClock
+from strom.server.calls.sinks import SinkCalls
+from strom.server.publishing import Publishing
+
+STAGE = b"s" * 16
+OTHER = b"o" * 16
+
+
+def given_up(table: Table, *stages: bytes) -> messages.ExpireStagesRequest:
+    late = [messages.LateStage(stage_id=one, sink="", epoch=0, deadline_ms=0) for one in stages]
+    return messages.ExpireStagesRequest(
+        table_id=table.table_id, bucket_id=0, now_ms=1, stages=late, given_up=True
+    )
+
+
+def proposal(table: Table, stage: bytes, epoch: int = 1) -> messages.DecideRequest:
+    listed = messages.DecideStages(
+        stage_id=stage, table_id=table.table_id, buckets=[0], deadline_ms=10**15, last_deadline_ms=10**15
+    )
+    return messages.DecideRequest(
+        sink="s",
+        query_id="q",
+        epoch=epoch,
+        one_shot=False,
+        wait=False,
+        tables=[table.table_id],
+        stages=[listed],
+    )
+
+
+def free(answer: messages.ExpireStagesResponse) -> list[bytes]:
+    return [bytes(one) for one in answer.free]
+
+
+def test_a_proposal_that_comes_after_its_stages_were_given_up_publishes_nothing(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, _: Servers, published: Publishing) -> None:
+        calls = SinkCalls(made.view, published, SystemClock())
+        assert free(await calls.expire(given_up(table, STAGE))) == [STAGE]
+        with pytest.raises(StageExpired, match="given up by their writer"):
+            await calls._decide(proposal(table, STAGE))
+        assert "s" not in made.view.catalog.sinks
+        await calls._decide(proposal(table, OTHER))
+        assert made.view.catalog.sinks["s"].epoch == 1
+
+    publishing(tmp_path, test)
+
+
+def test_what_is_decided_or_is_being_decided_is_not_freed_and_may_be_asked_again(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, _: Servers, published: Publishing) -> None:
+        calls = SinkCalls(made.view, published, SystemClock())
+        freed: list[bytes] = []
+        perform = made.view.perform
+
+        async def while_it_is_decided(*given: Any, **named: Any) -> Any:
+            freed.extend(free(await calls.expire(given_up(table, STAGE))))
+            return await perform(*given, **named)
+
+        made.view.perform = while_it_is_decided  # type: ignore[method-assign]
+        await calls._decide(proposal(table, STAGE))
+        made.view.perform = perform  # type: ignore[method-assign]
+        assert freed == [], "its decision may land"
+        assert free(await calls.expire(given_up(table, STAGE))) == [], "it is listed"
+        # The answer was lost: the same version is staged again, found decided, and its new stages are given up.
+        assert free(await calls.expire(given_up(table, OTHER))) == [OTHER]
+        answer: Any = await calls._decide(proposal(table, OTHER))
+        assert [one.decided for one in answer.tables] == [False]
+
+    publishing(tmp_path, test)
