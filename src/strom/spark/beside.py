@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from strom.api.system_table import SystemTable
 from strom.client.filters import filter_of
@@ -22,13 +22,14 @@ from strom.lake.storage import Storage
 from strom.lake.union_files import read_one
 from strom.model.lake import LakeConfig
 from strom.model.schema import Schema
+from strom.model.types import from_arrow
 from strom.spark import connections
 from strom.spark.filters import combined
 from strom.spark.options import ReadOptions
 from strom.spark.problems import told_each
 from strom.spark.reading import joined, packed_rows
 from strom.spark.tasks import LakePart, Sizes, Task, cut_and_packed, parts_of
-from strom.spark.types import Fit, arrow_schema, spark_schema
+from strom.spark.types import Fit, arrow_schema, spark_type
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def look(options: ReadOptions) -> Beside:
         )
     database = connections.database(options.server)
     table = database.system_table(options.table)
-    full = spark_schema(Schema.from_arrow(table.schema))
+    full = StructType([_field(one) for one in table.schema])
     names = full.names if options.columns is None else list(options.columns)
     scan = table.scan(columns=names, where=options.where, limit=options.limit, at=options.at)
     schema = StructType([full[name] for name in names])
@@ -63,6 +64,10 @@ def look(options: ReadOptions) -> Beside:
     base = connections.table(options.server, options.table.partition("$")[0])
     files = tuple(part for part in parts_of(plan) if isinstance(part, LakePart))
     return Beside(schema, None, files, database.lake(base.name).config, base.info.schema, base.table_id)
+
+
+def _field(one: pa.Field) -> StructField:
+    return StructField(one.name, spark_type(from_arrow(one.type, nullable=one.nullable)), one.nullable)
 
 
 def size_of(table: SystemTable) -> dict[str, int]:

@@ -1,7 +1,9 @@
-"""What a stream of a log table reads of the lake: offsets that the servers no longer have.
+"""What a stream reads of the lake: offsets of a log that the servers no longer have, and partitions whose time is over.
 
-A row of a log has one offset for ever, in both tiers. So a stream's position needs no word about the lake: whatever
-lies below the first offset of a server is read from files, in the batch that comes to it, and the rest from the server.
+A row has one offset for ever, in both tiers. So a stream's position needs no word about the lake: whatever lies below
+the first offset of a server is read from files, in the batch that comes to it, and the rest from the server. The
+servers of a primary-key table hold every live row but those of partitions that they dropped when their time was over:
+such a partition does not change any more, and its rows are read from files when a stream begins with the whole table.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ from dataclasses import replace
 from strom.aio.table import tiered
 from strom.api.database import Database
 from strom.api.table import Table
+from strom.client.key_plan import Instant
 from strom.client.places import Key
 from strom.client.planning import BucketRange, ScanPlan
+from strom.errors import InvalidRequest
+from strom.lake.planned import LakeLimits
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey
 from strom.model.lake_record import LakeRecord
@@ -21,9 +26,13 @@ from strom.spark.tasks import LakePart, Part, parts_of
 
 
 def has_history(table: Table) -> bool:
-    """Whether rows may be in the lake alone. A primary-key table's servers hold every live row, and its changes are
-    nowhere else."""
+    """Whether a log may begin in the lake. Of a primary-key table the lake keeps rows, and no changes."""
     return tiered(table.info) and not table.info.description.has_primary_key
+
+
+def in_lake(table: Table) -> bool:
+    """Whether rows may be in the lake alone."""
+    return tiered(table.info)
 
 
 def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan:
@@ -31,13 +40,21 @@ def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan
     record = database.lake(table.name).facts.record
     if record is None or record.snapshot_id is None or record.quarantined:
         return extent
-    ranges = [_lowered(one, record) for one in extent.ranges]
+    keyed = table.info.description.has_primary_key
+    ranges = [one if keyed else _lowered(one, record) for one in extent.ranges]
     known = {one.bucket.partition_id for one in extent.ranges}
     names = {
         one.partition for one in extent.ranges
     }  # one that was made again goes on behind its namesake's rows
     gone = [
-        BucketRange(BucketId(table.table_id, key.partition_id, key.bucket), name, 0, place.offset)
+        BucketRange(
+            BucketId(table.table_id, key.partition_id, key.bucket),
+            name,
+            place.offset  # no changes are kept of it
+            if keyed
+            else record.start_of(key.partition_id, name, key.bucket),
+            place.offset,
+        )
         for key, place in sorted(record.offsets.items(), key=lambda item: _order(item[0]))
         if key.partition_id is not None
         and key.partition_id not in known
@@ -46,6 +63,39 @@ def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan
         and name not in names
     ]
     return ScanPlan(extent.table_id, (*ranges, *gone))
+
+
+def refuse_namesakes(database: Database, table: Table, extent: ScanPlan) -> None:
+    """A partition of a primary-key table that was made again while the lake keeps rows of the one before: which of
+    them still count is for a union read to say, and no instant of a server."""
+    record = database.lake(table.name).facts.record
+    if record is None or record.snapshot_id is None:
+        return
+    now = {one.partition: one.bucket.partition_id for one in extent.ranges}
+    for number, name in record.partitions.items():
+        if name in now and now[name] != number and number not in record.dropped:
+            raise InvalidRequest(
+                f"partition {name} of {table.name} was dropped when its time was over and made again, and the lake "
+                "keeps rows from before: a stream cannot begin with them. Read the table by spark.read, and start the "
+                "stream at the offsets of that moment, or at latest",
+                partition=name,
+            )
+
+
+def gone_rows(table: Table, instants: Sequence[Instant]) -> tuple[Part, ...]:
+    """The files of partitions that only the lake has, of each the offsets that an instant asks for."""
+    if not instants:
+        return ()
+    wanted = {(one.partition, one.bucket.bucket): one for one in instants}
+    found: list[Part] = []
+    for part in parts_of(table.scan(tier="lake").plan()):
+        one = wanted.get((part.partition, part.bucket.bucket))
+        if one is None or not isinstance(part, LakePart):
+            continue
+        low, high = one.start, one.at if one.end is None else one.end
+        if part.file.first_offset < high and part.file.last_offset >= low:
+            found.append(replace(part, limits=LakeLimits({part.bucket: low}, {part.bucket: high})))
+    return tuple(found)
 
 
 def history_of(table: Table, ranges: Sequence[BucketRange]) -> tuple[Part, ...]:
@@ -66,7 +116,10 @@ def history_of(table: Table, ranges: Sequence[BucketRange]) -> tuple[Part, ...]:
 def _lowered(one: BucketRange, record: LakeRecord) -> BucketRange:
     """From the first row of the lake on, where nothing lies between the tiers."""
     place = record.place_of(one.bucket.partition_id, one.partition, one.bucket.bucket)
-    return replace(one, start=0) if place is not None and place.offset >= one.start else one
+    if place is None or place.offset < one.start:
+        return one
+    first = record.start_of(one.bucket.partition_id, one.partition, one.bucket.bucket)
+    return replace(one, start=min(first, one.start))
 
 
 def _meets(part: Part, range_: BucketRange) -> bool:

@@ -16,11 +16,14 @@ from pyspark.sql.types import StructType
 
 from strom.api.table import Table
 from strom.client.changelog import CHANGE_TYPE
+from strom.client.filters import filter_of
 from strom.client.key_plan import KeyScanPlan
 from strom.client.planning import ScanPlan
 from strom.lake.planned import UnionPlan
+from strom.lake.storage import Storage
 from strom.model.predicate import Predicate
 from strom.spark import connections
+from strom.spark.lake_changes import lake_changes
 from strom.spark.options import ReadOptions
 from strom.spark.tasks import Task
 from strom.spark.types import Fit, arrow_schema
@@ -61,12 +64,25 @@ class Wanted:
         live_only = self._live_only(table, plan)
         changes = self.options.changelog or live_only
         columns = self._columns(table)
+        if changes and isinstance(plan, UnionPlan):
+            yield from self._changes_of_files(table, plan, columns)
+            return
         scan = table.read_plan(plan, columns=columns, where=self.where, limit=limit, changes=changes)
         fit = Fit(scan.schema, arrow_schema(self.schema))
         for batch in scan.to_batches():
             kept = _without_the_gone(batch) if live_only else batch
             if kept.num_rows:
                 yield fit(kept)
+
+    def _changes_of_files(
+        self, table: Table, plan: UnionPlan, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        schema = table.info.schema
+        storage = Storage(connections.database(self.options.server).lake(table.name).config)
+        found = filter_of(self.where, schema)
+        where = None if found is None else found.predicate
+        for batch in lake_changes(storage, plan, schema, columns, where):
+            yield Fit(batch.schema, arrow_schema(self.schema))(batch)
 
     def _live_only(self, table: Table, plan: ScanPlan | KeyScanPlan | UnionPlan) -> bool:
         """Whether the changes of a primary-key table are read for its new rows only."""

@@ -119,8 +119,13 @@ class Position:
 
     @classmethod
     def of_instant(cls, plan: KeyScanPlan, extent: ScanPlan, schema_id: int) -> Position:
-        """Before the rows of an instant, with the changes after it to follow."""
+        """Before the rows of an instant, with the changes after it to follow. A bucket in sight that the plan does
+        not have, and that begins where it ends, is of a partition that only the lake keeps."""
         snapshots = {place_of(one): Snapshot(one.at, one.epoch) for one in plan.instants}
+        there = {one.partition for one in plan.instants}
+        for one in extent.ranges:
+            if one.partition not in there and one.start == one.end > 0:
+                snapshots[place_of(one)] = Snapshot(one.end, None)
         offsets = {place: one.at for place, one in snapshots.items()}
         return cls(plan.table_id, schema_id, offsets, ids_of(extent), snapshots)
 

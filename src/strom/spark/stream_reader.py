@@ -24,12 +24,19 @@ from pyspark.sql.types import StructType
 
 from strom.api.table import Table
 from strom.client.filters import filter_of
-from strom.client.key_plan import KeyScanPlan
+from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.planning import BucketRange, ScanPlan
 from strom.errors import Expired, InvalidRequest, SchemaMismatch, StromError, TableNotFound
 from strom.spark import connections
 from strom.spark.filters import combined
-from strom.spark.history import has_history, history_of, with_history
+from strom.spark.history import (
+    gone_rows,
+    has_history,
+    history_of,
+    in_lake,
+    refuse_namesakes,
+    with_history,
+)
 from strom.spark.options import ReadOptions, Server
 from strom.spark.pinned import check_schema
 from strom.spark.problems import told, told_each, told_now
@@ -72,6 +79,8 @@ def stream_reader(
 def _check(options: ReadOptions, schema: StructType) -> None:
     if options.at is not None or options.end is not None or options.limit is not None:
         raise InvalidRequest("a stream has a start and no end: at=, end= and limit= are for spark.read")
+    if options.beside:
+        raise InvalidRequest(f"{options.table} is read by spark.read: only a table itself is a stream")
     table = connections.table(options.server, options.table)
     info = table.info
     check_schema(options, info.schema, schema)
@@ -195,7 +204,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             plan = table.scan(tier="hot").plan()
             assert isinstance(plan, KeyScanPlan)
             # A partition that came since is in the second look only, and is read from its beginning.
-            return Position.of_instant(plan, self._look(table), schema_id)
+            extent = self._look(table)
+            if in_lake(table):
+                refuse_namesakes(connections.database(self._options.server), table, extent)
+            return Position.of_instant(plan, extent, schema_id)
         extent = self._look(table)
         if start in (None, "full", "earliest"):
             return Position.of_extent(extent, schema_id, ends=False)
@@ -209,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_time(self, table: Table, offsets: Mapping[Place, int]) -> None:
         """Refuse a time that may lie before what the servers have: the rows between are in the lake alone."""
-        if not isinstance(self._options.start, dt.datetime):
+        if not isinstance(self._options.start, dt.datetime) or not has_history(table):
             return
         first = self._hot_starts(table) or {}
         if any(first.get(place) == offset > 0 for place, offset in offsets.items()):
@@ -250,13 +262,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, table: Table) -> ScanPlan:
         extent = table.extent()
-        if not has_history(table):
+        if not in_lake(table):
             return extent
         return with_history(connections.database(self._options.server), table, extent)
 
     def _hot_starts(self, table: Table) -> Mapping[Place, int] | None:
         """Where the servers begin; a partition that is not there is in the lake alone. None: there is no lake."""
-        if not has_history(table):
+        if not in_lake(table):
             return None
         return {place_of(one): one.start for one in table.extent().ranges}
 
@@ -329,7 +341,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if place[0] == name
             )
             if unread:
-                self._lost(
+                self._lost_partition(
                     f"partition {name} of {self._options.table} was dropped with {unread} rows that were not read"
                 )
             else:
@@ -339,13 +351,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _refuse_repeating(self, name: str) -> None:
         """A partition that was made again begins anew, unless the lake has rows of the one before: then it goes on
         behind them, at an offset above 0, and which of its rows were read is not known."""
-        starts = self._hot_starts(self._table())
+        table = self._table()
+        starts = self._hot_starts(table) if has_history(table) else None
         if starts is not None and any(start for (known, _), start in starts.items() if known == name):
             raise InvalidRequest(
                 f"partition {name} of {self._options.table} was dropped and made again, and the lake keeps rows from "
                 "before: this stream would read them twice. Start the query with a new checkpointLocation",
                 partition=name,
             )
+
+    def _lost_partition(self, sentence: str) -> None:
+        """A partition was dropped before it was read to its end."""
+        self._lost(sentence)
 
     def _lost(self, sentence: str) -> None:
         if self._options.fail_on_data_loss:
@@ -375,23 +392,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if one.partition is None or one.partition in same
         }
         firsts = {place_of(one): one.start for one in extent.ranges}
+        logged = has_history(table)
         old: list[BucketRange] = []
+        gone: list[Instant] = []
         again = start.made_again(end)
         parts: list[Part] = []
         for place, part in between(start, end, buckets):
             if part is None:
-                self._lost(
+                self._lost_partition(
                     f"partition {place[0]} of {self._options.table} was dropped before its rows were read"
                 )
             elif isinstance(part, BucketRange):
                 named = place in start.offsets and place[0] not in again
                 kept = self._still_there(part, firsts[place], named=named)
                 if kept is not None:
-                    history = hot_starts is not None and kept.start < hot_starts.get(place, kept.end)
-                    (old if history else parts).append(kept)
+                    first = kept.end if hot_starts is None else hot_starts.get(place, kept.end)
+                    (old if logged and kept.start < first else parts).append(kept)
+            elif hot_starts is not None and place not in hot_starts:
+                gone.append(part)
             else:
                 parts.append(part)
-        parts += history_of(table, old)
+        parts += [*history_of(table, old), *gone_rows(table, gone)]
         options = self._options
         groups = cut_and_packed(
             parts, sizes_of(table, parts), split_bytes=options.split_bytes, split_rows=options.split_rows
