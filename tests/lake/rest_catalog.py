@@ -110,9 +110,10 @@ def _told(table: Table) -> Any:
 
 
 @contextmanager
-def rest_catalog(folder: str) -> Iterator[tuple[str, Any]]:
-    """Its address, and the handler's class (for ``broken_commits``)."""
-    catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.db?timeout=30", warehouse=f"file://{folder}")
+def rest_catalog(folder: str, **properties: str) -> Iterator[tuple[str, Any]]:
+    """Its address, and the handler's class (for ``broken_commits``). ``properties``: how its files are reached."""
+    uri = f"sqlite:///{folder}/rest.db?timeout=30"
+    catalog = SqlCatalog("rest", uri=uri, **{"warehouse": f"file://{folder}", **properties})
     handler = type("Handler", (_Handler,), {"catalog": catalog})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -48,6 +48,8 @@ class SmallTierer:
         self._rounds = itertools.count(1)
         self._service = f"small-{next(_services)}"
         self._file_rows = file_rows
+        self.begin_at = 0
+        """Where the first round of a bucket begins: later, as when retention took what came before."""
         self.catalog: LakeCatalog = open_catalog(self._run(self._door.config()))
 
     def close(self) -> None:
@@ -76,7 +78,7 @@ class SmallTierer:
         dead: dict[LakeKey, np.ndarray] = {}
         ends: dict[LakeKey, Tiered] = {}
         for number, (bucket, partition) in enumerate(buckets.items()):
-            low = known[bucket].offset if bucket in known else 0
+            low = known[bucket].offset if bucket in known else self.begin_at
             cut = vector[bucket]
             if cut.end <= low:
                 continue
@@ -106,6 +108,7 @@ class SmallTierer:
             truth.snapshot_id,
             truth.offsets,
             truth.partitions,
+            starts=truth.held.starts,
             bounds=truth.bounds,
             files=truth.totals.files,
             rows=truth.totals.rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from decimal import Decimal
 from pathlib import Path
 
@@ -269,7 +270,7 @@ def test_a_key_file_has_a_sidecar(tmp_path: Path) -> None:
     assert read_offsets(storage, file.path).tolist() == [5, 9, 200]
 
 
-@pytest.mark.parametrize("place", [0, 8, 9, 16, 32, 44, -1])
+@pytest.mark.parametrize("place", [0, 8, 9, 16, 17, 24, 25, 32, 33, 40, 44, -1])
 def test_a_damaged_sidecar_is_found_out(place: int) -> None:
     content = bytearray(sidecar.encode(sidecar.held_offsets(np.array([1, 3, 9], np.int64))))
     content[place] ^= 0x40
@@ -277,6 +278,43 @@ def test_a_damaged_sidecar_is_found_out(place: int) -> None:
         sidecar.decode(bytes(content), "a")
     with pytest.raises(LakeCorrupt):
         sidecar.decode(bytes(content[:20]), "a")
+
+
+def test_a_sidecar_of_the_first_version_is_read() -> None:
+    content = bytearray(sidecar.encode(sidecar.held_offsets(np.array([1, 3, 9], np.int64))))
+    content[8] = 1
+    content[40:44] = zlib.crc32(content[52:]).to_bytes(4, "little")
+    assert sidecar.decode(bytes(content), "a").all().tolist() == [1, 3, 9]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_file_that_is_given_up_is_gone(tmp_path: Path, finished: bool) -> None:
+    storage = storage_in(tmp_path)
+    writer = FileWriter(storage, storage.warehouse, EVENTS, name="a", bucket=0)
+    writer.write(events(1, 2), np.array([5, 9]))
+    writer._write_row_group()
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["strom-a.parquet"]
+    if finished:
+        writer.finish()
+    writer.abort()
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_file_that_cannot_be_closed_is_gone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = storage_in(tmp_path)
+
+    class Full:
+        def close(self) -> None:
+            raise OSError("no space left on device")
+
+    writer = FileWriter(storage, storage.warehouse, EVENTS, name="a", bucket=0)
+    writer.write(events(1, 2), np.array([5, 9]))
+    writer._write_row_group()
+    file, writer._file = writer._file, Full()
+    writer.abort()
+    assert list((tmp_path / "data").iterdir()) == []
+    assert file is not None
+    file.close()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_the_page_has_the_head_of_the_offsets_file() -> None:
     }
     assert all(int(length) == struct.calcsize(form) for _, length, _, form in rows)
     assert found["magic"] == b"STROMOFF"
-    assert (found["version"], found["form"], found["first"], found["last"], found["rows"]) == (1, 1, 3, 9, 3)
+    assert (found["version"], found["form"], found["first"], found["last"], found["rows"]) == (2, 1, 3, 9, 3)
     assert found["length"] == 8
 
 

@@ -25,6 +25,7 @@ from strom.runtime.world import World
 if TYPE_CHECKING:
     from strom.aio.sql import Result
     from strom.aio.system_table import SystemTable
+    from strom.lake.care import LakeDrop, LakeRebuild
     from strom.server.local import LocalServer
 
 OFFLOAD_THREADS = 2
@@ -213,6 +214,25 @@ class Database:
         """How far the lake is behind a table; see ``strom.Database.lake``."""
         info = await self._session.admin.table(self.path(table))
         return await lake_status(self._session.cluster, info)
+
+    async def lake_rebuild(
+        self, table: str, *, dry_run: bool = False, roll_back: bool = False
+    ) -> LakeRebuild:
+        """Bring the cluster's record of a table's lake back from it; see ``strom.Database.lake_rebuild``."""
+        from strom.lake.care import rebuild_lake
+
+        info = await self._session.admin.table(self.path(table))
+        session = self._session
+        return await rebuild_lake(
+            session.cluster, session.warehouses, info, dry_run=dry_run, roll_back=roll_back
+        )
+
+    async def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
+        """Remove what is left in the lake of dropped tables of a name; see ``strom.Database.lake_drop``."""
+        from strom.lake.care import drop_lake
+
+        session = self._session
+        return await drop_lake(session.cluster, session.warehouses, self.path(table), dry_run=dry_run)
 
     async def lake_tables(self) -> list[LakeFacts]:
         """Every table that is in the lake, or is to be, of all databases."""

@@ -24,6 +24,7 @@ from strom.model.table import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from strom.api.system_table import SystemTable
+    from strom.lake.care import LakeDrop, LakeRebuild
     from strom.sql.result import Result
 
 
@@ -262,6 +263,30 @@ class Database:
         0
         """
         return self._session.run(self._session.face.lake(table))
+
+    def lake_rebuild(self, table: str, *, dry_run: bool = False, roll_back: bool = False) -> LakeRebuild:
+        """Bring the cluster's record of a table's lake back from the lake itself: it was lost, or is quarantined.
+
+        Nothing changes when the record says what the lake says. ``roll_back``: when somebody else committed to the
+        Iceberg table, make the newest snapshot of Strom's its head again; what was committed on top is not in the table
+        any more. ``dry_run``: only look.
+
+        >>> db.lake_rebuild("clicks", dry_run=True).changes
+        ()
+        """
+        face = self._session.face
+        return self._session.run(face.lake_rebuild(table, dry_run=dry_run, roll_back=roll_back))
+
+    def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
+        """Remove from the lake, for good, what is left there of dropped tables of this name: catalog and files.
+
+        Also the lake of a table that exists, if ``table.datalake.enabled`` was set to false: rows that only the lake
+        has are lost with it, and tiering begins anew once it is set to true again. ``dry_run``: only look.
+
+        >>> [one.rows for one in db.lake_drop("clicks", dry_run=True).removed]
+        [100]
+        """
+        return self._session.run(self._session.face.lake_drop(table, dry_run=dry_run))
 
     def lake_tables(self) -> list[LakeFacts]:
         """Every table that is in the lake, or is to be (``table.datalake.enabled``), of all databases."""

@@ -1,4 +1,4 @@
-"""``strom lake``: what is in the lake, and how far it is behind."""
+"""``strom lake``: what is in the lake, how far it is behind, and what to do when something is wrong with it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from strom.cli.connection import connected
 from strom.cli.output import Form, note, print_rows
 
 if TYPE_CHECKING:
+    from strom.api import Database
     from strom.client.lake_status import LakeStatus
+    from strom.lake.care import LakeDrop, LakeRebuild
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="The lake: tables that are copied into it, how far it is behind.",
+    help="The lake: tables that are copied into it, how far it is behind, mending it.",
 )
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look, and say what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
 
 LIST_COLUMNS = (
@@ -47,6 +51,38 @@ STATUS_COLUMNS = (
     "problem",
 )
 BUCKET_COLUMNS = ("partition", "bucket", "in the lake up to", "written up to", "lag rows", "problem")
+
+REBUILD_COLUMNS = ("table", "result", "snapshot", "rows", "files", "buckets", "changes")
+
+REBUILD_HELP = """Bring the cluster's record of the lake back from the lake itself.
+
+The servers remember how far each table's lake is. When that was lost (a data folder or metadata from an older
+backup), or a table is quarantined and its lake was put in order, this reads it from the Iceberg tables and stores
+it. A record that says what the lake says stays as it is. A lake table that belongs to another table id is refused.
+
+With --roll-back, a table that somebody else committed to gets the newest snapshot of Strom's as its head again.
+What was committed on top is then not in the table any more; it can be read as a snapshot until that expires.
+
+\b
+Examples:
+  strom lake rebuild --dry-run
+  strom lake rebuild shop.orders
+  strom lake rebuild shop.orders --roll-back
+"""
+
+DROP_HELP = """Remove from the lake what is left of a table that was dropped: its Iceberg table and its files, for good.
+
+A dropped table's lake stays, so that its rows can still be read by others. Several tables that had the name one
+after the other are removed together; one that exists and is copied into the lake is not touched.
+
+Of a table that exists the lake is removed too, once table.datalake.enabled is false. Rows that only the lake has
+are lost with it. Set to true again, the table is tiered anew, from what its servers hold.
+
+\b
+Examples:
+  strom lake drop orders --dry-run
+  strom lake drop orders --yes
+"""
 
 LIST_HELP = """List the tables that are in the lake, or are to be.
 
@@ -106,6 +142,93 @@ def status(
         print_rows([row for one in found for row in _bucket_rows(one)], output, BUCKET_COLUMNS)
     else:
         print_rows([_status_row(one) for one in found], output, STATUS_COLUMNS)
+
+
+@app.command("rebuild", help=REBUILD_HELP)
+def rebuild(
+    context: typer.Context,
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables; all, when none is named.")] = None,
+    dry_run: DryRun = False,
+    roll_back: Annotated[
+        bool, typer.Option("--roll-back", help="Take commits of others back; needs the tables' names.")
+    ] = False,
+    yes: Yes = False,
+    output: Output = Form.table,
+) -> None:
+    """Bring records back."""
+    if roll_back and not tables:
+        raise typer.BadParameter("--roll-back takes commits back: name the tables")
+    if roll_back and not dry_run and not yes:
+        typer.confirm(
+            f"Take back what others committed to the lake of {', '.join(tables or ())}?", abort=True
+        )
+    with connected(context) as database:
+        names = tables or [str(one.path) for one in database.lake_tables()]
+        rows = [_rebuilt(database, name, dry_run=dry_run, roll_back=roll_back) for name in names]
+    print_rows(rows, output, REBUILD_COLUMNS)
+    if any(row["result"] == "failed" for row in rows):
+        raise typer.Exit(1)
+
+
+def _rebuilt(database: Database, name: str, *, dry_run: bool, roll_back: bool) -> dict[str, Any]:
+    """One table's row; what is wrong with it does not keep the others from theirs."""
+    from strom.errors import LakeSnapshotNotFound, StromError
+
+    try:
+        return _rebuild_row(database.lake_rebuild(name, dry_run=dry_run, roll_back=roll_back))
+    except LakeSnapshotNotFound as nothing:
+        return {"table": name, "result": "nothing in the lake", "changes": nothing.message}
+    except StromError as error:
+        note(f"{name}: {error.message}")
+        return {"table": name, "result": "failed", "changes": error.message}
+
+
+def _rebuild_row(one: LakeRebuild) -> dict[str, Any]:
+    result = "as it was" if not one.changed else "would change" if one.dry_run else "rebuilt"
+    taken_back = (
+        [] if one.rolled_back is None else [f"snapshot {one.rolled_back} of somebody else taken back"]
+    )
+    return {
+        "table": str(one.path),
+        "result": result,
+        "snapshot": one.snapshot_id,
+        "rows": one.rows,
+        "files": one.files,
+        "buckets": one.buckets,
+        "changes": "; ".join([*taken_back, *one.changes]),
+    }
+
+
+@app.command("drop", help=DROP_HELP)
+def drop(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="The table's name.")],
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Remove what is left in the lake."""
+    with connected(context) as database:
+        found = database.lake_drop(table, dry_run=True)
+        for line in _remnants(found):
+            note(line)
+        if dry_run:
+            return
+        if not yes:
+            typer.confirm("Remove it for good?", abort=True)
+        database.lake_drop(table)
+    note(f"removed from the lake: {len(found.removed)} of {table}")
+
+
+def _remnants(found: LakeDrop) -> list[str]:
+    lines = [
+        f"{', '.join(one.names) or 'files'} of table id {one.table_id}: "
+        + ("rows unknown" if one.rows is None else f"{one.rows:,} rows")
+        + f" in {one.location}"
+        for one in found.removed
+    ]
+    if found.own:
+        lines.append(f"table {found.path} exists: rows that only the lake has are lost with this")
+    return lines
 
 
 def _status_row(one: LakeStatus) -> dict[str, Any]:

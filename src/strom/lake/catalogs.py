@@ -61,6 +61,7 @@ class LakeCatalog:
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
             except (FileNotFoundError, ValueError, ValidationError) as problem:
+                self.storage.check()
                 raise LakeCorrupt(
                     f"The metadata of lake table {'.'.join(identifier)} is missing or damaged: {_told(problem)}",
                     table=".".join(identifier),
@@ -88,6 +89,16 @@ class LakeCatalog:
             try:
                 self._catalog.rename_table(identifier, to)
             except (NoSuchTableError, TableAlreadyExistsError):
+                return False
+            return True
+
+    def drop(self, identifier: Identifier) -> bool:
+        """Forget a table, not its files; False when there is none."""
+        self.asked += 1
+        with self._translated():
+            try:
+                self._catalog.drop_table(identifier)
+            except (NoSuchTableError, NoSuchNamespaceError):
                 return False
             return True
 
@@ -122,7 +133,7 @@ class LakeCatalog:
             OSError,
         ) as problem:
             raise LakeCommitUnknown(
-                f"Whether a commit of {'.'.join(table.name())} landed is not known: {_told(problem)}"
+                f"Whether a commit of {'.'.join(table.name())} landed is not known: {self._told(problem)}"
             ) from problem
         before = table.metadata
         table.metadata, table.metadata_location = made.metadata, made.metadata_location
@@ -152,12 +163,15 @@ class LakeCatalog:
             yield
         except (RESTError, RequestException, SQLAlchemyError, OSError, pa.ArrowException) as problem:
             raise LakeUnavailable(
-                f"The lake's catalog or storage does not answer: {_told(problem)}"
+                f"The lake's catalog or storage does not answer: {self._told(problem)}"
             ) from problem
+
+    def _told(self, problem: Exception) -> str:
+        return self.storage.told(problem) if self.storage.failed(problem) else _told(problem)
 
 
 def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -> LakeCatalog:
-    """Open the catalog of a warehouse. ``secrets``: credentials of this reader (``storage.SECRETS``, ``token``…)."""
+    """Open the catalog of a warehouse. ``secrets``: this reader's credentials (``object_store.SECRETS``, ``token``)."""
     storage = Storage(config, secrets)
     properties = {"warehouse": config.warehouse, **storage.properties()}
     try:

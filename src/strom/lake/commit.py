@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +48,10 @@ def commit_round(
     ``round_id``, it landed.
     """
     held = _advanced(base, round_id, offsets, partitions or {})
-    held = LakeOffsets(
-        table.table_id, round_id, held.offsets, held.partitions, widened(base.bounds, table.schema, added)
+    held = replace(
+        held,
+        bounds=widened(base.bounds, table.schema, added),
+        starts={} if table.description.has_primary_key else _starts(base.held, held, added),
     )
     _check_files(base.held, held, added)
     snapshot_id = new_snapshot_id(table)
@@ -83,6 +86,7 @@ def drop_partitions(
         {key: tiered for key, tiered in base.offsets.items() if key.partition_id not in gone},
         {number: name for number, name in base.partitions.items() if number not in gone},
         base.bounds,
+        {key: start for key, start in base.held.starts.items() if key.partition_id not in gone},
     )
     change = SnapshotChange(held, removed=removed)
     return commit_change(table, base, change, new_snapshot_id(table), clock)
@@ -130,6 +134,27 @@ def _one_id_per_name(held: LakeOffsets, newest: set[LakeKey]) -> LakeOffsets:
         ends[key] = max(ends.get(key, tiered), tiered)
     names = {number: name for number, name in held.partitions.items() if number not in gone}
     return LakeOffsets(held.table_id, held.round, ends, names)
+
+
+def _starts(
+    before: LakeOffsets, after: LakeOffsets, added: Sequence[DataFileDescription]
+) -> dict[LakeKey, int]:
+    """Where the rows of each bucket of a log begin: for good with the first round that brought it."""
+    known = offsets_by_place(before)
+    starts: dict[Place, int] = {}
+    for key, start in before.starts.items():
+        place = before.name_of(key), key.bucket
+        starts[place] = min(start, starts.get(place, start))
+    firsts: dict[Place, int] = {}
+    for file in added:
+        place = file.partition_name, file.bucket
+        firsts[place] = min(file.first_offset, firsts.get(place, file.first_offset))
+    for key, tiered in after.offsets.items():
+        place = after.name_of(key), key.bucket
+        if place not in known:
+            starts[place] = firsts.get(place, tiered.offset)
+    found = {key: starts.get((after.name_of(key), key.bucket), 0) for key in after.offsets}
+    return {key: start for key, start in found.items() if start}
 
 
 def _check_files(before: LakeOffsets, after: LakeOffsets, added: Sequence[DataFileDescription]) -> None:

@@ -8,6 +8,7 @@ used twice (they carry round, task and attempt).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from strom.errors import LakeCorrupt, SchemaMismatch
+from strom.errors import LakeCorrupt, LakeError, SchemaMismatch
 from strom.lake import sidecar
 from strom.lake.arrow_types import Leaf, lake_schema, leaves, to_lake
 from strom.lake.file_description import OWN_PREFIX, DataFileDescription, PartitionValue
@@ -74,13 +75,18 @@ class FileWriter:
         """Rows taken so far."""
         return self._rows
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file so far, without the row group that is being collected."""
+        return 0 if self._file is None else int(self._file.tell())
+
     def write(
-        self, batch: pa.RecordBatch, offsets: Longs | int, timestamps: Longs | int | None = None
+        self, batch: pa.RecordBatch, offsets: Longs | int, timestamps: Longs | int | pa.Array | None = None
     ) -> None:
         """Take rows in the table's schema, behind the ones before.
 
         ``offsets``: of each row, or the first of consecutive ones. ``timestamps``: milliseconds since 1970, of each
-        row or of all; None where they are not known.
+        row or of all, or a column of another lake file; None where they are not known.
         """
         if not batch.num_rows:
             return
@@ -104,9 +110,10 @@ class FileWriter:
         self._write_row_group()
         assert self._parquet is not None
         assert self._file is not None
-        self._parquet.close()
-        size = self._file.tell()
-        self._file.close()
+        with self._storage.translated(self.path):
+            self._parquet.close()
+            size = self._file.tell()
+            self._file.close()
         self._storage.sync(self.path)
         metadata = self._parquet.writer.metadata
         held = sidecar.held_offsets(np.concatenate(self._offsets))
@@ -128,11 +135,17 @@ class FileWriter:
         )
 
     def abort(self) -> None:
-        """Give the file up; what was written of it is removed."""
+        """Give the file up, finished or not; what was written of it is removed."""
         self._waiting.clear()
-        if self._file is not None:
-            self._file.close()
-            self._storage.delete(self.path)
+        if self._file is None:
+            return
+        for part in (self._parquet, self._file):
+            with suppress(OSError, pa.ArrowException):  # what it still wanted to write does not matter
+                if part is not None:
+                    part.close()
+        for uri in (self.path, self.path + sidecar.SUFFIX):
+            with suppress(LakeError):  # what stays is swept by maintenance; why it was given up matters more
+                self._storage.delete(uri)
 
     def _numbered(self, rows: int, offsets: Longs | int) -> Longs:
         if isinstance(offsets, int | np.integer):
@@ -147,7 +160,7 @@ class FileWriter:
         return numbers
 
     def _conformed(
-        self, batch: pa.RecordBatch, offsets: Longs, timestamps: Longs | int | None
+        self, batch: pa.RecordBatch, offsets: Longs, timestamps: Longs | int | pa.Array | None
     ) -> pa.RecordBatch:
         count = batch.num_rows
         arrays = [to_lake(column, item) for column, item in zip(batch.columns, self._schema, strict=False)]
@@ -155,6 +168,8 @@ class FileWriter:
         arrays.append(pa.array(offsets))
         if timestamps is None:
             arrays.append(pa.nulls(count, pa.timestamp("us", "UTC")))
+        elif isinstance(timestamps, pa.Array):
+            arrays.append(timestamps)
         else:
             micros = np.broadcast_to(np.asarray(timestamps, np.int64) * 1000, (count,))
             arrays.append(pa.array(micros).view(pa.timestamp("us", "UTC")))
@@ -187,7 +202,8 @@ class FileWriter:
         if self._parquet is None:
             self._open()
         assert self._parquet is not None
-        self._parquet.write_table(table, row_group_size=max(1, table.num_rows))
+        with self._storage.translated(self.path):
+            self._parquet.write_table(table, row_group_size=max(1, table.num_rows))
 
     def _see_floats(self, table: pa.Table) -> None:
         for item, column in zip(self._schema, table.columns, strict=True):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
@@ -20,7 +20,7 @@ from strom.errors import LakeCorrupt, LakeForeignCommit, LakeUnavailable
 from strom.lake.field_ids import OFFSET_ID
 from strom.lake.file_description import ColumnStats
 from strom.lake.iceberg_schema import SPEC_ID
-from strom.lake.reading import read_offsets
+from strom.lake.reading import LakeFile, read_offsets
 from strom.lake.spec import name_of_values
 from strom.lake.table import LakeTable
 
@@ -121,6 +121,24 @@ class HeldFiles:
         return tuple(item.path for item in self._by_place.get(file.place, ()) if item.may_name(file))
 
     @property
+    def deletes_by_place(self) -> Mapping[Place, Sequence[HeldDeletes]]:
+        """The files of deletes of every bucket that has any."""
+        return self._by_place
+
+    def planned(self, file: HeldFile) -> LakeFile:
+        """A data file as a reader is given it."""
+        return LakeFile(
+            file.path,
+            file.size,
+            file.rows,
+            file.bucket,
+            file.first_offset,
+            file.last_offset,
+            partition_name=file.partition_name,
+            deletes=self.deletes_of(file),
+        )
+
+    @property
     def live_rows(self) -> int:
         """Rows that are not deleted."""
         return sum(item.rows for item in self.data) - sum(item.rows for item in self.deletes)
@@ -163,23 +181,14 @@ def files_of(table: LakeTable, snapshot: Snapshot) -> HeldFiles:
 
 def manifests_of(table: LakeTable, snapshot: Snapshot) -> list[ManifestFile]:
     """The manifests that a snapshot lists."""
-    try:
+    with _readable(table, snapshot.manifest_list):
         return snapshot.manifests(table.io)
-    except (FileNotFoundError, ValueError, EOFError) as problem:
-        raise _missing(table, snapshot.manifest_list, problem) from problem
-    except OSError as problem:
-        raise LakeUnavailable(f"{snapshot.manifest_list} cannot be read: {problem}") from problem
 
 
 def entries_of(table: LakeTable, manifest: ManifestFile) -> list[ManifestEntry]:
     """The live entries of a manifest."""
-    io: FileIO = table.io
-    try:
-        return table.manifests.entries(manifest, io)
-    except (FileNotFoundError, ValueError, EOFError) as problem:
-        raise _missing(table, manifest.manifest_path, problem) from problem
-    except OSError as problem:
-        raise LakeUnavailable(f"{manifest.manifest_path} cannot be read: {problem}") from problem
+    with _readable(table, manifest.manifest_path):
+        return table.manifests.entries(manifest, table.io)
 
 
 def column_stats(file: DataFile) -> dict[int, ColumnStats]:
@@ -205,8 +214,18 @@ def paths(files: Iterable[HeldFile | HeldDeletes]) -> set[str]:
     return {item.path for item in files}
 
 
-def _missing(table: LakeTable, path: str, problem: Exception) -> LakeCorrupt:
-    return LakeCorrupt(f"{path} of lake table {table.path} is missing or damaged: {problem}", uri=path)
+@contextmanager
+def _readable(table: LakeTable, path: str) -> Iterator[None]:
+    """What is missing or damaged is corruption of its table; a storage that does not answer is no fault of it."""
+    try:
+        yield
+    except (FileNotFoundError, ValueError, EOFError) as problem:
+        table.storage.check()
+        raise LakeCorrupt(
+            f"{path} of lake table {table.path} is missing or damaged: {problem}", uri=path
+        ) from problem
+    except OSError as problem:
+        raise LakeUnavailable(f"{path} cannot be read: {table.storage.told(problem)}") from problem
 
 
 def _place(

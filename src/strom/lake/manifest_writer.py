@@ -111,9 +111,12 @@ class ManifestsWriter:
         """The list of a snapshot's manifests; its path."""
         path = f"{self._table.location}/metadata/snap-{self._snapshot_id}.avro"
         output = self._table.io.new_output(path)
-        with write_manifest_list(
-            2, output, self._snapshot_id, parent_id, self._sequence_number, _CODEC
-        ) as writer:
+        with (
+            self._table.storage.translated(path),
+            write_manifest_list(
+                2, output, self._snapshot_id, parent_id, self._sequence_number, _CODEC
+            ) as writer,
+        ):
             writer.add_manifests(manifests)
         self._keep(path)
         return path
@@ -130,9 +133,11 @@ class ManifestsWriter:
         self._count += 1
         metadata = self._table.metadata
         spec = metadata.specs()[SPEC_ID]
-        with _ManifestWriter(
-            content, spec, metadata.schema(), self._table.io.new_output(path), self._snapshot_id
-        ) as writer:
+        output = self._table.io.new_output(path)
+        with (
+            self._table.storage.translated(path),
+            _ManifestWriter(content, spec, metadata.schema(), output, self._snapshot_id) as writer,
+        ):
             for status, entry in entries:
                 if status == ManifestEntryStatus.ADDED:
                     writer.add(entry)

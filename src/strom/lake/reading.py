@@ -30,6 +30,7 @@ POSITION_PATH = "file_path"
 POSITION_ROW = "pos"
 ROW_GROUPS_MAX = 1 << 20
 
+_DELETES = pa.schema([(POSITION_PATH, pa.string()), (POSITION_ROW, pa.int64())])
 _OWN = {BUCKET: BUCKET_ID, OFFSET: OFFSET_ID, TIMESTAMP: TIMESTAMP_ID}
 Positions = npt.NDArray[np.int64]
 
@@ -56,17 +57,19 @@ def read_file(
     schema: Schema,
     columns: Sequence[str] | None = None,
     predicate: Predicate | None = None,
+    dead: Positions | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The file's live rows that pass a checked filter, one batch per row group, in the order of their offsets.
 
     ``columns``: names of the table's columns and of ``__bucket``, ``__offset``, ``__timestamp``, in the order wanted;
-    None: all of the table's.
+    None: all of the table's. ``dead``: the rows that the delete files name, sorted, where that is known already.
     """
     wanted = list(schema.names if columns is None else columns)
     with storage.open_input(file.path) as source:
         parquet = _opened(source, file.path)
         reader = _FileReader(parquet, schema, wanted, predicate)
-        dead = deleted_rows(storage, file) if file.deletes else np.empty(0, np.int64)
+        if dead is None:
+            dead = deleted_rows(storage, file) if file.deletes else np.empty(0, np.int64)
         first = 0
         for group in range(parquet.metadata.num_row_groups):
             count = parquet.metadata.row_group(group).num_rows
@@ -77,13 +80,43 @@ def read_file(
 
 def deleted_rows(storage: Storage, file: LakeFile) -> Positions:
     """The rows of a data file that its delete files name, sorted."""
-    parts = []
+    parts = [np.empty(0, np.int64)]
     for path in file.deletes:
-        with storage.open_input(path) as source:
-            table = pq.read_table(source, columns=[POSITION_PATH, POSITION_ROW])
+        table = _read_deletes(storage, path)
         mine = pc.equal(table.column(POSITION_PATH), pa.scalar(file.path, table.column(POSITION_PATH).type))
         parts.append(table.column(POSITION_ROW).filter(mine).to_numpy())
-    return np.unique(np.concatenate([np.empty(0, np.int64), *parts])).astype(np.int64)
+    return np.unique(np.concatenate(parts))
+
+
+def rows_by_file(storage: Storage, path: str) -> dict[str, Positions]:
+    """All that a file of position deletes names: by data file the rows, sorted."""
+    table = _read_deletes(storage, path)
+    column = pc.dictionary_encode(table.column(POSITION_PATH)).unify_dictionaries()
+    rows = table.column(POSITION_ROW).to_numpy()
+    found: dict[str, Positions] = {}
+    if not len(rows):
+        return found
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
+    order = np.lexsort((rows, codes))
+    codes, rows = codes[order], rows[order]
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    names = column.chunk(0).dictionary
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        found[names[int(codes[start])].as_py()] = np.unique(rows[start:end])
+    return found
+
+
+def _read_deletes(storage: Storage, path: str) -> pa.Table:
+    with storage.open_input(path) as source:
+        try:
+            table = pq.read_table(source, columns=[POSITION_PATH, POSITION_ROW])
+            table = table.select([POSITION_PATH, POSITION_ROW])
+        except (pa.ArrowException, KeyError, OSError) as problem:
+            raise LakeCorrupt(f"{path} is no file of position deletes: {problem}", uri=path) from problem
+    sound = pa.types.is_integer(table.column(POSITION_ROW).type) and not table.column(POSITION_ROW).null_count
+    if not sound or table.column(POSITION_PATH).null_count:
+        raise LakeCorrupt(f"{path} is no file of position deletes", uri=path)
+    return table.cast(_DELETES)
 
 
 def read_offsets(storage: Storage, path: str) -> Positions:

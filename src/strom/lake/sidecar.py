@@ -1,11 +1,12 @@
 """Which offsets a data file holds, and in which row: ``<file>.parquet.offsets``, beside every file with gaps.
 
-    "STROMOFF" · version u8 · form u8 · 6 bytes 0 · first i64 · last i64 · rows i64 · crc32 of what follows u32 ·
-    its plain length u64 · zstd of  form 1: a bit for each offset from first, lowest bit first, in whole words of 64
-                                    form 2: the offsets themselves, i64, where so few remain that bits would be larger
+    "STROMOFF" · version u8 · form u8 · 6 bytes 0 · first i64 · last i64 · rows i64 · crc32 of all the rest u32 ·
+    plain length u64 · zstd of  form 1: a bit for each offset from first, lowest bit first, in whole words of 64
+                                form 2: the offsets themselves, i64, where so few remain that bits would be larger
 
 A row is the number of held offsets before it, so a bitmap finds it by counting bits: no column of the file is
-read. A file whose offsets are consecutive needs none: row = offset - first.
+read. A file whose offsets are consecutive needs none: row = offset - first. In files of version 1 the checksum covers
+only what follows the head.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Offsets = npt.NDArray[np.int64]
 
 _HEADER = struct.Struct("<8sBB6xqqqIQ")
 _MAGIC = b"STROMOFF"
-_VERSION = 1
+_VERSION = 2
+_BODY_CHECKED = 1
 _BITS, _LIST = 1, 2
 _SPAN_MAX = 1 << 33
 """A bitmap of 1 GB: longer spans are kept as a list."""
@@ -100,9 +102,17 @@ def encode(held: HeldOffsets) -> bytes:
     plain = body.tobytes()
     packed: bytes = pa.compress(plain, codec="zstd", asbytes=True)
     form = _BITS if held.words is not None else _LIST
-    crc = zlib.crc32(packed)
-    head = _HEADER.pack(_MAGIC, _VERSION, form, held.first, held.last, held.rows, crc, len(plain))
-    return head + packed
+    facts = (_MAGIC, _VERSION, form, held.first, held.last, held.rows)
+    crc = zlib.crc32(packed, zlib.crc32(_HEADER.pack(*facts, 0, len(plain))))
+    return _HEADER.pack(*facts, crc, len(plain)) + packed
+
+
+def _checked_head(version: int, content: bytes) -> int:
+    """The checksum of the head without itself, where it counts."""
+    if version == _BODY_CHECKED:
+        return 0
+    *facts, _, size = _HEADER.unpack_from(content)
+    return zlib.crc32(_HEADER.pack(*facts, 0, size))
 
 
 def decode(content: bytes, uri: str) -> HeldOffsets:
@@ -115,12 +125,12 @@ def decode(content: bytes, uri: str) -> HeldOffsets:
     expected = (span + 63) // 64 * 8 if form == _BITS else rows * 8
     sound = (
         magic == _MAGIC
-        and version == _VERSION
+        and version in (_BODY_CHECKED, _VERSION)
         and form in (_BITS, _LIST)
         and 0 < rows <= span
         and (form == _LIST or span <= _SPAN_MAX)
         and size == expected
-        and zlib.crc32(packed) == crc
+        and zlib.crc32(packed, _checked_head(version, content)) == crc
     )
     if not sound:
         raise LakeCorrupt(f"{uri} is not what was written", uri=uri)

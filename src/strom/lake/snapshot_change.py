@@ -23,7 +23,7 @@ from pyiceberg.typedef import Record
 from strom.errors import LakeConflict, LakeCorrupt
 from strom.lake.held_files import entries_of, manifests_of
 from strom.lake.manifest_writer import ManifestsWriter
-from strom.lake.summary import LakeOffsets, write_summary
+from strom.lake.summary import OFFSETS_FILE, LakeOffsets, write_summary
 from strom.lake.table import LakeTable
 from strom.lake.truth import Totals, Truth
 from strom.runtime.clock import Clock, SystemClock
@@ -71,6 +71,9 @@ def commit_change(
     removed.check(table)
     totals = _totals(base.totals, change, removed)
     timestamp = max((clock or SystemClock()).now_ms(), table.metadata.last_updated_ms)
+    told = write_summary(table.storage, table.location, snapshot_id, change.held)
+    if OFFSETS_FILE in told:
+        writer.written.append(told[OFFSETS_FILE])
     snapshot = Snapshot.model_validate(
         {
             "snapshot-id": snapshot_id,
@@ -82,7 +85,7 @@ def commit_change(
                 change.operation,
                 **_counts(change, removed),
                 **_total_counts(totals),
-                **write_summary(table.storage, table.location, snapshot_id, change.held),
+                **told,
             ),
             "schema-id": table.metadata.current_schema_id,
         }

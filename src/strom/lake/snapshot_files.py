@@ -47,20 +47,7 @@ class SnapshotFiles:
 def read_snapshot(table: LakeTable, snapshot_id: int) -> SnapshotFiles:
     """The files of a snapshot; LakeSnapshotNotFound when it has expired."""
     held = held_files(table, snapshot_id)
-    found = []
-    for file in held.data:
-        planned = LakeFile(
-            path=file.path,
-            size=file.size,
-            rows=file.rows,
-            bucket=file.bucket,
-            first_offset=file.first_offset,
-            last_offset=file.last_offset,
-            partition_name=file.partition_name,
-            deletes=held.deletes_of(file),
-        )
-        found.append((planned, file.columns))
-    return SnapshotFiles(found)
+    return SnapshotFiles([(held.planned(file), file.columns) for file in held.data])
 
 
 @dataclass(frozen=True)

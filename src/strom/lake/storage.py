@@ -9,6 +9,7 @@ the environment; they are in no text that is shown.
 from __future__ import annotations
 
 import os
+import tempfile
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,12 +20,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from strom.errors import LakeCorrupt, LakeUnavailable, LakeUnsupported
-from strom.model.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
-
-ACCESS_KEY = "s3.access-key-id"
-SECRET_KEY = "s3.secret-access-key"
-SESSION_TOKEN = "s3.session-token"
-SECRETS = (ACCESS_KEY, SECRET_KEY, SESSION_TOKEN)
+from strom.lake.object_store import ObjectStore
+from strom.model.lake import LakeConfig
 
 READ_MAX = 1 << 30
 """The largest file that is read whole."""
@@ -55,6 +52,7 @@ class Storage:
         self._config = config
         self._secrets = dict(secrets or {})
         self._filesystem: fs.FileSystem | None = None
+        self._objects = None if config.local else ObjectStore(config, self._secrets)
         self.counters = Counters()
 
     @property
@@ -76,7 +74,7 @@ class Storage:
     def filesystem(self) -> fs.FileSystem:
         """Arrow's file system under it; use ``path`` for what it is asked for."""
         if self._filesystem is None:
-            self._filesystem = fs.LocalFileSystem() if self._config.local else self._s3()
+            self._filesystem = fs.LocalFileSystem() if self._objects is None else self._objects.filesystem()
         return self._filesystem
 
     def path(self, uri: str) -> str:
@@ -92,14 +90,14 @@ class Storage:
     def open_input(self, uri: str) -> pa.NativeFile:
         """A file for reading at any place."""
         self._ask(uri)
-        with _translated(uri):
+        with self.translated(uri):
             return self.filesystem().open_input_file(self.path(uri))
 
     def open_output(self, uri: str) -> pa.NativeFile:
         """A new file; ``sync`` makes it durable after it was closed."""
         self.counters.requests += 1
         path = self.path(uri)
-        with _translated(uri):
+        with self.translated(uri):
             if self._config.local:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             return self.filesystem().open_output_stream(path)
@@ -109,7 +107,7 @@ class Storage:
         if not self._config.local:
             return
         path = self.path(uri)
-        with _translated(uri):
+        with self.translated(uri):
             for name in (path, os.path.dirname(path)):
                 handle = os.open(name, os.O_RDONLY)
                 try:
@@ -119,7 +117,7 @@ class Storage:
 
     def read(self, uri: str) -> bytes:
         """A whole file."""
-        with self.open_input(uri) as file, _translated(uri):
+        with self.open_input(uri) as file, self.translated(uri):
             size = file.size()
             if size > READ_MAX:
                 raise LakeCorrupt(
@@ -129,42 +127,45 @@ class Storage:
 
     def write(self, uri: str, content: bytes) -> None:
         """A whole file, durable when this returns."""
-        with self.open_output(uri) as file, _translated(uri):
+        with self.translated(uri), self.open_output(uri) as file:  # S3 says at closing what went wrong
             file.write(content)
         self.sync(uri)
         self.counters.written += len(content)
 
+    def write_new(self, uri: str, content: bytes) -> None:
+        """A whole file under a name that is never used again; LakeCorrupt when it holds something else."""
+        if not self.write_if_absent(uri, content) and self.read(uri) != content:
+            raise LakeCorrupt(f"{uri} is there already, and is not what was to be written", uri=uri)
+
     def write_if_absent(self, uri: str, content: bytes) -> bool:
         """A whole file unless there is one; whether it was written. However many try at once, one wins."""
         self.counters.requests += 1
-        if not self._config.local:
-            return self._put_if_absent(uri, content)
         path = self.path(uri)
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with _translated(uri):
+        if self._objects is not None:
+            return self._objects.put_if_absent(path.partition("/")[2], content)
+        with self.translated(uri):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(temporary, "wb") as file:
+            with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), suffix=".tmp") as file:
                 file.write(content)
+                file.flush()
                 os.fsync(file.fileno())
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
-            finally:
-                os.unlink(temporary)
+                try:
+                    os.link(file.name, path)
+                except FileExistsError:
+                    return False
         self.sync(uri)
         return True
 
     def exists(self, uri: str) -> bool:
         """Whether there is such a file."""
         self.counters.requests += 1
-        with _translated(uri):
+        with self.translated(uri):
             return bool(self.filesystem().get_file_info(self.path(uri)).is_file)
 
     def delete(self, uri: str) -> None:
         """Remove a file; fine when it is gone."""
         self.counters.requests += 1
-        with _translated(uri):
+        with self.translated(uri):
             try:
                 self.filesystem().delete_file(self.path(uri))
             except FileNotFoundError:
@@ -175,75 +176,62 @@ class Storage:
         self.counters.requests += 1
         scheme = "file://" if self._config.local else "s3://"
         selector = fs.FileSelector(self.path(uri), allow_not_found=True, recursive=True)
-        with _translated(uri):
+        with self.translated(uri):
             found = self.filesystem().get_file_info(selector)
         for item in found:
             if item.is_file:
                 modified = int(item.mtime_ns or 0) // 1_000_000
                 yield Listed(scheme + item.path, int(item.size or 0), modified)
 
+    def folders(self, uri: str) -> tuple[str, ...]:
+        """The names of the folders right below a URI; none when it is not there."""
+        self.counters.requests += 1
+        selector = fs.FileSelector(self.path(uri), allow_not_found=True, recursive=False)
+        with self.translated(uri):
+            found = self.filesystem().get_file_info(selector)
+        return tuple(sorted(item.base_name for item in found if not item.is_file))
+
+    def delete_folder(self, uri: str) -> None:
+        """Remove a folder with everything in it; fine when it is gone."""
+        self.counters.requests += 1
+        with self.translated(uri):
+            try:
+                self.filesystem().delete_dir(self.path(uri))
+            except FileNotFoundError:
+                return
+
     def properties(self) -> dict[str, str]:
-        """The same settings in PyIceberg's words."""
-        options = self._config.options
-        found = {name: options[name] for name in (S3_ENDPOINT, S3_REGION) if options.get(name)}
-        if not self._config.local:
-            found["s3.force-virtual-addressing"] = "false" if self._path_style() else "true"
-        return {**found, **{name: self._secrets[name] for name in SECRETS if name in self._secrets}}
+        """The same settings in PyIceberg's words, with the keys."""
+        return {} if self._objects is None else self._objects.properties()
+
+    def check(self) -> None:
+        """LakeUnavailable when a missing file means that the whole warehouse is: a bucket that is not there."""
+        if self._objects is not None:
+            self._objects.check_bucket(self.filesystem())
+
+    def told(self, problem: BaseException) -> str:
+        """An error of the storage, in one line that says what to change, without keys."""
+        if self._objects is not None:
+            return self._objects.explained(problem)
+        lines = str(problem).splitlines()
+        return f"{type(problem).__name__}: {lines[0][:300] if lines else ''}"
+
+    def failed(self, problem: BaseException) -> bool:
+        """Whether an error is the object store's, and no fault of what was read."""
+        theirs = isinstance(problem, PermissionError) or "AWS Error" in str(problem)
+        return self._objects is not None and theirs
+
+    @contextmanager
+    def translated(self, uri: str) -> Iterator[None]:
+        """Storage errors as ours: a missing file is corruption of the table that names it, the rest may pass."""
+        try:
+            yield
+        except FileNotFoundError as problem:
+            self.check()
+            raise LakeCorrupt(f"{uri} is missing from the warehouse", uri=uri) from problem
+        except OSError as problem:
+            raise LakeUnavailable(f"{uri} cannot be reached: {self.told(problem)}", uri=uri) from problem
 
     def _ask(self, uri: str) -> None:
         self.counters.requests += 1
         self.counters.opened.append(uri)
-
-    def _path_style(self) -> bool:
-        default = "true" if self._config.options.get(S3_ENDPOINT) else "false"
-        return self._config.options.get(S3_PATH_STYLE, default).lower() == "true"
-
-    def _s3(self) -> fs.FileSystem:
-        options = self._config.options
-        settings: dict[str, Any] = {
-            "access_key": self._secrets.get(ACCESS_KEY),
-            "secret_key": self._secrets.get(SECRET_KEY),
-            "session_token": self._secrets.get(SESSION_TOKEN),
-            "region": options.get(S3_REGION),
-            "endpoint_override": options.get(S3_ENDPOINT),
-            "force_virtual_addressing": not self._path_style(),
-        }
-        return fs.S3FileSystem(**{name: value for name, value in settings.items() if value is not None})
-
-    def _put_if_absent(self, uri: str, content: bytes) -> bool:
-        import obstore  # slow to import, and only this call of S3 needs it
-        from obstore.exceptions import AlreadyExistsError, BaseError
-        from obstore.store import S3Store
-
-        bucket, _, key = self.path(uri).partition("/")
-        options = self._config.options
-        settings: Any = {
-            "aws_access_key_id": self._secrets.get(ACCESS_KEY),
-            "aws_secret_access_key": self._secrets.get(SECRET_KEY),
-            "aws_session_token": self._secrets.get(SESSION_TOKEN),
-            "aws_region": options.get(S3_REGION),
-            "aws_endpoint": options.get(S3_ENDPOINT),
-            "aws_virtual_hosted_style_request": "false" if self._path_style() else "true",
-        }
-        config: Any = {name: value for name, value in settings.items() if value is not None}
-        store = S3Store(bucket, config=config, client_options={"allow_http": True})
-        try:
-            obstore.put(store, key, content, mode="create")
-        except AlreadyExistsError:
-            return False
-        except BaseError as problem:
-            raise LakeUnavailable(
-                f"{uri} could not be written: {type(problem).__name__}", uri=uri
-            ) from problem
-        return True
-
-
-@contextmanager
-def _translated(uri: str) -> Iterator[None]:
-    """Storage errors as ours: a missing file is corruption of the table that names it, the rest may pass."""
-    try:
-        yield
-    except FileNotFoundError as problem:
-        raise LakeCorrupt(f"{uri} is missing from the warehouse", uri=uri) from problem
-    except OSError as problem:
-        raise LakeUnavailable(f"{uri} cannot be reached: {problem}", uri=uri) from problem

@@ -1,6 +1,7 @@
 """What every commit of ours says in its snapshot's summary: how far each bucket is held, and what the rows lie between.
 
     strom.offsets           {"table_id", "round", "buckets": [[partition id, name, bucket, A, epoch]…], "bounds": {…}}
+                            a sixth number where a log's rows in the lake begin later than at offset 0
     strom.offsets-file      instead, when that is over 4 KB: an immutable file in the table's metadata folder
     strom.offsets-sha256    its checksum
 
@@ -37,6 +38,8 @@ class LakeOffsets:
     offsets: Mapping[LakeKey, Tiered] = field(default_factory=dict)
     partitions: Mapping[int, str] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=dict)
+    starts: Mapping[LakeKey, int] = field(default_factory=dict)
+    """Where the rows of a log bucket begin, if not at 0: earlier ones were gone before its first round."""
 
     def name_of(self, key: LakeKey) -> str | None:
         """The name of a bucket's partition."""
@@ -46,7 +49,10 @@ class LakeOffsets:
         """Compact text."""
         rows = sorted(self.offsets.items(), key=lambda item: (item[0].partition_id or 0, item[0].bucket))
         buckets = [
-            [key.partition_id, self.name_of(key), key.bucket, found.offset, found.epoch]
+            [
+                *(key.partition_id, self.name_of(key), key.bucket, found.offset, found.epoch),
+                *([self.starts[key]] if self.starts.get(key) else []),
+            ]
             for key, found in rows
         ]
         return canonical(
@@ -64,16 +70,19 @@ class LakeOffsets:
         doc = Document.parse(text, OFFSETS, LakeCorrupt)
         offsets: dict[LakeKey, Tiered] = {}
         partitions: dict[int, str] = {}
+        starts: dict[LakeKey, int] = {}
         rows = doc.raw("buckets")
         if not isinstance(rows, list):
             doc.refuse("buckets", "must be a list")
         for row in rows:
-            key, name, found = _bucket(row, doc)
+            key, name, found, start = _bucket(row, doc)
             offsets[key] = found
+            if start:
+                starts[key] = start
             if key.partition_id is not None and name is not None:
                 partitions[key.partition_id] = name
         table_id = doc.integer("table_id", low=0, high=_LONG_MAX)
-        return cls(table_id, doc.text("round"), offsets, partitions, bounds_from_json(doc, "bounds"))
+        return cls(table_id, doc.text("round"), offsets, partitions, bounds_from_json(doc, "bounds"), starts)
 
 
 def write_summary(storage: Storage, location: str, snapshot_id: int, held: LakeOffsets) -> dict[str, str]:
@@ -84,7 +93,7 @@ def write_summary(storage: Storage, location: str, snapshot_id: int, held: LakeO
     if len(content) <= INLINE_BYTES_MAX:
         return {**found, OFFSETS: text}
     uri = f"{location}/metadata/strom-offsets-{snapshot_id}.json"
-    storage.write(uri, content)
+    storage.write_new(uri, content)
     return {**found, OFFSETS_FILE: uri, OFFSETS_SHA256: hashlib.sha256(content).hexdigest()}
 
 
@@ -102,12 +111,13 @@ def read_summary(storage: Storage, summary: Mapping[str, Any]) -> LakeOffsets | 
     return LakeOffsets.from_json(content)
 
 
-def _bucket(row: object, doc: Document) -> tuple[LakeKey, str | None, Tiered]:
-    if not isinstance(row, list) or len(row) != 5:
+def _bucket(row: object, doc: Document) -> tuple[LakeKey, str | None, Tiered, int]:
+    if not isinstance(row, list) or len(row) not in (5, 6):
         doc.refuse("buckets", f"has {json.dumps(row)[:80]}, which is no bucket")
-    partition, name, bucket, offset, epoch = row
-    numbers = [0 if partition is None else partition, bucket, offset, epoch]
+    partition, name, bucket, offset, epoch = row[:5]
+    start = row[5] if len(row) == 6 else 0
+    numbers = [0 if partition is None else partition, bucket, offset, epoch, start]
     sound = all(type(number) is int and -1 <= number <= _LONG_MAX for number in numbers)
     if not sound or not (name is None or isinstance(name, str)):
         doc.refuse("buckets", f"has {json.dumps(row)[:80]}, which is no bucket")
-    return LakeKey(partition, bucket), name, Tiered(offset, epoch)
+    return LakeKey(partition, bucket), name, Tiered(offset, epoch), start

@@ -28,11 +28,14 @@ from pyiceberg.table.update import (
 from strom.errors import (
     LakeCommitUnknown,
     LakeConflict,
+    LakeCorrupt,
     LakeForeignCommit,
+    LakeOfAnotherTable,
     LakeSnapshotNotFound,
     TableDropped,
 )
 from strom.lake.catalogs import LakeCatalog
+from strom.lake.claim import claim
 from strom.lake.iceberg_schema import SPEC_ID, iceberg_schema, partition_spec
 from strom.lake.manifest_cache import ManifestCache
 from strom.lake.storage import Storage
@@ -67,18 +70,30 @@ class LakeTable:
 
     @classmethod
     def ensure(
-        cls, catalog: LakeCatalog, path: TablePath, table_id: int, description: TableDescription
+        cls,
+        catalog: LakeCatalog,
+        path: TablePath,
+        table_id: int,
+        description: TableDescription,
+        *,
+        create: bool = True,
     ) -> LakeTable:
-        """The lake table, made if there is none, with every column that the description has."""
+        """The lake table, made if there is none, with every column that the description has.
+
+        ``create`` False: it was there before. If it is not now, the catalog lost it, and a new one in its place would
+        begin without the rows that only the old one has: LakeCorrupt.
+        """
         check_table(description.schema, description.partition_keys)
         for _ in range(_ATTEMPTS):
             table = catalog.load(path)
+            if not create and (table is None or owner_of(table, path) < table_id):
+                raise lost(catalog, path)
             if table is None:
                 location = location_of(catalog.storage.warehouse, path, table_id)
                 table = catalog.create(path, location, _properties(table_id, description))
                 if table is None:
                     continue
-            owner = _owner(table, path)
+            owner = owner_of(table, path)
             if owner > table_id:
                 raise TableDropped(
                     f"Lake table {path} belongs to table {owner}, which took the name of table {table_id}",
@@ -89,6 +104,8 @@ class LakeTable:
                 continue
             found = cls(catalog, table, path, table_id, description)
             if found._in_step():
+                if found.snapshot() is None:
+                    claim(catalog.storage, found.location, str(table.metadata.table_uuid))
                 return found
         raise LakeConflict(f"Lake table {path} could not be brought in step: others kept changing it")
 
@@ -96,10 +113,20 @@ class LakeTable:
     def open(
         cls, catalog: LakeCatalog, path: TablePath, table_id: int, description: TableDescription
     ) -> LakeTable:
-        """The lake table, to read; LakeSnapshotNotFound when there is none of this table."""
+        """The lake table, to read; LakeSnapshotNotFound when there is none, LakeOfAnotherTable when it is not its."""
         table = catalog.load(path)
-        if table is None or _owner(table, path) != table_id:
+        if table is None:
             raise LakeSnapshotNotFound(f"Table {path} has nothing in the lake yet", table=str(path))
+        owner = owner_of(table, path)
+        if owner != table_id:
+            raise LakeOfAnotherTable(
+                f"The lake table {path} belongs to table id {owner}, and {path} is table id {table_id} now: it was "
+                f"dropped and made again, or its cluster was. Nothing of it is taken over. `strom tier` sets it aside, "
+                f"`strom lake drop {path}` removes it",
+                table=str(path),
+                table_id=table_id,
+                owner=owner,
+            )
         return cls(catalog, table, path, table_id, description)
 
     @property
@@ -150,7 +177,7 @@ class LakeTable:
     def refresh(self) -> LakeTable:
         """Look again; LakeSnapshotNotFound when the table is gone or belongs to another."""
         table = self.catalog.load(self.path)
-        if table is None or _owner(table, self.path) != self.table_id:
+        if table is None or owner_of(table, self.path) != self.table_id:
             raise LakeSnapshotNotFound(f"Table {self.path} is no longer in the lake", table=str(self.path))
         self.iceberg = table
         return self
@@ -198,6 +225,17 @@ class LakeTable:
         return True
 
 
+def lost(catalog: LakeCatalog, path: TablePath) -> LakeCorrupt:
+    """The error of a table that the cluster was told of and the catalog does not have."""
+    return LakeCorrupt(
+        f"The cluster's record says that rows of {path} are in the lake, and the catalog of "
+        f"{catalog.storage.warehouse} has no lake table of it: the catalog was lost, or points "
+        f"elsewhere. Restore it and run `strom lake rebuild {path}`; to give the lake's rows up and begin anew, "
+        f"`strom lake drop {path}`",
+        table=str(path),
+    )
+
+
 def location_of(warehouse: str, path: TablePath, table_id: int) -> str:
     """The folder of a table's files: no two tables share one, whatever their names."""
     return f"{warehouse}/{path.database}/{path.table}-{table_id}"
@@ -216,7 +254,8 @@ def _properties(table_id: int, description: TableDescription) -> dict[str, str]:
     }
 
 
-def _owner(table: Table, path: TablePath) -> int:
+def owner_of(table: Table, path: TablePath) -> int:
+    """The id of the table that a lake table belongs to; LakeForeignCommit when Strom did not make it."""
     text = table.properties.get(TABLE_ID, "")
     if not text.isdecimal() or len(text) > _TABLE_ID_DIGITS_MAX:
         raise LakeForeignCommit(
@@ -231,5 +270,5 @@ def _set_aside(catalog: LakeCatalog, path: TablePath, owner: int) -> None:
     if not catalog.rename(path, aside):
         return
     moved = catalog.load(aside)
-    if moved is not None and _owner(moved, path) != owner:
+    if moved is not None and owner_of(moved, path) != owner:
         catalog.rename(aside, path)

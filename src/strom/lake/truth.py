@@ -20,8 +20,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from strom.errors import LakeCorrupt, LakeForeignCommit
 from strom.lake.deletes import offsets_in
-from strom.lake.held_files import HeldFile, HeldFiles, Place, files_of, paths
-from strom.lake.reading import LakeFile, deleted_rows
+from strom.lake.held_files import HeldFiles, Place, files_of, paths
+from strom.lake.reading import deleted_rows
 from strom.lake.summary import LakeOffsets, read_summary
 from strom.lake.table import LakeTable
 from strom.model.lake import Bounds, LakeKey, Tiered
@@ -134,8 +134,8 @@ def _nearest(table: LakeTable, head: Snapshot) -> tuple[LakeOffsets, list[tuple[
 
 def _foreign(table: LakeTable, snapshot: Snapshot, what: str) -> LakeForeignCommit:
     return LakeForeignCommit(
-        f"Lake table {table.path} was changed by somebody else (snapshot {snapshot.snapshot_id}: {what}). Roll it back "
-        "to the last snapshot of Strom's, or tier the table anew",
+        f"Lake table {table.path} was changed by somebody else (snapshot {snapshot.snapshot_id}: {what}). Take that "
+        f"back with `strom lake rebuild {table.path} --roll-back`",
         table=str(table.path),
         snapshot_id=snapshot.snapshot_id,
     )
@@ -162,22 +162,9 @@ def _live_offsets(table: LakeTable, files: HeldFiles, place: Place) -> npt.NDArr
     for file in files.data:
         if file.place == place:
             offsets = offsets_in(table.storage, file)
-            gone = deleted_rows(table.storage, _planned(files, file))
+            gone = deleted_rows(table.storage, files.planned(file))
             parts.append(np.delete(offsets, gone))
     return np.sort(np.concatenate(parts))
-
-
-def _planned(files: HeldFiles, file: HeldFile) -> LakeFile:
-    return LakeFile(
-        file.path,
-        file.size,
-        file.rows,
-        file.bucket,
-        file.first_offset,
-        file.last_offset,
-        partition_name=file.partition_name,
-        deletes=files.deletes_of(file),
-    )
 
 
 def offsets_by_place(held: LakeOffsets) -> dict[Place, Tiered]:

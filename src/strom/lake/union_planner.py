@@ -43,6 +43,8 @@ from strom.model.predicate import Predicate
 
 Tier = Literal["both", "hot", "lake"]
 
+NO_PARTITION = -1
+"""In place of the id of a partition that neither the servers nor the record know any more: this or lower."""
 PLANS_MAX = 5
 DEAD_AT_ONCE = 16
 ENABLED = "table.datalake.enabled"
@@ -126,12 +128,11 @@ class UnionPlanner:
         table = wanted.table
         # Before the record: a partition that retention drops is in the lake by then, up to its last row.
         existing = await self._cluster.partitions(table) if table.partitioned else []
-        facts = None if wanted.tier == "hot" else await self.facts(table)
-        if wanted.tier == "lake" and (facts is None or facts.record is None or facts.snapshot_id is None):
-            raise LakeDisabled(
-                f"{table.path} is not in the lake yet: set {ENABLED}, and run `strom tier`",
-                table=str(table.path),
-            )
+        facts: LakeFacts | None = None
+        if wanted.tier == "lake":
+            facts = await self._lake_facts(wanted)
+        elif wanted.tier == "both":
+            facts = await self.facts(table)
         wrong: LakeFacts | None = None
         if facts is not None and facts.record is not None and facts.record.quarantined:
             facts, wrong = self._without_lake(wanted, facts), facts
@@ -162,7 +163,7 @@ class UnionPlanner:
         those of partitions whose time was over."""
         if wanted.tier == "both" and wanted.table.description.has_primary_key:
             return None
-        raise _quarantined(wanted, facts)
+        raise _quarantined(wanted, facts)  # a log
 
     async def _cut(self, chosen: Sequence[_Chosen]) -> dict[BucketId, Cut]:
         """Where every bucket ends; one whose log ends below the lake is left out."""
@@ -197,6 +198,8 @@ class UnionPlanner:
 
     async def _plan(self, chosen: _Chosen, vector: Mapping[BucketId, Cut]) -> UnionPlan:
         table, wanted = chosen.wanted.table, chosen.wanted
+        if table.description.has_primary_key and chosen.gone:
+            chosen = replace(chosen, gone=_not_taken_over(chosen, vector))
         hot, ends = _hot_part(chosen, vector)
         files = await self._lake_part(chosen)
         plan = UnionPlan(
@@ -211,15 +214,37 @@ class UnionPlanner:
         return replace(plan, dead=await self._dead(chosen, hot, files))
 
     async def plan_snapshot(self, wanted: Wanted, snapshot_id: int) -> UnionPlan:
-        """A snapshot of the lake alone: the table as it was when that was committed."""
-        chosen = await self._choose(replace(wanted, tier="lake"))
+        """A snapshot of the lake alone: the table as it was when that was committed, with its partitions of then."""
         table = wanted.table
-        assert chosen.facts is not None
-        there = {bucket for bucket, _ in [*chosen.buckets, *chosen.gone]}
-        found = await self._files.files(chosen.facts, table, snapshot_id, wanted.where)
-        files = tuple(file for file in found if bucket_of(table.table_id, file) in there)
-        hot, _ = _hot_part(replace(chosen, buckets=[], gone=[]), {})
+        facts = await self._lake_facts(replace(wanted, tier="lake"))
+        found = await self._files.files(facts, table, snapshot_id, wanted.where)
+        hot, _ = _hot_part(_Chosen(wanted, facts, []), {})
+        if not table.partitioned:
+            choose_partitions(table.description, [], wanted.partitions)
+            return UnionPlan(table.table_id, snapshot_id, tuple(found), hot)
+        existing = await self._cluster.partitions(table)
+        there = {one.name: one for one in [*existing, *_gone(table, facts, existing)]}
+        for file in found:  # one that somebody dropped since
+            name = file.partition_name or ""
+            there.setdefault(name, PartitionInfo(NO_PARTITION - len(there), name, tuple(name.split("$"))))
+        chosen = choose_partitions(table.description, list(there.values()), wanted.partitions)
+        if wanted.where is not None:
+            chosen = prune(chosen, table.description, wanted.where)
+        names = {one.name for one in chosen}
+        files = tuple(file for file in found if file.partition_name in names)
         return UnionPlan(table.table_id, snapshot_id, files, hot)
+
+    async def _lake_facts(self, wanted: Wanted) -> LakeFacts:
+        """What is known of a lake that is to be read alone; LakeDisabled, LakeQuarantined when it is not to be."""
+        facts = await self.facts(wanted.table)
+        if facts is None or facts.record is None or facts.snapshot_id is None:
+            raise LakeDisabled(
+                f"{wanted.table.path} is not in the lake yet: set {ENABLED}, and run `strom tier`",
+                table=str(wanted.table.path),
+            )
+        if facts.record.quarantined:
+            raise _quarantined(wanted, facts)
+        return facts
 
     async def _lake_part(self, chosen: _Chosen) -> list[LakeFile]:
         record, facts, wanted = chosen.record, chosen.facts, chosen.wanted
@@ -252,8 +277,8 @@ class UnionPlanner:
 def _quarantined(wanted: Wanted, facts: LakeFacts) -> LakeQuarantined:
     reason = facts.reason or "its lake holds what no round of ours wrote"
     return LakeQuarantined(
-        f"the lake table of {wanted.table.path} is quarantined: {reason}. What the servers still hold can be read "
-        'with tier="hot"',
+        f"the lake table of {wanted.table.path} is quarantined: {reason.rstrip('.')}. Once it is in order, `strom lake "
+        f'rebuild {wanted.table.path}` lets it go on; what the servers still hold can be read with tier="hot"',
         table=str(wanted.table.path),
     )
 
@@ -280,6 +305,16 @@ def _gone(
     ]
 
 
+def _not_taken_over(chosen: _Chosen, vector: Mapping[BucketId, Cut]) -> list[tuple[BucketId, str]]:
+    """Partitions that only the lake has, without those that were made again and were given all rows of the old one."""
+    ends = {(name, bucket.bucket): vector[bucket].end for bucket, name in chosen.buckets if bucket in vector}
+    return [
+        (bucket, name)
+        for bucket, name in chosen.gone
+        if (place := chosen.tiered(bucket)) is None or ends.get((name, bucket.bucket), 0) < place.offset
+    ]
+
+
 def _hot_part(
     chosen: _Chosen, vector: Mapping[BucketId, Cut]
 ) -> tuple[ScanPlan | KeyScanPlan, list[BucketEnd]]:
@@ -300,7 +335,8 @@ def _hot_part(
         if not keyed and place is not None and cut.start > low:
             raise OffsetOutOfRange(
                 f"bucket {bucket} of {table.path} lost the offsets from {low} to {cut.start}: neither the lake nor the "
-                'server has them. What there is can be read with tier="hot" and tier="lake"',
+                "server has them. If the cluster's metadata is from a backup, `strom lake rebuild` finds what the lake "
+                'has since; what there is can be read with tier="hot" and tier="lake"',
                 bucket=bucket,
                 lake=low,
                 start=cut.start,

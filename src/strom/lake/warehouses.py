@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from strom.client.lake import LakeFacts
 from strom.client.metadata import TableInfo
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from strom.lake.catalogs import LakeCatalog
     from strom.lake.snapshot_files import SnapshotFacts, SnapshotFiles
     from strom.lake.table import LakeTable
+
+Result = TypeVar("Result")
 
 KEPT_MAX = 64
 """Snapshots whose files are remembered."""
@@ -80,6 +82,22 @@ class Warehouses:
             )
         return found[-1].snapshot_id
 
+    async def on_table(
+        self, facts: LakeFacts, table: TableInfo, work: Callable[[LakeTable], Result]
+    ) -> Result:
+        """What ``work`` makes of a lake table, looked up anew."""
+        return await self._offload.run(self._on_table, facts, table, work)
+
+    async def on_catalog(self, config: LakeConfig, work: Callable[[LakeCatalog], Result]) -> Result:
+        """What ``work`` makes of the catalog."""
+        return await self._offload.run(self._on_catalog, config, work)
+
+    def forget(self, table_id: int) -> None:
+        """Snapshots of a lake table that is no more."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] == table_id]:
+                del self._kept[key]
+
     def close(self) -> None:
         """Give the catalogs' connections back."""
         with self._lock:
@@ -110,20 +128,37 @@ class Warehouses:
                 self._kept.popitem(last=False)
             return found
 
+    def _on_table(self, facts: LakeFacts, table: TableInfo, work: Callable[[LakeTable], Result]) -> Result:
+        with self._lock:
+            return work(self._open(facts, table))
+
+    def _on_catalog(self, config: LakeConfig, work: Callable[[LakeCatalog], Result]) -> Result:
+        with self._lock:
+            return work(self._catalog(config, "the lake is asked for"))
+
     def _open(self, facts: LakeFacts, table: TableInfo) -> LakeTable:
+        assert facts.config is not None
+        catalog = self._catalog(facts.config, f"rows of {table.path} are in the lake")
+        self._by_table[table.table_id] = catalog.storage
+        from strom.lake.table import LakeTable, lost
+
+        try:
+            return LakeTable.open(catalog, table.path, table.table_id, table.description)
+        except LakeSnapshotNotFound:
+            if facts.snapshot_id is None:
+                raise
+            raise lost(catalog, table.path) from None
+
+    def _catalog(self, config: LakeConfig, why: str) -> LakeCatalog:
         try:
             from strom.lake.catalogs import open_catalog
-            from strom.lake.table import LakeTable
         except ImportError:
             raise NotInstalled(
-                f"rows of {table.path} are in the lake, and its libraries are not installed: pip install "
-                "'strom[lake]'. What the servers still hold can be read with tier=\"hot\"",
+                f"{why}, and its libraries are not installed: pip install 'strom[lake]'. What the servers still hold "
+                'can be read with tier="hot"',
                 extra="lake",
             ) from None
-        config = facts.config
-        assert config is not None
         catalog = self._catalogs.get(config.warehouse)
         if catalog is None:
             catalog = self._catalogs[config.warehouse] = open_catalog(config, self._secrets)
-        self._by_table[table.table_id] = catalog.storage
-        return LakeTable.open(catalog, table.path, table.table_id, table.description)
+        return catalog

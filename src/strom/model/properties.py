@@ -15,6 +15,7 @@ from strom.errors import InvalidConfig
 from strom.model import auto_partition as auto
 from strom.model.data_type import Binary, Bytes, DataType, Date, Time, Timestamp, TimestampLtz
 from strom.model.key_properties import INDEX_PREFIX, check_index_name, check_key_properties
+from strom.model.lake_upkeep import LakeUpkeep
 from strom.model.names import nearest
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
@@ -149,10 +150,21 @@ _LAKE = (
     Property("table.datalake.freshness", "duration", "3 min", "How long the lake waits after a round before the next: "
              "how far it may lie behind. From 1 s.", alterable=True, low=1_000),
     Property("table.datalake.auto-compaction", "bool", "true", "Merge small lake files, and drop what is dead in "
-             "them. Not done yet by this version.",
-             alterable=True),
+             "them, after rounds.", alterable=True),
+    Property("table.datalake.compaction.files", "int", "8", "So many lake files of one size, side by side in a "
+             "bucket, become one; so many files of deletes too. Strom's own.", alterable=True, low=2, high=1000),
+    Property("table.datalake.compaction.file-size", "size", "128 mb", "Lake files grow to about this size; one of half "
+             "of it is left alone. Strom's own.", alterable=True, low=1 << 20, high=1 << 34),
+    Property("table.datalake.compaction.dead-percent", "int", "20", "A lake file of which so much is dead is written "
+             "anew. Strom's own.", alterable=True, low=1, high=100),
     Property("table.datalake.auto-expire-snapshot", "bool", "true", "Expire old lake snapshots, and remove files that "
-             "none needs. Not done yet by this version.", alterable=True),
+             "none needs, after rounds.", alterable=True),
+    Property("table.datalake.snapshots.keep", "int", "20", "The newest lake snapshots, which never expire. Strom's "
+             "own.", alterable=True, low=1, high=10_000),
+    Property("table.datalake.snapshots.keep-time", "duration", "1 d", "Of older lake snapshots the last of every hour "
+             "is kept for so long. Strom's own.", alterable=True, low=0),
+    Property("table.datalake.removal-delay", "duration", "1 h", "A lake file that no snapshot names any more stays for "
+             "so long: the longest time a read of the lake may take. Strom's own.", alterable=True, low=1_000),
     Property("table.datalake.historical-partition.enabled", "bool", "false", "Answer lookups in dropped partitions "
              "from the lake.", alterable=True),
 )  # fmt: skip
@@ -304,14 +316,18 @@ def lake_freshness_ms(properties: Mapping[str, str]) -> int:
     return _int(properties, "table.datalake.freshness")
 
 
-def lake_compacts(properties: Mapping[str, str]) -> bool:
-    """Whether small lake files are merged without being asked for."""
-    return bool(_read(properties, "table.datalake.auto-compaction"))
-
-
-def lake_expires_snapshots(properties: Mapping[str, str]) -> bool:
-    """Whether old lake snapshots go without being asked for."""
-    return bool(_read(properties, "table.datalake.auto-expire-snapshot"))
+def lake_upkeep(properties: Mapping[str, str]) -> LakeUpkeep:
+    """How the table's copy in the lake is kept in order."""
+    return LakeUpkeep(
+        compacts=bool(_read(properties, "table.datalake.auto-compaction")),
+        files=_int(properties, "table.datalake.compaction.files"),
+        file_bytes=_int(properties, "table.datalake.compaction.file-size"),
+        dead_percent=_int(properties, "table.datalake.compaction.dead-percent"),
+        expires=bool(_read(properties, "table.datalake.auto-expire-snapshot")),
+        snapshots=_int(properties, "table.datalake.snapshots.keep"),
+        snapshots_ms=_int(properties, "table.datalake.snapshots.keep-time"),
+        removal_ms=_int(properties, "table.datalake.removal-delay"),
+    )
 
 
 def statistics_columns(properties: Mapping[str, str], schema: Schema) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """Where a round begins and where it will end: the lake is asked first, then the servers.
 
-The servers check the lake's offsets against what they hold. A bucket of a log whose end was lost (power failure with
-weak durability) goes on where the lake ends, in a new epoch: before that an empty commit makes every other round that
-is under way lose its place, so that none can land beyond the point where the bucket goes on.
+The servers check the lake's offsets against what they hold. A bucket whose end was lost (power failure with weak
+durability, a folder from a backup) goes on where the lake ends, in a new epoch: before that an empty commit makes every
+other round that is under way lose its place, so that none can land beyond the point where the bucket goes on. A
+primary-key bucket is given its rows back from the lake.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from strom.client.metadata import TableInfo
 from strom.client.planned import Vector
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
 from strom.lake.commit import commit_round, drop_partitions
+from strom.lake.live_rows import live_rows
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth, read_truth
 from strom.model.bucket import BucketId
@@ -69,9 +71,12 @@ class Aiming:
             try:
                 vector = self._cut(truth, buckets)
             except LakeAhead as error:
-                self._resume(truth, error)
-            else:
+                self._resume(truth, buckets, error)
+                continue
+            lost = self._made_again(truth, buckets, vector)
+            if lost is None:
                 return self._aim(truth, buckets, vector)
+            self._go_on(truth, *lost)
         raise LakeCorrupt(f"too many buckets of {self.table.path} lost their end")
 
     def _without_dropped(self, truth: Truth) -> Truth:
@@ -98,8 +103,7 @@ class Aiming:
             ) from error
 
     def _aim(self, truth: Truth, buckets: Buckets, vector: Vector) -> Aim:
-        self._refuse_mixing(truth, buckets, vector)
-        known = _known(self.table.table_id, truth)
+        known = _known(self.table.table_id, truth) | self._taken_over(truth, buckets, vector)
         endings = {
             bucket: Ending(partition, vector[bucket].start, vector[bucket].end, _epoch(vector, bucket))
             for bucket, partition in buckets
@@ -131,32 +135,56 @@ class Aiming:
             raise LakeConflict(f"{self.table.path} got its first transaction while its round was planned")
         return {bucket: _epoch(found, bucket) for bucket in ends}
 
-    def _refuse_mixing(self, truth: Truth, buckets: Buckets, vector: Vector) -> None:
-        """A partition that was dropped and made again: its rows must not take offsets that the lake has of the old one.
-
-        The log of a new one goes on where the old one ended; a primary-key bucket counts from 0.
-        """
+    def _namesakes(self, truth: Truth, buckets: Buckets) -> list[tuple[BucketId, str, Tiered]]:
+        """Buckets of partitions that were dropped and made again, with how far the lake holds those of the old ones."""
         held = {(truth.partitions.get(key[0]), key[1]): key for key in truth.offsets if key[0] is not None}
-        for bucket, name in buckets:
-            key = held.get((name, bucket.bucket))
-            if key is None or key[0] == bucket.partition_id:
-                continue
-            end = truth.offsets[key].offset
-            if end and (self.kind == "keys" or vector[bucket].start < end):
+        return [
+            (bucket, name, truth.offsets[key])
+            for bucket, name in buckets
+            if name is not None
+            and (key := held.get((name, bucket.bucket))) is not None
+            and key[0] != bucket.partition_id
+            and truth.offsets[key].offset > 0
+        ]
+
+    def _made_again(
+        self, truth: Truth, buckets: Buckets, vector: Vector
+    ) -> tuple[BucketId, str | None, Tiered] | None:
+        """A primary-key bucket of such a partition that is empty yet: it begins with the lake's rows of the old one.
+
+        The log of a new one goes on where the old one ended by itself.
+        """
+        for bucket, name, place in self._namesakes(truth, buckets) if self.kind == "keys" else ():
+            if vector[bucket].end == 0:
+                return bucket, name, place
+        return None
+
+    def _taken_over(self, truth: Truth, buckets: Buckets, vector: Vector) -> dict[BucketId, Tiered]:
+        """How far the lake holds buckets of partitions that were made again: as far as the old ones, behind which they
+        began. One that did not must not give away offsets that the lake has."""
+        found = {}
+        for bucket, name, place in self._namesakes(truth, buckets):
+            if vector[bucket].start < place.offset:
                 raise LakeCorrupt(
                     f"partition {name} was dropped and created again, and the lake has rows of the old one up to "
-                    f"offset {end}, which those of the new one would mix with. Remove them from the lake table, or "
-                    "use another name",
+                    f"offset {place.offset}, which those of the new one would mix with. Drop it (`strom partition "
+                    "drop`), which takes the rows of its name out of the lake too, or use another name",
                     partition=name,
                     bucket=bucket,
                 )
+            found[bucket] = place
+        return found
 
-    def _resume(self, truth: Truth, error: LakeAhead) -> None:
+    def _resume(self, truth: Truth, buckets: Buckets, error: LakeAhead) -> None:
         """Let a bucket that lost its end go on where the lake ends."""
         bucket = error.facts.get("bucket")
-        if self.kind == "keys" or not isinstance(bucket, BucketId):
+        if not isinstance(bucket, BucketId) or _key(bucket) not in truth.offsets:
             raise error
         logger.warning("%s: bucket %s lost its end; it goes on where the lake ends", self.table.path, bucket)
+        self._go_on(truth, bucket, dict(buckets).get(bucket), truth.offsets[_key(bucket)])
+
+    def _go_on(self, truth: Truth, bucket: BucketId, name: str | None, place: Tiered) -> None:
+        """Let a bucket begin at ``place``, the end of what the lake holds of it; with its rows, if it has keys."""
         fenced = commit_round(
             self.lake,
             truth,
@@ -168,7 +196,18 @@ class Aiming:
             clock=self.clock,
         )
         self.report(fenced)  # the servers believe the cluster's record, and nobody else
-        self.cluster.resume(self.table, bucket, fenced.offsets[_key(bucket)])
+        if self.kind == "log":
+            self.cluster.resume(self.table, bucket, place)
+            return
+        assert fenced.snapshot_id is not None
+        rows = live_rows(self.lake, fenced.snapshot_id, (name, bucket.bucket))
+        self.cluster.restore(self.table, bucket, place, rows)
+        logger.warning(
+            "%s: bucket %s was made anew from the lake as of offset %d; changes after that are lost, if there were any",
+            self.table.path,
+            bucket,
+            place.offset,
+        )
 
 
 def _begin(tiered: Tiered | None, ending: Ending) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 
+from strom.client.lake import LakeFacts
 from strom.client.metadata import TableInfo
 from strom.lake.catalogs import LakeCatalog, open_catalog
 from strom.lake.table import LakeTable
@@ -22,15 +23,20 @@ class LakeTables:
         self._catalog: LakeCatalog | None = None
 
     def ensure(self, table: TableInfo) -> LakeTable:
-        """The lake table of a table, with all its columns."""
-        return LakeTable.ensure(self._open(table), table.path, table.table_id, table.description)
+        """The lake table of a table, with all its columns.
 
-    def _open(self, table: TableInfo) -> LakeCatalog:
+        One that the cluster was told of is not made again: if it is gone, so would be the rows that only it has.
+        """
+        facts = self._cluster.describe(table.path)
+        create = facts.table_id != table.table_id or facts.snapshot_id is None
+        catalog = self._open(facts)
+        return LakeTable.ensure(catalog, table.path, table.table_id, table.description, create=create)
+
+    def _open(self, facts: LakeFacts) -> LakeCatalog:
         with self._lock:
             if self._catalog is None:
-                config = self._cluster.describe(table.path).config
-                assert config is not None
-                self._catalog = open_catalog(config)
+                assert facts.config is not None
+                self._catalog = open_catalog(facts.config)
             return self._catalog
 
     def close(self) -> None:

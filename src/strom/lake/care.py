@@ -1,0 +1,188 @@
+"""What a person does about a table's lake: bring the cluster's record back from it, or remove it.
+
+The cluster's part goes through the client, the lake's part through ``Warehouses``. Nothing here needs the lake's
+libraries to be imported; they are when they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strom.client.admin import Admin
+from strom.client.cluster import Cluster
+from strom.client.lake import LakeDoor, LakeFacts
+from strom.client.metadata import TableInfo
+from strom.errors import InvalidRequest, LakeConflict, LakeSnapshotNotFound, StromError, TableNotFound
+from strom.lake.warehouses import Warehouses
+from strom.model.lake_record import LakeReport
+from strom.model.table import TablePath
+
+if TYPE_CHECKING:
+    from strom.lake.catalogs import LakeCatalog
+    from strom.lake.dropping import LakeRemnant
+    from strom.lake.rebuilding import Found
+    from strom.lake.table import LakeTable
+
+TRIES = 5
+"""Rounds that report meanwhile."""
+SERVICE = "strom lake"
+NO_SNAPSHOT = -1
+
+
+@dataclass(frozen=True)
+class LakeRebuild:
+    """What a rebuild found; with ``changes`` it also stored it, unless it was a dry run."""
+
+    path: TablePath
+    snapshot_id: int | None
+    rows: int
+    files: int
+    buckets: int
+    changes: tuple[str, ...]
+    """What the record did not say, for people; none: it said all of it."""
+    rolled_back: int | None
+    """The foreign snapshot that is no longer the table's head."""
+    dry_run: bool
+
+    @property
+    def changed(self) -> bool:
+        """Whether the record was, or in earnest would have been, replaced."""
+        return bool(self.changes)
+
+
+@dataclass(frozen=True)
+class LakeDrop:
+    """What was, or in earnest would have been, removed from the lake."""
+
+    path: TablePath
+    removed: tuple[LakeRemnant, ...]
+    own: bool
+    """Whether the lake of a table that exists is among it."""
+    dry_run: bool
+
+
+async def rebuild_lake(
+    cluster: Cluster,
+    warehouses: Warehouses,
+    table: TableInfo,
+    *,
+    dry_run: bool = False,
+    roll_back: bool = False,
+) -> LakeRebuild:
+    """Store what the lake says of itself in place of the cluster's record."""
+    door = LakeDoor(cluster)
+    for _ in range(TRIES):
+        facts = await door.describe(table)
+        if facts.table_id != table.table_id:
+            raise TableNotFound(f"{table.path} was dropped and made again", table_id=table.table_id)
+        found, changes = await _look(warehouses, facts, table, roll_back=roll_back, dry_run=dry_run)
+        report = found.report
+        made = LakeRebuild(
+            table.path,
+            report.snapshot_id,
+            report.rows,
+            report.files,
+            len(report.offsets),
+            tuple(changes),
+            found.rolled_back,
+            dry_run,
+        )
+        if dry_run or not changes or await _store(door, facts, report):
+            return made
+    raise LakeConflict(f"rounds of {table.path} kept reporting while its record was rebuilt: try again")
+
+
+async def drop_lake(
+    cluster: Cluster, warehouses: Warehouses, path: TablePath, *, dry_run: bool = False
+) -> LakeDrop:
+    """Remove what the lake has of tables of this name that were dropped.
+
+    Also that of the table which has the name now, if it is not copied into the lake any more; rows that only the lake
+    had are then lost.
+    """
+    door = LakeDoor(cluster)
+    config = await door.config()
+    facts = await _facts(cluster, path)
+    live_id = None if facts is None else facts.table_id
+
+    def find(catalog: LakeCatalog) -> list[LakeRemnant]:
+        from strom.lake.dropping import find_remnants
+
+        return find_remnants(catalog, path, live_id)
+
+    found = await warehouses.on_catalog(config, find)
+    own = facts is not None and (facts.record is not None or any(one.table_id == live_id for one in found))
+    off = facts is not None and not facts.enabled
+    chosen = [one for one in found if off or one.table_id != live_id]
+    if not chosen and not (own and off):
+        raise _nothing_to_drop(path, own)
+    for one in chosen:
+        if one.table_id != live_id and await _exists(door, one.table_id):
+            raise LakeConflict(f"{path} was made again meanwhile: look again")
+    if not dry_run:
+        if facts is not None and off:
+            await _forget(door, facts)
+        await warehouses.on_catalog(config, lambda catalog: _remove(catalog, path, chosen))
+        for one in chosen:
+            warehouses.forget(one.table_id)
+    return LakeDrop(path, tuple(chosen), own and off, dry_run)
+
+
+def _remove(catalog: LakeCatalog, path: TablePath, remnants: Sequence[LakeRemnant]) -> None:
+    from strom.lake.dropping import remove_remnant
+
+    for one in remnants:
+        remove_remnant(catalog, path, one)
+
+
+async def _look(
+    warehouses: Warehouses, facts: LakeFacts, table: TableInfo, *, roll_back: bool, dry_run: bool
+) -> tuple[Found, list[str]]:
+    def look(lake: LakeTable) -> tuple[Found, list[str]]:
+        from strom.lake.rebuilding import differences, look
+
+        found = look(lake, facts.record, roll_back=roll_back, dry_run=dry_run)
+        return found, differences(facts.record, found.report)
+
+    return await warehouses.on_table(facts, table, look)
+
+
+async def _store(door: LakeDoor, facts: LakeFacts, report: LakeReport) -> bool:
+    """Whether the record was replaced: not, if it is another one by now."""
+    replaces = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id
+    refused = await door.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=replaces)
+    return refused is None
+
+
+async def _forget(door: LakeDoor, facts: LakeFacts) -> None:
+    """Before the files go: nobody plans a read of them from now on."""
+    if facts.record is not None and not await _store(door, facts, LakeReport(None, {})):
+        raise LakeConflict(f"a round of {facts.path} reported meanwhile: look again")
+
+
+async def _facts(cluster: Cluster, path: TablePath) -> LakeFacts | None:
+    try:
+        await Admin(cluster).table(path)
+    except TableNotFound:
+        return None
+    return await LakeDoor(cluster).describe(path)
+
+
+async def _exists(door: LakeDoor, table_id: int) -> bool:
+    try:
+        await door.describe_id(table_id)
+    except TableNotFound:
+        return False
+    return True
+
+
+def _nothing_to_drop(path: TablePath, own: bool) -> StromError:
+    if own:
+        return InvalidRequest(
+            f"{path} is copied into the lake: switch that off first (strom table alter {path} --set "
+            "table.datalake.enabled=false). Rows that only the lake has are lost with it",
+            table=str(path),
+        )
+    return LakeSnapshotNotFound(f"the lake has nothing of a table {path}", table=str(path))

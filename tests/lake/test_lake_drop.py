@@ -1,0 +1,116 @@
+"""`strom lake drop`: what is left of tables that were dropped, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strom
+from lake.drill_place import COLUMNS, LAKE, House, ids, put, record_of
+from strom.errors import InvalidRequest, LakeSnapshotNotFound
+
+pytestmark = pytest.mark.slow
+
+OFF = {"table.datalake.enabled": "false"}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def folders(house: House, database: str = "fluss") -> list[str]:
+    return sorted(one.name for one in (house.warehouse / database).iterdir())
+
+
+def test_what_is_left_of_a_dropped_table_goes_and_other_tables_stay(house: House) -> None:
+    with house.open() as (db, tierer):
+        for name in ("t", "t2"):
+            table = db.create_table(name, COLUMNS, buckets=1, properties=LAKE)
+            put(table, 1, 2, 3)
+            tierer.round(table)
+        gone = db.table("t").table_id
+        db.drop_table("t")
+        found = db.lake_drop("t", dry_run=True)
+        assert [(one.table_id, one.names, one.rows) for one in found.removed] == [(gone, ("t",), 3)]
+        assert len(folders(house)) == 2, "only looked"
+        db.lake_drop("t")
+        assert folders(house) == [f"t2-{db.table('t2').table_id}"]
+        assert tierer.catalog.tables("fluss") == ["t2"]
+        with pytest.raises(LakeSnapshotNotFound, match="nothing of a table"):
+            db.lake_drop("t")
+        assert ids(db.table("t2").scan(tier="lake")) == [1, 2, 3]
+
+
+def test_tables_that_had_a_name_before_never_mix_with_the_one_that_has_it(house: House) -> None:
+    with house.open() as (db, tierer):
+        for life in range(3):
+            table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+            assert ids(table.scan()) == []
+            put(table, life)
+            assert ids(table.scan()) == [life]
+            tierer.round(table)
+            put(table, 10 + life)
+            assert ids(table.scan()) == ids(db.sql("SELECT id FROM t")) == [life, 10 + life]
+            assert ids(table.scan(tier="lake")) == [life]
+            if life < 2:
+                db.drop_table("t")
+        assert len(folders(house)) == 3
+        assert len(db.lake_drop("t").removed) == 2
+        assert folders(house) == [f"t-{table.table_id}"]
+        assert ids(table.scan()) == [2, 12]
+        with pytest.raises(InvalidRequest, match="switch that off first"):
+            db.lake_drop("t")
+        assert ids(table.scan()) == [2, 12]
+
+
+def test_a_folder_without_a_catalog_entry_is_found_and_removed(house: House) -> None:
+    """As when an earlier removal was interrupted."""
+    with house.open() as (db, tierer):
+        table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        put(table, 1)
+        tierer.round(table)
+        db.drop_table("t")
+        tierer.catalog.drop(table.info.path)
+        (house.warehouse / "fluss" / "t-mine").mkdir()
+        (house.warehouse / "fluss" / "t-1-7").mkdir()
+        (one,) = db.lake_drop("t").removed
+        assert (one.names, one.rows, one.table_id) == ((), None, table.table_id)
+        assert folders(house) == ["t-1-7", "t-mine"]
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+def test_a_table_whose_lake_is_given_up_is_tiered_anew(house: House, key: str | None) -> None:
+    with house.open() as (db, tierer):
+        options: dict[str, Any] = {"primary_key": key} if key else {}
+        table = db.create_table("t", COLUMNS, buckets=2, properties=LAKE, **options)
+        put(table, *range(10))
+        tierer.round(table)
+        put(table, 10, 11)
+        table.alter(set=OFF)
+        found = db.lake_drop("t")
+        assert found.own
+        assert record_of(db, table) is None
+        assert folders(house) == []
+        assert ids(table.scan()) == list(range(12)), "its servers have all of it"
+        table.alter(set=LAKE)
+        put(table, 12)
+        tierer.round(table)
+        put(table, 13)
+        assert ids(table.scan(tier="lake")) == list(range(13))
+        assert ids(table.scan()) == list(range(14))
+
+
+def test_a_record_whose_lake_is_lost_is_given_up_too(house: House) -> None:
+    with house.open() as (db, tierer):
+        table: strom.Table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        put(table, 1)
+        tierer.round(table)
+        tierer.catalog.drop(table.info.path)
+        tierer.catalog.storage.delete_folder(f"{tierer.catalog.storage.warehouse}/fluss/t-{table.table_id}")
+        table.alter(set=OFF)
+        assert db.lake_drop("t").removed == ()
+        assert record_of(db, table) is None
+        assert ids(table.scan()) == [1]

@@ -1,0 +1,180 @@
+"""A primary-key bucket whose own files are lost is made anew from the lake's rows, and goes on behind them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strom
+from lake.drill_place import LAKE, House, ids
+from lake.small_tierer import SmallTierer
+from strom.errors import InvalidRequest, LakeAhead, LakeCorrupt, StromError
+from strom.lake.live_rows import live_rows
+from strom.lake.truth import read_truth
+from strom.model.bucket import BucketId
+from strom.model.lake import LakeKey
+from strom.server.slot import Slot
+
+pytestmark = pytest.mark.slow
+
+COLUMNS = {"id": "BIGINT", "name": "STRING", "big": "BOOLEAN", "tags": "ARRAY<STRING>"}
+BUCKETS = 2
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def people(*numbers: int, name: str = "n") -> list[dict[str, Any]]:
+    return [
+        {
+            "id": number,
+            "name": f"{name}{number % 7}",
+            "big": None if number % 3 else number > 9,
+            "tags": ["a"] * (number % 4),
+        }
+        for number in numbers
+    ]
+
+
+def created(db: strom.Database) -> strom.Table:
+    return db.create_table(
+        "k", COLUMNS, buckets=BUCKETS, primary_key="id", properties=LAKE, indexes={"by_name": "name"}
+    )
+
+
+def upsert(table: strom.Table, rows: list[dict[str, Any]]) -> None:
+    with table.writer() as writer:
+        writer.upsert(rows)
+
+
+def rows_of(found: Any) -> list[dict[str, Any]]:
+    return sorted(found.to_arrow().to_pylist(), key=lambda row: row["id"])
+
+
+def prepared(house: House) -> list[dict[str, Any]]:
+    """A table in the lake, and changes that are not: then all its local files are lost. What the lake has."""
+    with house.open() as (db, tierer):
+        table = created(db)
+        upsert(table, people(*range(40)))
+        tierer.round(table)
+        upsert(table, people(*range(5, 20), name="again"))
+        with table.writer() as writer:
+            writer.delete([{"id": number} for number in range(0, 40, 10)])
+        tierer.round(table)
+        kept = rows_of(table.scan(tier="lake"))
+        upsert(table, people(1, 2, 99, name="lost"))
+        table_id = table.table_id
+    shutil.rmtree(house.folder / "buckets" / str(table_id))
+    return kept
+
+
+def restore(tierer: SmallTierer, table: strom.Table, bucket: int, rows: Any = None) -> int:
+    lake = tierer.lake_table(table)
+    truth = read_truth(lake)
+    assert truth.snapshot_id is not None
+    found = live_rows(lake, truth.snapshot_id, (None, bucket)) if rows is None else rows
+    place = truth.offsets[LakeKey(None, bucket)]
+    epoch: int = tierer._run(
+        tierer._door.restore(table.info, BucketId(table.table_id, None, bucket), place, found)
+    )
+    assert epoch > place.epoch
+    return epoch
+
+
+def check(db: strom.Database, table: strom.Table, want: list[dict[str, Any]]) -> None:
+    """Whatever way it is asked for, the table holds these rows."""
+    assert (
+        rows_of(table.scan(tier="hot")) == rows_of(table.scan()) == rows_of(db.sql("SELECT * FROM k")) == want
+    )
+    assert table.count() == len(want)
+    for row in want:
+        assert table.lookup({"id": row["id"]}) == row
+    assert table.lookup({"id": 0}) is None
+    for name in {row["name"] for row in want} | {"lost1", "n0"}:
+        found = table.lookup_index("by_name", {"name": name}).to_pylist()
+        assert sorted(row["id"] for row in found) == [row["id"] for row in want if row["name"] == name]
+
+
+def test_rows_lookups_and_indexes_are_the_lakes_and_writes_and_rounds_go_on(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strom.client.lake.PIECE_BYTES", 500)
+    want = prepared(house)
+    with house.open() as (db, tierer):
+        table = db.table("k")
+        with pytest.raises(LakeAhead, match="strom tier"):
+            upsert(table, people(7))
+        assert rows_of(table.scan()) == want, "read from the lake alone"
+        epochs = [restore(tierer, table, bucket) for bucket in range(BUCKETS)]
+        assert epochs == [restore(tierer, table, bucket) for bucket in range(BUCKETS)], (
+            "asked again, the same"
+        )
+        check(db, table, want)
+    model = {row["id"]: row for row in want}
+    with house.open() as (db, tierer):
+        table = db.table("k")
+        check(db, table, want)
+        changed = people(3, 5, 100, 101, name="new")
+        upsert(table, changed)
+        with table.writer() as writer:
+            writer.delete([{"id": 6}, {"id": 100}])
+        model |= {row["id"]: row for row in changed}
+        del model[6], model[100]
+        check(db, table, sorted(model.values(), key=lambda row: row["id"]))
+        tierer.round(table)
+        assert rows_of(table.scan(tier="lake")) == sorted(model.values(), key=lambda row: row["id"])
+    with house.open() as (db, tierer):
+        check(db, db.table("k"), sorted(model.values(), key=lambda row: row["id"]))
+
+
+def test_a_crash_before_the_restored_store_is_in_its_place_loses_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = prepared(house)
+    with house.open() as (db, tierer):
+        table = db.table("k")
+
+        async def die(*_: Any) -> None:
+            raise OSError("the machine stopped")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Slot, "reopen", die)
+            for bucket in range(BUCKETS):
+                with pytest.raises(StromError, match="internal error"):
+                    restore(tierer, table, bucket)
+        assert len(list((house.folder / "buckets").rglob("kv.restored"))) == BUCKETS
+    with house.open() as (db, tierer):
+        check(db, db.table("k"), want)
+        assert not list((house.folder / "buckets").rglob("kv.restor*"))
+
+
+def test_rows_that_cannot_be_the_buckets_are_refused_and_nothing_changes(house: House) -> None:
+    prepared(house)
+    with house.open() as (db, tierer):
+        table = db.table("k")
+        lake = tierer.lake_table(table)
+        truth = read_truth(lake)
+        assert truth.snapshot_id is not None
+        found = list(live_rows(lake, truth.snapshot_id, (None, 0)))
+        offsets, batch = found[0]
+        for wrong in (
+            [(offsets, batch), (offsets, batch)],
+            [(offsets + 10_000, batch)],
+            [(offsets[:2], batch.take([0, 0]))],
+        ):
+            with pytest.raises(LakeCorrupt):
+                restore(tierer, table, 0, wrong)
+        place = truth.offsets[LakeKey(None, 0)]
+        other = place._replace(offset=place.offset + 1)
+        with pytest.raises(InvalidRequest, match="record says"):
+            tierer._run(tierer._door.restore(table.info, BucketId(table.table_id, None, 0), other, found))
+        assert ids(table.scan(tier="hot")) == []
+        restore(tierer, table, 0)
+        assert ids(table.scan(tier="hot")) == sorted(
+            number for _, rows in found for number in rows.column("id").to_pylist()
+        )
