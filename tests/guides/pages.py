@@ -10,17 +10,17 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import typer.testing
-
 import strom
-from strom.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -82,9 +82,12 @@ class Page:
             exec(compiled, names)
 
     def _shell(self, command: str) -> None:
-        words = shlex.split(command)[1:]
-        done = typer.testing.CliRunner().invoke(app, words, env={"STROM_SERVER": self._address})
-        assert done.exit_code == 0, f"{self._path}: {command}\n{done.output}\n{done.exception!r}"
+        words = [sys.executable, "-m", "strom.cli.main", *shlex.split(command)[1:]]
+        environment = {**os.environ, "STROM_SERVER": self._address}
+        done = subprocess.run(
+            words, cwd=self._folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, f"{self._path}: {command}\n{done.stdout}\n{done.stderr}"
 
 
 def commands(text: str) -> Iterator[str]:

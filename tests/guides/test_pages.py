@@ -26,7 +26,6 @@ def test_the_guide_to_python_runs(server: ServerProcess, tmp_path: Path) -> None
         assert ran.names["users"].lookup(1)["score"] == 6
         assert ran.names["tx"].repeated is False
         assert db.table("events").scan(where="id = 5").to_arrow().to_pylist()[0]["name"] == "kim"
-        ran.names["db"].close()
 
 
 @pytest.mark.slow
