@@ -27,7 +27,8 @@ $(VENV)/.running: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Strom needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "==> installing strom with its server"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server]'
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[server]' \
+	  | awk '/Downloading .*[0-9][0-9]\.[0-9] MB|Installing collected/ {print "    " substr($$0, 1, 90); fflush()}'
 	@touch $(VENV)/.running
 
 # Kernels are cached beside the source: compiled here, no server compiles while somebody waits.
@@ -86,5 +87,5 @@ docs: $(STAMP) ## Write the generated references, then docs/ as a site in build/
 	@$(BIN)/python tools/site_pages.py
 
 clean: ## Remove the environment, caches and results
-	@rm -rf $(VENV) .venv-peer build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(RESULTS) demo-data
+	@rm -rf $(VENV) .venv-peer .venv-readers build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(RESULTS) demo-data
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,12 +1,16 @@
-"""Real servers for tests: one process, and a coordinator with three tablet servers."""
+"""Real servers for tests: one process, a coordinator with three tablet servers, and an S3 server beside them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from lake.s3_place import ENVIRONMENT, S3Server
 from strom.testing.process import ServerProcess
+
+os.environ.update(ENVIRONMENT)  # before anything starts a process of its own
 
 LISTENERS = {
     "bind.listeners": "CLIENT://127.0.0.1:0,SASL://127.0.0.1:0",
@@ -26,6 +30,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A coordinator with three tablet servers; shared as ``server`` is."""
     with ServerProcess(tmp_path_factory.mktemp("cluster") / "data", tablets=3, settings=LISTENERS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An object store; shared, so use a prefix of your own."""
+    with S3Server(tmp_path_factory.mktemp("s3")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3_server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One process whose warehouse is in the object store, with an SQLite catalog in its own folder."""
+    folder = tmp_path_factory.mktemp("s3-server") / "data"
+    with ServerProcess(folder, settings=LISTENERS | s3.settings("warehouse")) as running:
         yield running
 
 

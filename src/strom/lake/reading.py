@@ -66,8 +66,8 @@ def read_file(
     """
     wanted = list(schema.names if columns is None else columns)
     with storage.open_input(file.path) as source:
-        parquet = _opened(source, file.path)
-        reader = _FileReader(parquet, schema, wanted, predicate)
+        parquet = _opened(storage, source, file.path)
+        reader = _FileReader(storage, file.path, parquet, schema, wanted, predicate)
         if dead is None:
             dead = deleted_rows(storage, file) if file.deletes else np.empty(0, np.int64)
         first = 0
@@ -112,7 +112,7 @@ def _read_deletes(storage: Storage, path: str) -> pa.Table:
             table = pq.read_table(source, columns=[POSITION_PATH, POSITION_ROW])
             table = table.select([POSITION_PATH, POSITION_ROW])
         except (pa.ArrowException, KeyError, OSError) as problem:
-            raise LakeCorrupt(f"{path} is no file of position deletes: {problem}", uri=path) from problem
+            raise storage.damaged(path, problem, "is no file of position deletes") from problem
     sound = pa.types.is_integer(table.column(POSITION_ROW).type) and not table.column(POSITION_ROW).null_count
     if not sound or table.column(POSITION_PATH).null_count:
         raise LakeCorrupt(f"{path} is no file of position deletes", uri=path)
@@ -122,15 +122,18 @@ def _read_deletes(storage: Storage, path: str) -> pa.Table:
 def read_offsets(storage: Storage, path: str) -> Positions:
     """The ``__offset`` of every row of a file, from the column itself."""
     with storage.open_input(path) as source:
-        parquet = _opened(source, path)
+        parquet = _opened(storage, source, path)
         positions = _columns_by_id(parquet.schema_arrow)
         if OFFSET_ID not in positions:
             raise LakeCorrupt(f"{path} has no column __offset", uri=path)
         _, indices = positions[OFFSET_ID]
-        groups = [
-            parquet.reader.read_row_group(group, column_indices=indices).column(0)
-            for group in range(parquet.metadata.num_row_groups)
-        ]
+        try:
+            groups = [
+                parquet.reader.read_row_group(group, column_indices=indices).column(0)
+                for group in range(parquet.metadata.num_row_groups)
+            ]
+        except (pa.ArrowException, OSError) as problem:
+            raise storage.damaged(path, problem) from problem
     column = pa.chunked_array([chunk for group in groups for chunk in group.chunks], pa.int64())
     if column.null_count:
         raise LakeCorrupt(f"{path} has a row without __offset", uri=path)
@@ -141,8 +144,16 @@ class _FileReader:
     """One open file and what is wanted of it."""
 
     def __init__(
-        self, parquet: pq.ParquetFile, schema: Schema, wanted: list[str], predicate: Predicate | None
+        self,
+        storage: Storage,
+        path: str,
+        parquet: pq.ParquetFile,
+        schema: Schema,
+        wanted: list[str],
+        predicate: Predicate | None,
     ) -> None:
+        self._storage = storage
+        self._path = path
         self._parquet = parquet
         self._schema = schema
         self._predicate = predicate
@@ -183,7 +194,7 @@ class _FileReader:
             try:
                 table = self._parquet.reader.read_row_group(group, column_indices=self._indices)
             except (pa.ArrowException, OSError) as problem:
-                raise LakeCorrupt(f"A lake file cannot be read: {problem}") from problem
+                raise self._storage.damaged(self._path, problem) from problem
             found = dict(zip(self._order, table.columns, strict=True))
         arrays = []
         for place, item in zip(self._places, self._fields, strict=True):
@@ -194,11 +205,11 @@ class _FileReader:
         return pa.Table.from_arrays(arrays, schema=pa.schema(self._fields))
 
 
-def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
+def _opened(storage: Storage, source: pa.NativeFile, path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(source, pre_buffer=True)
-    except pa.ArrowException as problem:
-        raise LakeCorrupt(f"{path} is no Parquet file: {problem}", uri=path) from problem
+    except (pa.ArrowException, OSError) as problem:
+        raise storage.damaged(path, problem, "is no Parquet file") from problem
 
 
 def _columns_by_id(schema: pa.Schema) -> dict[int, tuple[int, list[int]]]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from strom.errors import LakeCorrupt, LakeUnavailable, LakeUnsupported
+from strom.errors import LakeCorrupt, LakeError, LakeUnavailable, LakeUnsupported
 from strom.lake.object_store import ObjectStore
 from strom.model.lake import LakeConfig
 
@@ -220,6 +220,12 @@ class Storage:
         """Whether an error is the object store's, and no fault of what was read."""
         theirs = isinstance(problem, PermissionError) or "AWS Error" in str(problem)
         return self._objects is not None and theirs
+
+    def damaged(self, uri: str, problem: BaseException, what: str = "cannot be read") -> LakeError:
+        """The error of a file that could not be decoded: damage, unless the store failed meanwhile."""
+        if self.failed(problem):
+            return LakeUnavailable(f"{uri} cannot be reached: {self.told(problem)}", uri=uri)
+        return LakeCorrupt(f"{uri} {what}: {problem}", uri=uri)
 
     @contextmanager
     def translated(self, uri: str) -> Iterator[None]:

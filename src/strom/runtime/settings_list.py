@@ -332,7 +332,7 @@ SETTINGS: tuple[Setting, ...] = (
         "lake.s3.path-style",
         Kind.BOOL,
         "false",
-        "Name buckets in the path instead of in the host; most object stores other than AWS need it.",
+        "Name buckets in the path instead of in the host. With `lake.s3.endpoint` it is always so.",
         "Lake",
     ),
     Setting(
