@@ -5,6 +5,9 @@
     3. files      Spark tasks write what lies between                                                 ``worker.py``
     4. commit     files, deletes and offsets at once, on the snapshot that was planned from          ``landing.py``
     5. report     the coordinator learns what the lake holds; if it does not, the next round's report tells it
+    6. upkeep     every few commits: small files are merged, old snapshots go     ``strom/lake/maintenance.py``
+
+The round is over with its report: the next one may begin while the lake is kept in order.
 
 Dying between any two steps loses nothing and doubles nothing: step 1 of the next round sees what landed.
 """
@@ -15,18 +18,22 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from strom.client.lake import Assigned
 from strom.client.metadata import TableInfo
-from strom.errors import Expired, LakeConflict, LakeCorrupt, TableNotFound
+from strom.errors import Expired, LakeConflict, LakeCorrupt, Retry, TableNotFound
+from strom.lake.maintenance import Maintenance, Upkept
+from strom.lake.reporting import readable_low, report_of
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth
 from strom.model.lake_record import LakeReport
+from strom.model.properties import lake_upkeep
 from strom.runtime.clock import Clock
 from strom.spark.options import Server
 from strom.spark.tiering.aim import Aim, Aiming
 from strom.spark.tiering.cluster import TieringCluster
-from strom.spark.tiering.jobs import SparkJobs
+from strom.spark.tiering.jobs import Cancelled, SparkJobs
 from strom.spark.tiering.landing import Catch, Landing
 from strom.spark.tiering.round_plan import Bounds
 from strom.spark.tiering.worker import Found, RoundWork
@@ -47,6 +54,7 @@ class RoundContext:
     service_id: str
     bounds: Bounds
     clock: Clock
+    maintenance: Maintenance = field(default_factory=Maintenance)
 
 
 @dataclass
@@ -79,6 +87,10 @@ class RoundResult:
     """Seconds of each step, and of all."""
     unheard: str | None = None
     """Why the coordinator did not take the report; the lake has the rows nevertheless."""
+    upkeep: Upkept = field(default_factory=Upkept)
+    """What was put in order afterwards."""
+    upkeep_problem: str | None = None
+    """Why it was not; it is tried again after the next round."""
 
 
 @dataclass
@@ -98,7 +110,8 @@ class Round:
         began = self.context.clock.monotonic()
         result = self._tier()
         self._took["round"] = self.context.clock.monotonic() - began
-        return replace(result, took=self._took, unheard=self._report(result))
+        result = replace(result, took=self._took, unheard=self._report(result))
+        return self._keep_up(result)
 
     def _tier(self) -> RoundResult:
         for left in reversed(range(TRIES)):
@@ -144,6 +157,32 @@ class Round:
             self.lake = LakeTable.ensure(self.lake.catalog, now.path, now.table_id, now.description)
         self.table = now
 
+    def _keep_up(self, result: RoundResult) -> RoundResult:
+        """Put the lake table in order, where that is due. The round has ended well, whatever comes of it."""
+        context, group = self.context, self.progress.group
+        try:
+            with self._step("upkeep"):
+                upkept = context.maintenance.after_round(
+                    self.lake,
+                    lake_upkeep(self.table.description.properties),
+                    self._needed_snapshots,
+                    lambda: context.jobs.check(group),
+                )
+                if upkept.truth is not None:
+                    facts = upkept.facts(context.clock.now_ms())
+                    self._tell(self._report_of(upkept.truth, facts=facts), round_number=0)
+        except Cancelled:
+            return result
+        except Retry as error:
+            logger.warning("%s: the lake table could not be put in order: %s", self.table.path, error)
+            return replace(result, upkeep_problem=str(error))
+        return replace(result, upkeep=upkept)
+
+    def _needed_snapshots(self) -> set[int]:
+        """What readers are told to read stays."""
+        record = self.context.cluster.describe(self.table.path).record
+        return set() if record is None or record.snapshot_id is None else {record.snapshot_id}
+
     def _aiming(self, round_id: str) -> Aiming:
         context = self.context
         return Aiming(
@@ -153,7 +192,7 @@ class Round:
             context.bounds,
             context.clock,
             round_id,
-            lambda truth: self._tell(report_of(truth), round_number=0),
+            lambda truth: self._tell(self._report_of(truth), round_number=0),
         )
 
     def _write(self, aim: Aim, round_id: str) -> Sequence[Found]:
@@ -187,7 +226,7 @@ class Round:
 
     def _report(self, result: RoundResult) -> str | None:
         self.progress.step = "reporting"
-        report = report_of(
+        report = self._report_of(
             result.truth,
             duration_ms=int(self._took["round"] * 1000),
             more=result.more,
@@ -202,29 +241,15 @@ class Round:
         )
         return self._tell(report, round_number=self.progress.assigned.round)
 
+    def _report_of(self, truth: Truth, **more: Any) -> LakeReport:
+        low = readable_low(self.lake, truth, self.context.clock.now_ms())
+        return report_of(truth, readable_low=low, **more)
+
     def _tell(self, report: LakeReport, *, round_number: int) -> str | None:
         """A report with the round's number ends it; 0 is for one in the middle."""
         return self.context.cluster.report(
             self.table.table_id, report, service_id=self.context.service_id, round_number=round_number
         )
-
-
-def report_of(
-    truth: Truth, *, duration_ms: int = 0, more: bool = False, facts: dict[str, int] | None = None
-) -> LakeReport:
-    """What the coordinator is told of a lake table."""
-    return LakeReport(
-        snapshot_id=truth.snapshot_id,
-        offsets=truth.offsets,
-        partitions=truth.partitions,
-        bounds=truth.bounds,
-        files=truth.totals.files,
-        rows=truth.totals.rows,
-        size_bytes=truth.totals.size_bytes,
-        duration_ms=duration_ms,
-        more=more,
-        facts=facts or {},
-    )
 
 
 def _check(found: Sequence[Found]) -> None:

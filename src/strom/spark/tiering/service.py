@@ -123,6 +123,23 @@ class Listener:
         """The coordinator does not answer."""
 
 
+def table_ids(cluster: Coordination, names: Sequence[str]) -> list[int]:
+    """The ids of tables that were named; TableNotFound, with the nearest name, when one is not tiered."""
+    known = {str(one.path): one for one in cluster.lake_tables()} if names else {}
+    found = []
+    for name in names:
+        path = str(TablePath.parse(name))
+        if path not in known or not known[path].enabled:
+            hint = nearest(path, known)
+            raise TableNotFound(
+                f"{path} is not a table that is tiered{hint}. "
+                f"Switch it on: strom table alter {path} --set table.datalake.enabled=true",
+                table=path,
+            )
+        found.append(known[path].table_id)
+    return found
+
+
 class TieringService:
     """One service. ``run`` until ``stop`` is called, from any thread, or with ``once`` until all is done."""
 
@@ -160,7 +177,7 @@ class TieringService:
 
     def run(self) -> None:
         """Serve."""
-        wanted = self._wanted_ids()
+        wanted = table_ids(self._cluster, self._options.tables)
         ended: list[Ended] = []
         try:
             while not self._stopping:
@@ -176,22 +193,6 @@ class TieringService:
             self._leave(ended)
 
     # --- the coordinator ----------------------------------------------------------------------------------------
-
-    def _wanted_ids(self) -> list[int]:
-        """The ids of the tables that were named; TableNotFound names the nearest one."""
-        known = {str(one.path): one for one in self._cluster.lake_tables()} if self._options.tables else {}
-        found = []
-        for name in self._options.tables:
-            path = str(TablePath.parse(name))
-            if path not in known or not known[path].enabled:
-                hint = nearest(path, known)
-                raise TableNotFound(
-                    f"{path} is not a table that is tiered{hint}. "
-                    f"Switch it on: strom table alter {path} --set table.datalake.enabled=true",
-                    table=path,
-                )
-            found.append(known[path].table_id)
-        return found
 
     def _others_at_work(self, wanted: Sequence[int]) -> bool:
         """Whether another service, or one that died and whose lease has not run out, has a table that is not done."""
@@ -227,7 +228,8 @@ class TieringService:
         found = []
         for one in list(self._running.values()):
             done = self._rounds.tasks_done(one) if one.step == "writing" else 0
-            share = 1.0 if one.step in ("committing", "reporting") else min(done / max(one.tasks, 1), 1.0)
+            over = one.step in ("committing", "reporting", "upkeep")
+            share = 1.0 if over else min(done / max(one.tasks, 1), 1.0)
             found.append((one, int(one.rows_planned * share)))
         return found
 

@@ -1,0 +1,119 @@
+"""Expiry: old snapshots are forgotten, and the files that no other one names are noted down to be removed later.
+
+Kept: the newest ``snapshots``; of older ones the last of every hour for ``snapshots_ms``; what a branch or a tag names;
+what the caller needs (the snapshot of the cluster's record); and the newest summary of ours with all that came after
+it, which is the truth about the table.
+
+A scan that was planned before may still hold files of a snapshot that is forgotten. So the list of files is written
+first, with its time in its name, and the files go when ``removal_ms`` have passed and still no snapshot names them
+(``removal.py``). Dying between the two leaves a list of files that are all named: nothing happens to them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
+
+from strom.errors import LakeConflict
+from strom.lake.reachable import reachable, reachable_once
+from strom.lake.summary import OFFSETS, OFFSETS_FILE
+from strom.lake.table import LakeTable
+from strom.model.lake_upkeep import LakeUpkeep
+from strom.runtime.clock import Clock
+from strom.runtime.random import Randomness
+
+HOUR_MS = 3_600_000
+REMOVED_PREFIX = "strom-removed-"
+TRIES = 5
+
+
+class Aged(NamedTuple):
+    """A snapshot, when it was committed, and after how many others."""
+
+    snapshot_id: int
+    committed_ms: int
+    sequence: int
+
+
+def expire_snapshots(
+    table: LakeTable,
+    upkeep: LakeUpkeep,
+    needed: Collection[int],
+    clock: Clock,
+    randomness: Randomness,
+    *,
+    at_least: int = 1,
+) -> int:
+    """Forget old snapshots, if there are ``at_least`` so many; how many it were."""
+    for _ in range(TRIES):
+        table.refresh()
+        head = table.snapshot()
+        if head is None:
+            return 0
+        now_ms = clock.now_ms()
+        old = set(expendable(_aged(table.metadata.snapshots), upkeep, now_ms)) - _held_up(table, head)
+        old -= set(needed)
+        if len(old) < at_least:
+            return 0
+        _note(table, old, now_ms, randomness)
+        try:
+            _commit(table, head, old)
+        except LakeConflict:
+            continue
+        return len(old)
+    return 0
+
+
+def expendable(snapshots: Iterable[Aged], upkeep: LakeUpkeep, now_ms: int) -> list[int]:
+    """The snapshots that age alone does not keep."""
+    ordered = sorted(snapshots, key=lambda one: (one.sequence, one.committed_ms), reverse=True)
+    kept: set[int] = {one.snapshot_id for one in ordered[: upkeep.snapshots]}
+    hours: set[int] = set()
+    for one in ordered:
+        hour = one.committed_ms // HOUR_MS
+        if hour not in hours and one.committed_ms > now_ms - upkeep.snapshots_ms:
+            kept.add(one.snapshot_id)
+        hours.add(hour)
+    return [one.snapshot_id for one in ordered if one.snapshot_id not in kept]
+
+
+def _aged(snapshots: Iterable[Snapshot]) -> list[Aged]:
+    return [Aged(one.snapshot_id, one.timestamp_ms, one.sequence_number or 0) for one in snapshots]
+
+
+def _held_up(table: LakeTable, head: Snapshot) -> set[int]:
+    """What others name, and from the newest snapshot back to the first of ours: the truth is read from there."""
+    found = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    at: Snapshot | None = head
+    while at is not None:
+        found.add(at.snapshot_id)
+        summary = at.summary or {}
+        if OFFSETS in summary or OFFSETS_FILE in summary or at.parent_snapshot_id is None:
+            return found
+        at = table.metadata.snapshot_by_id(at.parent_snapshot_id)
+    return found
+
+
+def _note(table: LakeTable, old: set[int], now_ms: int, randomness: Randomness) -> None:
+    """Write down what only the old snapshots name."""
+    snapshots = table.metadata.snapshots
+    kept = reachable(table, [one for one in snapshots if one.snapshot_id not in old])
+    gone = reachable_once(table, [one for one in snapshots if one.snapshot_id in old]) - kept
+    if gone:
+        name = f"{REMOVED_PREFIX}{now_ms}-{randomness.token(6).hex()}.json"
+        content = json.dumps({"files": sorted(gone)}).encode()
+        table.storage.write(f"{table.location}/metadata/{name}", content)
+
+
+def _commit(table: LakeTable, head: Snapshot, old: set[int]) -> None:
+    expected = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": head.snapshot_id})
+    update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(old)})
+    try:
+        table.commit(update, requirements=(expected,))
+    except ValueError as problem:  # PyIceberg's word for a snapshot that somebody else has just forgotten
+        raise LakeConflict(f"Snapshots of lake table {table.path} are gone already: {problem}") from problem

@@ -1,0 +1,88 @@
+"""Removal of files that no snapshot names: those of expired snapshots, and those of rounds that died or lost.
+
+Of expired snapshots there are lists (``expiry.py``): their files go once the list is old enough that no scan can hold
+them. What a killed round or a lost commit leaves behind is in no list; it is found by looking at the whole folder, and
+goes when it has lain there for ``ORPHAN_MS``, longer than any round or compaction takes. Only names that Strom gives
+are touched. Whatever a snapshot, a branch or a tag names at this moment stays, whatever a list says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from strom.errors import LakeCorrupt
+from strom.lake.expiry import REMOVED_PREFIX
+from strom.lake.reachable import reachable
+from strom.lake.table import LakeTable
+from strom.model.document import Document
+from strom.runtime.clock import Clock
+
+ORPHAN_MS = 24 * 3_600_000
+
+_LIST = re.compile("metadata/" + re.escape(REMOVED_PREFIX) + r"(\d{1,15})-[0-9a-f]+\.json")
+_OURS = re.compile(
+    r"data/strom-[^/]+\.parquet(\.offsets)?"
+    r"|metadata/(snap-\d+\.avro|\d+-m\d+\.avro|strom-offsets-\d+\.json|\d+-[0-9a-f-]{36}\.metadata\.json)"
+)
+
+
+def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
+    """Remove what the lists name that are old enough; how many files it were."""
+    due = [one for one, since_ms in _lists(table) if since_ms <= clock.now_ms() - removal_ms]
+    if not due:
+        return 0
+    named = reachable(table.refresh())
+    removed = 0
+    for listed in due:
+        for uri in _files(table, listed):
+            if uri not in named:
+                table.storage.delete(uri)
+                removed += 1
+        table.storage.delete(listed)
+    return removed
+
+
+def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS) -> int:
+    """Remove files of ours that no snapshot names, no list either, and that are old; how many it were."""
+    before_ms = clock.now_ms() - orphan_ms
+    old = [
+        f"{table.location}/{name}"
+        for name, modified_ms in _names(table, table.location)
+        if modified_ms <= before_ms and _OURS.fullmatch(name)
+    ]
+    if not old:
+        return 0
+    waiting = {uri for listed, _ in _lists(table) for uri in _files(table, listed)}
+    named = reachable(table.refresh())  # after the listing: what a commit named meanwhile is seen
+    orphans = [uri for uri in old if uri not in named and uri not in waiting]
+    for uri in orphans:
+        table.storage.delete(uri)
+    return len(orphans)
+
+
+def _lists(table: LakeTable) -> Iterator[tuple[str, int]]:
+    """The lists and their times."""
+    for name, _ in _names(table, f"{table.location}/metadata"):
+        found = _LIST.fullmatch(name)
+        if found is not None:
+            yield f"{table.location}/{name}", int(found[1])
+
+
+def _names(table: LakeTable, folder: str) -> Iterator[tuple[str, int]]:
+    """What lies in a folder, by name from the table's own, and when it was written: as its metadata would name it."""
+    storage = table.storage
+    above = storage.path(table.location) + "/"
+    for one in storage.list(folder):
+        path = one.uri.partition("://")[2]
+        if path.startswith(above):
+            yield path.removeprefix(above), one.modified_ms
+
+
+def _files(table: LakeTable, uri: str) -> list[str]:
+    """What a list names; LakeCorrupt when it is none. What is not in this table's folder is left alone."""
+    doc = Document.parse(table.storage.read(uri), uri, LakeCorrupt)
+    files = doc.raw("files")
+    if not isinstance(files, list):
+        doc.refuse("files", "must be a list")
+    return [one for one in files if isinstance(one, str) and one.startswith(f"{table.location}/")]

@@ -1,0 +1,286 @@
+"""Snapshots expire and files go, never one that somebody needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from lake.lake_places import Lake, events
+from strom.errors import LakeConflict, LakeSnapshotNotFound
+from strom.lake.expiry import HOUR_MS, Aged, expendable, expire_snapshots
+from strom.lake.held_files import held_files
+from strom.lake.maintenance import EVERY, Maintenance
+from strom.lake.removal import remove_expired, remove_orphans
+from strom.lake.truth import read_truth
+from strom.model.lake_upkeep import LakeUpkeep
+from strom.runtime.random import SystemRandomness
+
+NOW = 1_000_000 * HOUR_MS
+FEW = LakeUpkeep(files=2, snapshots=2, snapshots_ms=0, removal_ms=HOUR_MS)
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    found = Lake(tmp_path)
+    yield found
+    found.catalog.close()
+
+
+@pytest.fixture
+def watch() -> Watch:
+    found = Watch()
+    found.ms = 2_000_000_000_000
+    return found
+
+
+def fill(lake: Lake, rounds: int) -> None:
+    """One row a round; each kills the one before."""
+    start = 0 if lake.truth.snapshot_id is None else next(iter(lake.truth.offsets.values())).offset
+    for number in range(start, start + rounds):
+        lake.round(lake.file(events(number), [number]), end=number + 1, dead=[number - 1] if number else [])
+
+
+def expire(lake: Lake, watch: Watch, *needed: int, upkeep: LakeUpkeep = FEW) -> int:
+    return expire_snapshots(lake.table, upkeep, needed, watch, SystemRandomness())
+
+
+def files(lake: Lake) -> set[str]:
+    """All that lies in the table's folder."""
+    folder = Path(lake.table.storage.path(lake.table.location))
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def ids(lake: Lake) -> list[int]:
+    return [one.snapshot_id for one in lake.table.refresh().metadata.snapshots]
+
+
+# --- which ----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_stay_whatever_their_age_and_of_older_ones_the_last_of_every_hour() -> None:
+    upkeep = LakeUpkeep(snapshots=2, snapshots_ms=3 * HOUR_MS)
+    minutes = [200, 190, 170, 125, 121, 61, 50, 40]
+    found = [Aged(number, NOW + HOUR_MS - 1 - ago * 60_000, number) for number, ago in enumerate(minutes)]
+    assert sorted(expendable(found, upkeep, NOW + HOUR_MS - 1)) == [0, 1, 2, 3]
+    assert expendable(found[:2], upkeep, NOW * 2) == []
+    assert sorted(expendable(found, LakeUpkeep(snapshots=1, snapshots_ms=0), NOW * 2)) == list(range(7))
+
+
+def test_of_snapshots_of_one_millisecond_the_later_ones_stay() -> None:
+    found = [Aged(number * 7 % 5, NOW, number) for number in range(5)]
+    assert set(expendable(found, LakeUpkeep(snapshots=2, snapshots_ms=0), NOW)) == {0, 2, 4}
+
+
+def test_snapshots_expire_and_the_truth_stays(lake: Lake, watch: Watch) -> None:
+    fill(lake, 6)
+    newest = ids(lake)[-2:]
+    assert expire(lake, watch) == 4
+    assert ids(lake) == newest
+    assert read_truth(lake.table) == lake.truth
+    assert expire(lake, watch) == 0
+    fill(lake, 1)
+    assert lake.ids() == [6]
+
+
+def test_what_the_record_a_tag_or_a_branch_names_stays(lake: Lake, watch: Watch) -> None:
+    fill(lake, 8)
+    found = ids(lake)
+    changed = lake.catalog.load(lake.table.path)
+    assert changed is not None
+    changed.manage_snapshots().create_tag(found[1], "mine").create_branch(found[2], "other").commit()
+    assert expire(lake, watch, found[3]) == 3
+    assert ids(lake) == [*found[1:4], *found[-2:]]
+    assert held_files(lake.table, found[3]).live_rows == 1
+    with pytest.raises(LakeSnapshotNotFound):
+        lake.table.snapshot(found[0])
+
+
+def test_two_that_expire_at_once_do_no_harm(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(lake, 6)
+    other = Lake(Path(lake.table.storage.path(lake.catalog.storage.warehouse)))
+    really = SqlCatalog.commit_table
+    once = iter([True])
+
+    def late(self: SqlCatalog, *arguments: Any) -> Any:
+        if next(once, False):
+            expire(other, watch)
+        return really(self, *arguments)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", late)
+    assert expire(lake, watch) == 0
+    assert len(ids(lake)) == 2
+    assert lake.ids() == [5]
+    other.catalog.close()
+
+
+def test_a_round_that_was_planned_before_lands_after_an_expiry(lake: Lake, watch: Watch) -> None:
+    fill(lake, 6)
+    other = Lake(Path(lake.table.storage.path(lake.catalog.storage.warehouse)))
+    assert expire(lake, watch) == 4
+    fill(other, 1)
+    assert lake.ids() == [6]
+    other.catalog.close()
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def test_files_of_expired_snapshots_go_after_the_delay_and_not_before(lake: Lake, watch: Watch) -> None:
+    fill(lake, 6)
+    Maintenance(watch).compact(lake.table, FEW)
+    lake.truth = read_truth(lake.table)
+    fill(lake, 2)
+    before = files(lake)
+    assert expire(lake, watch) == 7
+    assert remove_expired(lake.table, HOUR_MS, watch) == 0
+    watch.ms += HOUR_MS - 1
+    assert remove_expired(lake.table, HOUR_MS, watch) == 0
+    assert before <= files(lake)
+    watch.ms += 1
+    assert remove_expired(lake.table, HOUR_MS, watch) > 6
+    left = files(lake)
+    assert len([name for name in left if name.startswith("data/") and "deletes" not in name]) == 3
+    assert not [name for name in left if "removed" in name]
+    assert lake.ids() == [7]
+    assert remove_expired(lake.table, HOUR_MS, watch) == 0
+    fill(lake, 3)
+    assert lake.ids() == [10]
+
+
+def test_a_list_of_an_expiry_that_did_not_land_removes_nothing(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(lake, 6)
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlCatalog, "commit_table", dies)
+        with pytest.raises(KeyboardInterrupt):
+            expire(lake, watch)
+    before = files(lake)
+    watch.ms += HOUR_MS
+    assert remove_expired(lake.table, HOUR_MS, watch) == 0
+    assert {name for name in before if "removed" not in name} == files(lake)
+    assert len(ids(lake)) == 6
+    assert [held_files(lake.table, one).live_rows for one in ids(lake)] == [1] * 6
+
+
+def test_a_removal_that_dies_is_done_again(lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(lake, 6)
+    Maintenance(watch).compact(lake.table, FEW)
+    lake.truth = read_truth(lake.table)
+    fill(lake, 2)
+    expire(lake, watch)
+    watch.ms += HOUR_MS
+    really, left = type(lake.table.storage).delete, iter(range(3))
+
+    def dies(self: Any, uri: str) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        really(self, uri)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lake.table.storage), "delete", dies)
+        with pytest.raises(KeyboardInterrupt):
+            remove_expired(lake.table, HOUR_MS, watch)
+    assert lake.ids() == [7]
+    assert remove_expired(lake.table, HOUR_MS, watch) > 0
+    assert not [name for name in files(lake) if "removed" in name]
+    assert lake.ids() == [7]
+
+
+def test_what_a_dead_round_left_behind_goes_when_it_is_old(lake: Lake, watch: Watch) -> None:
+    fill(lake, 3)
+    orphan = lake.file(events(7, 8), [100, 105])
+    folder = Path(lake.table.storage.path(lake.table.location))
+    strange = [folder / "data" / "00000-theirs.parquet", folder / "metadata" / "notes.txt"]
+    lost = folder / "metadata" / "00009-12345678-1234-1234-1234-123456789012.metadata.json"
+    for path in (*strange, lost):
+        path.write_bytes(b"x")
+    before = files(lake)
+    watch.ms = int(os.stat(lake.table.storage.path(orphan.path)).st_mtime * 1000) + 23 * HOUR_MS
+    assert remove_orphans(lake.table, watch) == 0
+    assert files(lake) == before
+    watch.ms += 2 * HOUR_MS
+    assert remove_orphans(lake.table, watch) == 3
+    data = orphan.path.rpartition("/")[2]
+    assert before - files(lake) == {f"data/{data}", f"data/{data}.offsets", f"metadata/{lost.name}"}
+    assert lake.ids() == [2]
+    assert [held_files(lake.table, one).live_rows for one in ids(lake)] == [1] * 3
+
+
+def test_what_waits_on_a_list_is_no_orphan(lake: Lake, watch: Watch) -> None:
+    fill(lake, 6)
+    Maintenance(watch).compact(lake.table, FEW)
+    lake.truth = read_truth(lake.table)
+    fill(lake, 2)
+    expire(lake, watch)
+    before = files(lake)
+    watch.ms += 10**12
+    assert remove_orphans(lake.table, watch) == 0
+    assert files(lake) == before
+
+
+def test_a_lost_commit_leaves_no_file_of_offsets(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(lake, 1)
+    monkeypatch.setattr("strom.lake.summary.INLINE_BYTES_MAX", 1)
+    other = Lake(Path(lake.table.storage.path(lake.catalog.storage.warehouse)))
+    fill(lake, 1)
+    before = files(lake)
+    with pytest.raises(LakeConflict):
+        fill(other, 1)
+    assert [name for name in before if "strom-offsets" in name]
+    assert not [name for name in files(lake) - before if "strom-offsets" in name]
+    other.catalog.close()
+
+
+# --- all of it ------------------------------------------------------------------------------------------------
+
+
+def test_maintenance_comes_every_few_commits_and_files_do_not_pile_up(lake: Lake, watch: Watch) -> None:
+    upkeep = LakeUpkeep(files=4, snapshots=5, snapshots_ms=0, removal_ms=1000)
+    maintenance = Maintenance(watch)
+    done = 0
+    for _ in range(10 * EVERY):
+        fill(lake, 1)
+        watch.ms += 500
+        found = maintenance.after_round(lake.table, upkeep, lambda: {lake.truth.snapshot_id or 0})
+        done += not found.idle
+        lake.truth = read_truth(lake.table)
+    assert 5 < done < 15
+    assert lake.ids() == [10 * EVERY - 1]
+    assert len(ids(lake)) <= 5 + EVERY + 1
+    assert lake.truth.totals.files <= EVERY
+    assert lake.truth.totals.delete_files <= EVERY
+    data = [name for name in files(lake) if name.startswith("data/")]
+    assert len(data) < 60, "files of the last rounds and of those that wait"
+
+
+def test_maintenance_that_is_switched_off_does_nothing(lake: Lake) -> None:
+    fill(lake, 3 * EVERY)
+    off = LakeUpkeep(compacts=False, expires=False, files=2, snapshots=1, snapshots_ms=0)
+    before = files(lake)
+    assert Maintenance().after_round(lake.table, off, lambda: ()).idle
+    assert files(lake) == before
