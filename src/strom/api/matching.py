@@ -1,12 +1,14 @@
 """Lookups that tell which key each row belongs to, for callers that block: what a join does for whole columns of keys.
 
 ``Table.lookup_many`` and its sisters answer people. A join asks for tens of thousands of keys at once, may get many
-rows for one of them, and goes on with positions. An answer that would be too large is asked for in halves.
+rows for one of them, and goes on with positions. A question that is too large for the servers, or would have too large
+an answer, is asked in halves, and for a while no larger one is asked again; one key that has more rows than an answer
+holds is asked for in pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,12 +28,29 @@ from strom.model.bucket import BucketId
 if TYPE_CHECKING:
     from strom.api.database import Database
 
+KEYS_MOST = 1 << 16
+
 
 class Matches(NamedTuple):
     """Rows, and the position of the key that each belongs to."""
 
     rows: pa.RecordBatch
     keys: npt.NDArray[np.int64]
+
+    def within(self, start: int, end: int) -> Matches:
+        """Those of the keys from ``start`` to before ``end``; positions stay as they are."""
+        chosen = np.flatnonzero((self.keys >= start) & (self.keys < end))
+        return Matches(self.rows.take(pa.array(chosen)), self.keys[chosen])
+
+
+class Part(NamedTuple):
+    """What was found of the keys from ``start`` to before ``end``; positions count from the first key of all."""
+
+    start: int
+    end: int
+    matches: Matches
+    more: bool = False
+    """More rows of the one key of the part before."""
 
 
 class Matching:
@@ -47,6 +66,8 @@ class Matching:
         index: str | None = None,
     ) -> None:
         self._session = database.session
+        self.at_once = KEYS_MOST
+        """How many keys are asked for in one call: fewer after a refusal, then slowly more again."""
         lookups = Lookups(self._session.face.session.cluster, lambda: table)
         if index is not None:
             self._lookup: Lookup = lookups.by_index(index, columns)
@@ -56,34 +77,68 @@ class Matching:
             self._lookup = lookups.by_key(columns)
 
     @property
+    def nothing(self) -> Matches:
+        """What is found of no keys."""
+        return Matches(self._lookup.empty, np.empty(0, np.int64))
+
+    @property
     def asked(self) -> tuple[str, ...]:
         """The columns that keys are given by."""
         return self._lookup.shape.given
 
     def find(self, keys: pa.RecordBatch, at_least: WrittenTo | None = None) -> Matches:
         """The rows of these keys, in no particular order. ``at_least``: what must be seen, by bucket."""
-        batch = self._lookup.keys(keys)
-        found = self._found(batch, at_least) if batch.num_rows else []
-        if not found:
-            return Matches(self._lookup.empty, np.empty(0, np.int64))
+        found = list(self.parts(keys, at_least))
         if len(found) == 1:
-            return Matches(*found[0])
-        rows = concatenate([one.rows for one in found])
-        return Matches(rows, np.concatenate([one.keys for one in found]))
+            return found[0].matches
+        if not found:
+            return self.nothing
+        rows = concatenate([one.matches.rows for one in found])
+        return Matches(rows, np.concatenate([one.matches.keys for one in found]))
+
+    def parts(self, keys: pa.RecordBatch, at_least: WrittenTo | None = None) -> Iterator[Part]:
+        """The same, some keys after the other: no more is held at once than the servers send in one answer."""
+        batch = self._lookup.keys(keys)
+        start = 0
+        while start < batch.num_rows:
+            count = min(self.at_once, batch.num_rows - start)
+            try:
+                found = self._found(batch.slice(start, count), at_least)
+            except LimitExceeded:
+                if count == 1:
+                    yield from self._pages(batch.slice(start, 1), start, at_least)
+                    start += 1
+                    continue
+                self.at_once = count // 2
+                continue
+            if count == self.at_once:
+                self.at_once += self.at_once // 4 + 1
+            yield Part(start, start + count, self._one(found, start))
+            start += count
+
+    def _pages(self, key: pa.RecordBatch, place: int, at_least: WrittenTo | None) -> Iterator[Part]:
+        """The rows of one key that has more than an answer holds, page by page; at least one part."""
+        more = False
+        for bucket in self._session.run(self._lookup.buckets(key)):
+            after: int | None = -1
+            while after is not None:
+                found, after = self._session.run(self._lookup.page(key, bucket, after, at_least))
+                if found is not None:
+                    yield Part(place, place + 1, self._one([found], place), more)
+                    more = True
+        if not more:
+            yield Part(place, place + 1, self.nothing)
 
     def _found(self, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[Found]:
-        try:
-            found = self._lookup.find_directly(keys, at_least)
-            return self._session.run(self._lookup.find(keys, at_least)) if found is None else found
-        except LimitExceeded:
-            if keys.num_rows == 1:
-                raise
-        half = keys.num_rows // 2
-        later = self._found(keys.slice(half), at_least)
-        return [
-            *self._found(keys.slice(0, half), at_least),
-            *(Found(one.rows, one.keys + half) for one in later),
-        ]
+        found = self._lookup.find_directly(keys, at_least)
+        return self._session.run(self._lookup.find(keys, at_least)) if found is None else found
+
+    def _one(self, found: Sequence[Found], start: int) -> Matches:
+        if not found:
+            return self.nothing
+        rows = found[0].rows if len(found) == 1 else concatenate([one.rows for one in found])
+        keys = found[0].keys if len(found) == 1 else np.concatenate([one.keys for one in found])
+        return Matches(rows, keys + start if start else keys)
 
 
 def written_to(database: Database, table: TableInfo) -> dict[BucketId, Written]:

@@ -13,7 +13,7 @@ The work has three parts, so that an event loop and a blocking thread share all 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from strom.client.key_input import KeyInput, key_schema
 from strom.client.metadata import PartitionInfo, TableInfo
 from strom.client.retry import MISPLACED, PASSING
 from strom.client.routing import split_by_number
-from strom.errors import InvalidRequest, PartitionNotFound, StromError
+from strom.errors import InvalidRequest, MalformedBatch, PartitionNotFound, StromError
 from strom.model.bucket import BucketId
 from strom.model.bucketing import bucket_of
 from strom.model.partitions import split_by_partition
@@ -62,6 +62,8 @@ class Question(NamedTuple):
     keys: bytearray
     rows: Rows | None
     """The places of these keys in the caller's order; None when they are all keys, in order."""
+    size: int
+    """How many keys these are."""
 
 
 class Request(NamedTuple):
@@ -105,13 +107,18 @@ def _all_keys(count: int) -> _AllKeys:
     return _AllKeys(rows.astype("<u4").tobytes(), rows)
 
 
-def _places(positions: Bytes) -> Rows:
-    """The places that an answer names; those of all keys in order are always the same array."""
-    if len(positions) <= 4 * _REMEMBERED_KEYS_MAX:
-        usual = _all_keys(len(positions) // 4)
+def _places(positions: Bytes, count: int) -> Rows:
+    """The places that an answer names, of ``count`` keys; those of all keys in order are always the same array."""
+    if len(positions) == 4 * count <= 4 * _REMEMBERED_KEYS_MAX:
+        usual = _all_keys(count)
         if positions == usual.positions:
             return usual.rows
-    return np.frombuffer(positions, "<u4").astype(np.int64)
+    if len(positions) % 4:
+        raise MalformedBatch("the server's answer ends in the middle of a position", bytes=len(positions))
+    found = np.frombuffer(positions, "<u4").astype(np.int64)
+    if len(found) and found.max() >= count:
+        raise MalformedBatch("the server's answer belongs to a key that was not asked for", keys=count)
+    return found
 
 
 def _are_all(keys: Rows, count: int) -> bool:
@@ -176,15 +183,18 @@ class Lookup:
         ]
 
     def message(
-        self, questions: Sequence[Question], at_least: Mapping[BucketId, Written] | None
+        self,
+        questions: Sequence[Question],
+        at_least: Mapping[BucketId, Written] | None,
+        rows_after: int | None = None,
     ) -> LookupRowsRequest:
-        """What a server is asked about these keys."""
+        """What a server is asked about these keys; ``rows_after``: for a page."""
         return LookupRowsRequest(
             table_id=self.table.table_id,
             schema_id=self._schema_id,
             columns=self._columns,
             index=self.shape.name,
-            buckets_req=[_bucket_request(one, at_least) for one in questions],
+            buckets_req=[_bucket_request(one, at_least, rows_after) for one in questions],
             timeout_ms=self.cluster.options.request_timeout_ms,
         )
 
@@ -222,11 +232,12 @@ class Lookup:
         if count == 1 or not self._by_bucket:
             encoded = self._encoded(keys)
             for bucket in range(count):
-                yield Question(BucketId(table.table_id, partition_id, bucket), encoded, rows)
+                place = BucketId(table.table_id, partition_id, bucket)
+                yield Question(place, encoded, rows, keys.num_rows)
             return
         ids = bucket_of(keys, table.description.bucket_key, count)
         if keys.num_rows == 1:
-            yield Question(BucketId(table.table_id, partition_id, int(ids[0])), self._encoded(keys), rows)
+            yield Question(BucketId(table.table_id, partition_id, int(ids[0])), self._encoded(keys), rows, 1)
             return
         order = np.argsort(ids, kind="stable")
         start = 0
@@ -237,6 +248,7 @@ class Lookup:
                 BucketId(table.table_id, partition_id, bucket),
                 self._encoded(part),
                 places if rows is None else rows[places],
+                part.num_rows,
             )
             start = end
 
@@ -268,12 +280,12 @@ class Lookup:
                 yield found
 
     def _found(self, question: Question, answer: LookupRowsBucketResponse) -> Found | None:
-        places = _places(whole(answer.positions or b""))
+        places = _places(whole(answer.positions or b""), question.size)
         if not len(places):
             return None
         rows = decode(whole(answer.records or b""), self.schema, aligned=True)
         if rows.num_rows != len(places):
-            raise InvalidRequest("the server's answer has rows that belong to no key", bucket=question.bucket)
+            raise MalformedBatch("the server's answer has rows that belong to no key", bucket=question.bucket)
         return Found(rows, places if question.rows is None else question.rows[places])
 
     def in_order(self, found: Sequence[Found], count: int) -> pa.Table:
@@ -282,8 +294,6 @@ class Lookup:
         keys = found[0].keys if len(found) == 1 else np.concatenate([one.keys for one in found] or [_NONE])
         if _are_all(keys, count):
             return pa.Table.from_arrays(rows.columns, schema=self.nullable)
-        if len(keys) and not (keys.min() >= 0 and keys.max() < count):
-            raise InvalidRequest("the server's answer belongs to a key that was not asked for")
         places = np.full(count, -1, np.int64)
         places[keys] = np.arange(len(keys))
         chosen = rows.take(pa.array(places, mask=places < 0))
@@ -367,6 +377,12 @@ class Lookup:
         self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None = None
     ) -> list[Found]:
         """The rows of these keys, again while errors pass."""
+        return await self.cluster.retrying.run(
+            lambda: self._attempt(keys, at_least), between=self._between(keys)
+        )
+
+    def _between(self, keys: pa.RecordBatch) -> Callable[[StromError], Awaitable[None]]:
+        """What is done before another attempt."""
 
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):
@@ -375,7 +391,7 @@ class Lookup:
                 except PartitionNotFound:
                     self._forget_partitions(keys)
 
-        return await self.cluster.retrying.run(lambda: self._attempt(keys, at_least), between=between)
+        return between
 
     def _forget_partitions(self, keys: pa.RecordBatch) -> None:
         """One of them was dropped, and may have been made again: the next attempt asks for them by their names."""
@@ -392,6 +408,36 @@ class Lookup:
             for request, response in zip(requests, responses, strict=True)
             for found in self.read(request, response)
         ]
+
+    async def page(
+        self,
+        key: pa.RecordBatch,
+        bucket: BucketId,
+        after: int,
+        at_least: Mapping[BucketId, Written] | None = None,
+    ) -> tuple[Found | None, int | None]:
+        """Some rows of one key in one bucket, of those written after an offset (-1: all); where the next page begins.
+
+        For a key whose rows are more than an answer holds. One that changes meanwhile may come twice: as it was, and as
+        it is. One that does not comes once.
+        """
+
+        async def attempt() -> tuple[Found | None, int | None]:
+            asked = self._questions(key, await self._partitions(key))
+            question = next((one for one in asked if one.bucket == bucket), None)
+            if question is None:
+                return None, None  # its partition is gone
+            message = self.message([question], at_least, after)
+            request = Request(self.cluster.leader(bucket), message, [question])
+            response = await self._send(request)
+            found = next(self.read(request, response), None)
+            return found, response.buckets_resp[0].rows_after
+
+        return await self.cluster.retrying.run(attempt, between=self._between(key))
+
+    async def buckets(self, keys: pa.RecordBatch) -> list[BucketId]:
+        """The buckets that are asked for these keys."""
+        return await self._buckets(keys)
 
     async def _send(self, request: Request) -> LookupRowsResponse:
         return await self.cluster.call(request.address, LOOKUP_ROWS, request.message)
@@ -422,7 +468,7 @@ _NONE: Rows = np.empty(0, np.int64)
 
 
 def _bucket_request(
-    question: Question, at_least: Mapping[BucketId, Written] | None
+    question: Question, at_least: Mapping[BucketId, Written] | None, rows_after: int | None
 ) -> LookupRowsBucketRequest:
     bucket = question.bucket
     known = None if at_least is None else at_least.get(bucket)
@@ -432,4 +478,5 @@ def _bucket_request(
         keys=question.keys,
         at_least_offset=None if known is None else known[0],
         at_least_epoch=None if known is None else known[1],
+        rows_after=rows_after,
     )

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strom.errors import IndexBuilding, IndexNotFound, LimitExceeded, StoreCorrupt
 from strom.kv.changes import Ints
-from strom.kv.columns import Int32s, source_of
+from strom.kv.columns import Int32s, Source, source_of
 from strom.kv.directory import Directory
 from strom.kv.gather import gather, gather_message, rows_equal
 from strom.kv.look import look
@@ -38,6 +38,8 @@ class FoundRows(NamedTuple):
     positions: Ints
     rows: pa.RecordBatch
     high_watermark: int
+    more_after: int | None = None
+    """Of a page that is not the last: the offset of its last row."""
 
 
 class FoundMessage(NamedTuple):
@@ -57,7 +59,7 @@ def lookup_keys(
 
 
 def lookup_message(
-    store: KeyStore, keys: pa.RecordBatch, *, high: High, columns: Sequence[int] | None
+    store: KeyStore, keys: pa.RecordBatch | Source, *, high: High, columns: Sequence[int] | None
 ) -> FoundMessage:
     """As ``lookup_keys``, ready to be sent. Not for nested columns."""
     found, directory, places, at = _look(store, keys, high)
@@ -65,10 +67,10 @@ def lookup_message(
 
 
 def _look(
-    store: KeyStore, keys: pa.RecordBatch, high: High
+    store: KeyStore, keys: pa.RecordBatch | Source, high: High
 ) -> tuple[Ints, Directory, tuple[Int32s, Int32s], int]:
     """Which keys have a row, where these rows lie, and the instant."""
-    source = source_of(keys, store.key_layout.kinds)
+    source = keys if isinstance(keys, Source) else source_of(keys, store.key_layout.kinds)
     hashes = store.hasher.hash(source)
     looked = look(store, source, hashes, high)
     if looked is not None:
@@ -92,6 +94,14 @@ def lookup_tuples(
     bytes_max: int | None,
 ) -> FoundRows:
     """The rows whose columns equal each tuple, tuple by tuple, older rows first; LimitExceeded when they take more."""
+    which, source, row, _, directory, at = _matching(store, name, tuples, high)
+    return FoundRows(which, _gather_bounded(directory, source, row, columns, bytes_max), at)
+
+
+def _matching(
+    store: KeyStore, name: str, tuples: pa.RecordBatch, high: High, after: int = -1
+) -> tuple[Ints, Int32s, Int32s, Ints, Directory, int]:
+    """Of every row that equals a tuple: which one, where it lies, its offset; what keeps the rows; the instant."""
     index = store.lists.get(name)
     if index is None:
         raise IndexNotFound(f"the table has no index {name!r}", index=name, known=sorted(store.lists))
@@ -104,6 +114,8 @@ def lookup_tuples(
         which, row_ids = _candidates(store, index, hashes)
         versions = store.series.step_back(store.index.newest(row_ids), at)
     pairs = np.unique(np.stack([which, versions], axis=1)[are_images(versions)], axis=0)
+    if after >= 0:
+        pairs = pairs[offsets_of(pairs[:, 1]) > after]
     which, versions = pairs[:, 0], pairs[:, 1].copy()
     source, row = _places(store, versions, directory)
     asked = Directory(pa.schema([store.definition.arrow.field(p) for p in index.columns]),
@@ -113,8 +125,40 @@ def lookup_tuples(
         tuple(range(len(index.columns))), index.columns,
     )  # fmt: skip
     kept = np.flatnonzero(same)
-    rows = _gather_bounded(directory, source[kept], row[kept], columns, bytes_max)
-    return FoundRows(which[kept], rows, at)
+    return which[kept], source[kept], row[kept], offsets_of(versions[kept]), directory, at
+
+
+def lookup_page(
+    store: KeyStore,
+    name: str,
+    tuples: pa.RecordBatch,
+    after: int,
+    *,
+    high: High,
+    columns: Sequence[int] | None,
+    bytes_max: int,
+) -> FoundRows:
+    """Rows of one tuple that were written after an offset, the oldest first: as many as an answer holds.
+
+    A row that changes between two pages comes again, with a later offset; one that does not is in exactly one page.
+    """
+    which, source, row, offsets, directory, at = _matching(store, name, tuples, high, after)
+    parts: list[pa.RecordBatch] = []
+    size = 0
+    for start in range(0, len(which), SLICE_ROWS):
+        end = start + SLICE_ROWS
+        part = gather(directory, source[start:end], row[start:end], columns)
+        if parts and size + part.nbytes > bytes_max:
+            break
+        if part.nbytes > bytes_max:
+            part = part.slice(0, max(part.num_rows * bytes_max // (2 * part.nbytes), 1))
+        parts.append(part)
+        size += part.nbytes
+        if part.num_rows < min(SLICE_ROWS, len(which) - start):
+            break
+    rows = pa.concat_batches(parts) if parts else gather(directory, source, row, columns)
+    count = rows.num_rows
+    return FoundRows(which[:count], rows, at, int(offsets[count - 1]) if count < len(which) else None)
 
 
 def _gather_bounded(

@@ -25,6 +25,8 @@ class Found(NamedTuple):
     high_watermark: int
     epoch: int
     """The epoch of the record before the high watermark."""
+    more_after: int | None = None
+    """Of a page that is not the last: the offset of its last row."""
 
 
 class FoundMessage(NamedTuple):

@@ -32,14 +32,14 @@ from strom.errors import (
     StoreCorrupt,
 )
 from strom.kv.changelog_batch import Stamp, compose
-from strom.kv.columns import source_of
+from strom.kv.columns import Source, source_of
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.kv.engines import engine_of
 from strom.kv.engines.auto_increment import AutoIncrement
 from strom.kv.engines.engine import Engine
 from strom.kv.instant import count_live
 from strom.kv.manifest import EpochRef, Manifest, read_manifest
-from strom.kv.reading import lookup_keys, lookup_message, lookup_tuples
+from strom.kv.reading import lookup_keys, lookup_message, lookup_page, lookup_tuples
 from strom.kv.recovery import restore
 from strom.kv.single_row import SingleRow
 from strom.kv.store import KeyStore
@@ -465,9 +465,13 @@ class KeyTablet(KeyPublishing):
         self.check_online()
         self._await(at_least)
         found = lookup_keys(self.store, keys, high=self._high, columns=columns)
-        return Found(*found, self.epoch_before(found.high_watermark))
+        return Found(
+            found.positions, found.rows, found.high_watermark, self.epoch_before(found.high_watermark)
+        )
 
-    def lookup_message(self, keys: pa.RecordBatch, *, columns: Sequence[int] | None = None) -> FoundMessage:
+    def lookup_message(
+        self, keys: pa.RecordBatch | Source, *, columns: Sequence[int] | None = None
+    ) -> FoundMessage:
         """As ``lookup``, for columns that are not nested: the rows as they are sent."""
         self.check_online()
         found = lookup_message(self.store, keys, high=self._high, columns=columns)
@@ -503,7 +507,20 @@ class KeyTablet(KeyPublishing):
         self.check_online()
         self._await(at_least)
         found = lookup_tuples(self.store, name, tuples, high=self._high, columns=columns, bytes_max=bytes_max)
-        return Found(*found, self.epoch_before(found.high_watermark))
+        return Found(
+            found.positions, found.rows, found.high_watermark, self.epoch_before(found.high_watermark)
+        )
+
+    def lookup_page(
+        self, name: str, tuples: pa.RecordBatch, after: int, *, columns: Sequence[int] | None, bytes_max: int
+    ) -> Found:
+        """As ``lookup_index`` for one tuple, as many rows as ``bytes_max`` holds, of those written after an offset."""
+        self.check_online()
+        page = lookup_page(
+            self.store, name, tuples, after, high=self._high, columns=columns, bytes_max=bytes_max
+        )
+        at = page.high_watermark
+        return Found(page.positions, page.rows, at, self.epoch_before(at), page.more_after)
 
     def _high(self) -> int:
         return self.high_watermark

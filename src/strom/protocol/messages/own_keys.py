@@ -55,6 +55,9 @@ class LookupRowsBucketRequest(Message):
 
     With ``at_least_offset`` the answer waits until everything before that offset is visible; ``at_least_epoch`` is the
     epoch in which the record before it was written, and a server that knows another one there refuses.
+
+    ``rows_after``, for one tuple of an index: as many rows as an answer holds, of those written after this offset
+    (-1: all), the oldest first.
     """
 
     partition_id: int | None = int64(1, default=None)
@@ -62,6 +65,7 @@ class LookupRowsBucketRequest(Message):
     keys: Payload = raw(3)
     at_least_offset: int | None = int64(4, default=None)
     at_least_epoch: int | None = int32(5, default=None)
+    rows_after: int | None = int64(6, default=None)
 
 
 class LookupRowsRequest(Message):
@@ -76,7 +80,10 @@ class LookupRowsRequest(Message):
 
 
 class LookupRowsBucketResponse(Message):
-    """``records``: one batch of the rows found; ``positions``: of each, which key it belongs to (u32, ascending)."""
+    """``records``: one batch of the rows found; ``positions``: of each, which key it belongs to (u32, ascending).
+
+    ``rows_after``: there are more rows than these; the next question asks for those after this offset.
+    """
 
     partition_id: int | None = int64(1, default=None)
     bucket_id: int = int32(2)
@@ -86,6 +93,7 @@ class LookupRowsBucketResponse(Message):
     positions: Payload | None = raw(6, default=None)
     high_watermark: int | None = int64(7, default=None)
     epoch: int | None = int32(8, default=None)
+    rows_after: int | None = int64(9, default=None)
 
 
 class LookupRowsResponse(Message):
@@ -150,6 +158,7 @@ class ScanRowsRequest(Message):
     no_offsets: bool | None = boolean(14, default=None)
     """The rows' own offsets are not wanted: the batches are plain ones, and what they say of offsets means nothing."""
     start_epoch: int | None = int32(15, default=None)
+    dead_from: int | None = int64(16, default=None)
 
 
 class ScanRowsResponse(Message):
@@ -159,7 +168,6 @@ class ScanRowsResponse(Message):
     ``start`` may be this or later.
     """
 
-    dead_from: int | None = int64(16, default=None)
     error_code: int | None = int32(1, default=None)
     error_message: str | None = text(2, default=None)
     at: int | None = int64(3, default=None)
@@ -169,6 +177,7 @@ class ScanRowsResponse(Message):
     dead: Payload | None = raw(7, default=None)
     horizon: int | None = int64(8, default=None)
     series_start: int | None = int64(9, default=None)
+    dead_next: int | None = int64(10, default=None)
 
 
 class KeyFactsBucketRequest(Message):
@@ -177,7 +186,6 @@ class KeyFactsBucketRequest(Message):
 
 
 class KeyFactsRequest(Message):
-    dead_next: int | None = int64(10, default=None)
     table_id: int = int64(1)
     buckets: Sequence[KeyFactsBucketRequest] = repeated(2, KeyFactsBucketRequest, default=())
 

@@ -53,6 +53,7 @@ class _Answer(NamedTuple):
     positions: npt.NDArray[np.int64]
     high_watermark: int
     epoch: int
+    more_after: int | None = None
 
 
 class KeyLookupCalls:
@@ -101,9 +102,13 @@ class KeyLookupCalls:
         request: LookupRowsRequest = call.request
         asked = [self._asked(request, bucket) for bucket in request.buckets_req]
         self._limits.check_keys(sum([one.keys for one in asked]))
-        return self._reads.answer(
-            asked, lambda found: LookupRowsResponse(buckets_resp=found), wait_ms=request.timeout_ms
-        )
+        return self._reads.answer(asked, self._whole, wait_ms=request.timeout_ms)
+
+    def _whole(self, found: Sequence[LookupRowsBucketResponse]) -> LookupRowsResponse:
+        """All buckets' answers; together they are not larger than one may be."""
+        if len(found) > 1:
+            self._limits.check_bytes(sum([_size(one) for one in found]))
+        return LookupRowsResponse(buckets_resp=found)
 
     def _asked(
         self, request: LookupRowsRequest, bucket: LookupRowsBucketRequest
@@ -131,7 +136,12 @@ class KeyLookupCalls:
         def find(facts: TableFacts, tablet: LogTablet) -> LookupRowsBucketResponse:
             forms = facts.knowing(request.schema_id).keys
             columns = forms.columns(request.schema_id, request.columns)
-            found = self._answer(forms, tablet, request, batch, header, columns)
+            after = bucket.rows_after
+            found = (
+                self._answer(forms, tablet, request, batch, header, columns)
+                if after is None
+                else self._page(forms, tablet, request, batch, header, columns, after)
+            )
             return LookupRowsBucketResponse(
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
@@ -139,6 +149,7 @@ class KeyLookupCalls:
                 positions=found.positions.astype("<u4").tobytes(),
                 high_watermark=found.high_watermark,
                 epoch=found.epoch,
+                rows_after=found.more_after,
             )
 
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
@@ -175,6 +186,35 @@ class KeyLookupCalls:
         whole_batch = encode(found.rows, schema_id=request.schema_id)
         self._limits.check_bytes(len(whole_batch))
         return _Answer([whole_batch], found.positions, found.high_watermark, found.epoch)
+
+    def _page(
+        self,
+        forms: KeyForms,
+        tablet: LogTablet,
+        request: LookupRowsRequest,
+        batch: memoryview,
+        header: BatchHeader,
+        columns: tuple[int, ...],
+        after: int,
+    ) -> _Answer:
+        """Some of the rows of one tuple that were written after an offset."""
+        index = forms.prefix_index if request.index == "$prefix" else request.index
+        if index is None or header.record_count != 1:
+            raise InvalidRequest(
+                "rows_after is for one tuple of an index: a key has one row", index=request.index
+            )
+        limit = self._batches.decompressed_bytes_max
+        tuples = decode(
+            batch,
+            forms.tuples(request.index),
+            header=header,
+            decompressed_bytes_max=limit,
+            full_validation=True,
+        )
+        most = self._limits.answer_bytes_max // 2  # what is sent has its frame around it
+        found = key_tablet(tablet).lookup_page(index, tuples, after, columns=columns, bytes_max=most)
+        records: list[Bytes] = [encode(found.rows, schema_id=request.schema_id)]
+        return _Answer(records, found.positions, found.high_watermark, found.epoch, found.more_after)
 
     def _found(
         self,
@@ -261,6 +301,11 @@ def _rows_refused(bucket: LookupRowsBucketRequest, error: BaseException) -> Look
     return LookupRowsBucketResponse(
         partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **_told(error)
     )
+
+
+def _size(answer: LookupRowsBucketResponse) -> int:
+    records = answer.records
+    return sum(map(len, records)) if isinstance(records, list) else len(records or b"")
 
 
 def _at_least(bucket: LookupRowsBucketRequest) -> AtLeast | None:
