@@ -165,6 +165,15 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def family_seconds(pid: int) -> float:
+    """The same with those of its children that ended and were waited for: whoever did the work, it is counted once."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(int(one) for one in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_bytes(pid: int) -> int:
     """Memory of a process that is really there."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

@@ -146,6 +146,12 @@ class Rules:
     """A lookup sees the changes of its batch."""
     settled: bool = True
     """The batch before is applied when the result is looked at."""
+    trusts_inserts: bool = True
+    """Where rows of a key were only inserted, the result is not looked at: nothing of it can be wrong."""
+    doubts_paddings: bool = True
+    """Unless an insert gives a partner to rows that have none: what stood for them has to go."""
+    doubts_changes: bool = True
+    """Unless a row was changed or deleted."""
 
 
 SOUND = Rules()
@@ -155,17 +161,14 @@ def by_key(
     world: World, how: str, changes: list[Change], tasks: int, live: bool, rules: Rules = SOUND
 ) -> None:
     """The result's rows of every join key that was touched become the join of what both sides hold of it."""
-    touched: dict[Hashable, None] = {}
+    shares: list[dict[Hashable, bool]] = [{} for _ in range(tasks)]
     for side, key, old, new in changes:
         for image in (old, new) if rules.old_images else (new or old,):
             if image is not None:
-                touched[_group(side, key, image, rules)] = None
-    groups = list(touched)
-    world.chance.shuffle(groups)
-    shares: list[list[Hashable]] = [[] for _ in range(tasks)]
-    for group in groups:
-        for share in world.chance.sample(range(tasks), world.chance.randint(1, tasks)):
-            shares[share].append(group)  # a key that changed in two tasks is recomputed by both
+                group = _group(side, key, image, rules)
+                # Images of a key, even those of one change, may be in several tasks: each recomputes it.
+                for share in world.chance.sample(shares, world.chance.randint(1, tasks)):
+                    share[group] = share.get(group, False) or _doubtful(how, side, old, rules)
     before = dict(world.result)
     stale = {side: dict(table) for side, table in world.tables.items()}
     if not rules.at_least:
@@ -179,6 +182,15 @@ def by_key(
         change()
 
 
+def _doubtful(how: str, side: str, old: Image | None, rules: Rules) -> bool:
+    """Whether rows of the result may be wrong after this change: then they are looked at."""
+    if not rules.trusts_inserts:
+        return True
+    if old is not None:
+        return rules.doubts_changes
+    return rules.doubts_paddings and how in (("right", "full") if side == LEFT else ("left", "full"))
+
+
 def _group(side: str, key: int, image: Image, rules: Rules) -> Hashable:
     if image[0] is not None or not rules.null_groups:
         return ("key", image[0])
@@ -188,16 +200,16 @@ def _group(side: str, key: int, image: Image, rules: Rules) -> Hashable:
 def _by_key(
     world: World,
     how: str,
-    groups: list[Hashable],
+    groups: dict[Hashable, bool],
     rules: Rules,
     seen: dict[Any, Any],
     staged: list[Callable[[], None]],
     stale: dict[str, Table],
 ) -> Iterator[None]:
-    for group in groups:
+    for group, doubtful in groups.items():
         assert isinstance(group, tuple)
         kind, key = group
-        old = {name: row for name, row in seen.items() if _group_of(name, row, rules) == group}
+        old = {name: row for name, row in seen.items() if doubtful and _group_of(name, row, rules) == group}
         yield
         sides = {}
         for side in SIDES:

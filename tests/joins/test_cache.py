@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.api.matching import Matches
-from strom.spark.joins.cache import Cache
+from strom.spark.joins.cache import CACHES_MAX, Cache, kept_cache
 
 
 class Table:
@@ -80,3 +80,14 @@ def test_it_holds_no_more_than_was_said() -> None:
     many = [b"m%d" % number for number in range(30)]
     assert len(find(cache, many)[0]) == 60
     assert find(cache, [b"49"])[1] == [], "one batch that is too large does not push everything out"
+
+
+def test_a_process_keeps_the_caches_it_used_last() -> None:
+    first = kept_cache("first", 10, 1000)
+    for number in range(CACHES_MAX - 1):
+        kept_cache(number, 10, 1000)
+    assert kept_cache("first", 10, 1000) is first
+    for number in range(CACHES_MAX):
+        kept_cache(number, 10, 1000)
+    assert kept_cache("first", 10, 1000) is not first
+    assert kept_cache("first", 10, 2000) is not kept_cache("first", 10, 1000)

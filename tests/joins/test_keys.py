@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from strom.errors import InvalidRequest
 from strom.model import data_type as types
-from strom.spark.joins.keys import common_type, encoded, fitting
+from strom.spark.joins.keys import common_type, decoded, encoded, fitting
 
 texts = st.text(max_size=4)
 keys = st.lists(st.tuples(texts, st.integers(-(2**63), 2**63 - 1), st.binary(max_size=3)), max_size=20)
@@ -32,6 +32,33 @@ def test_two_keys_have_the_same_bytes_only_when_they_are_the_same(rows: list[tup
     for one, name in zip(rows, found, strict=True):
         for other, other_name in zip(rows, found, strict=True):
             assert (one == other) == (name == other_name)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=keys, first=st.sampled_from([None, 0, 2]), skipped=st.integers(0, 3))
+def test_keys_are_read_back(rows: list[tuple[str, int, bytes]], first: int | None, skipped: int) -> None:
+    given_columns = columns(rows)
+    names = encoded(given_columns, first).slice(skipped)
+    found = decoded(names, [one.type for one in given_columns], skip=0 if first is None else 1)
+    assert [one.to_pylist() for one in found] == [one.slice(skipped).to_pylist() for one in given_columns]
+
+
+def test_keys_of_every_fixed_width_are_read_back() -> None:
+    day, time = dt.date(2026, 11, 16), dt.datetime(2026, 11, 16, 9, tzinfo=dt.UTC)
+    given_columns = [
+        pa.array([True, False]),
+        pa.array([day, day]),
+        pa.array([time, time], pa.timestamp("us", "UTC")),
+        pa.array([Decimal("1.50"), Decimal("-2.25")], pa.decimal128(10, 2)),
+    ]
+    found = decoded(encoded(given_columns), [one.type for one in given_columns])
+    assert found == given_columns
+
+
+@pytest.mark.parametrize("name", [b"", b"\x01", b"\xff\xff\xff\xffabcd", b"\x05\0\0\0abcd"])
+def test_bytes_that_are_no_key_are_told(name: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="rebuild=True"):
+        decoded(pa.array([name], pa.binary()), [pa.string()])
 
 
 def test_an_empty_text_is_a_key_and_not_an_empty_one() -> None:

@@ -21,8 +21,8 @@ from strom.client.transaction import Sink
 from strom.spark import connections
 from strom.spark.joins import recompute
 from strom.spark.joins.affected import Following, Share, following, touched
+from strom.spark.joins.batches import Batches
 from strom.spark.joins.definition import Side
-from strom.spark.joins.delta import Batches
 from strom.spark.joins.groups import groups_of
 from strom.spark.joins.plan import JoinPlan, join_plan
 from strom.spark.joins.recompute import Done, Recompute, Task
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_is_older_than_the_result_is_refused_instead_of_passin
             driver.batch([], dies=False)
 
         def again(epoch: int) -> None:
-            batches = Batches(driver.plan, driver.result, driver.following)
+            batches = Batches(driver.plan, driver.result)
             batches.belong_to("query")
             nothing: Any = None  # a batch that is decided is not looked at
             batches(nothing, epoch)

@@ -35,9 +35,17 @@ class Copying:
     speculation: bool = False
     changelog: bool = False
 
+    def module(self) -> str:
+        """For ``Life``."""
+        return "spark.copying"
+
     def argument(self) -> str:
         """As the program is given it."""
         return json.dumps(asdict(self))
+
+    def done(self) -> str:
+        """What it says in the end."""
+        return DONE
 
 
 def failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import strom
 import strom.spark
 from api.place import new_name
+from spark.place import table_on
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 LEFT = {"id": "BIGINT", "k": "INT", "v": "STRING"}
 RIGHT = {"code": "STRING", "k": "BIGINT", "w": "DOUBLE"}
+PARCELS = {"number": "BIGINT", "code": "STRING", "carrier": "STRING"}
 ROWS, JOIN_KEYS = 60, 12
+COUPLE = 1000
 HOWS = ("inner", "left", "right", "full")
 
 
@@ -60,27 +63,72 @@ class Pair:
                 table.delete([name])
             else:
                 table.upsert([row])
-            if chance.random() < 0.2:
+            if chance.random() < 0.04:
                 table.flush()
         self.left.flush()
         self.right.flush()
 
-    def delete_a_pair(self) -> None:
-        """Rows that belong together, gone on both sides before anybody looks."""
-        self.left.upsert([{"id": 1, "k": 1, "v": "gone"}])
-        self.right.upsert([{"code": "c1", "k": 1, "w": 1.0}])
+    def add_a_couple(self) -> None:
+        """A row on each side with a join key that no other row has."""
+        self.left.upsert([{"id": COUPLE, "k": COUPLE, "v": "couple"}])
+        self.right.upsert([{"code": f"c{COUPLE}", "k": COUPLE, "w": 1.0}])
         self.left.flush()
         self.right.flush()
-        self.left.delete([1])
-        self.right.delete(["c1"])
+
+    def delete_the_couple(self) -> None:
+        """Both rows, before anybody looks."""
+        self.left.delete([COUPLE])
+        self.right.delete([f"c{COUPLE}"])
         self.left.flush()
         self.right.flush()
+
+    def couples(self, result: str) -> list[tuple[Any, ...]]:
+        """What a result holds of the couple: the keys of both rows."""
+        rows = self.db.table(result).scan(["id", "code"], where=f"k = {COUPLE}").to_arrow()
+        return [(row["id"], row["code"]) for row in rows.to_pylist()]
 
     def join(self, how: str, **said: Any) -> DeltaJoin:
         """A delta join of them into a new table."""
         options = {"on": "k", "into": self.new("wide"), "buckets": 2, **said}
         left, right = self.names
         return strom.spark.delta_join(left, right, how=how, servers=self.db.address, **options)
+
+
+@dataclass
+class Parcels:
+    """A third table, whose rows belong to those of a pair's right side by ``code``."""
+
+    table: strom.Table
+    chance: random.Random
+
+    @property
+    def name(self) -> str:
+        return str(self.table.info.path)
+
+    def change(self, count: int) -> None:
+        """Inserts, updates, other codes, none, deletes."""
+        chance = self.chance
+        for _ in range(count):
+            number = chance.randrange(80)
+            if chance.random() < 0.3:
+                self.table.delete([number])
+            else:
+                code = chance.choice([None, *(f"c{one}" for one in range(ROWS))])
+                self.table.upsert([{"number": number, "code": code, "carrier": f"s{chance.randrange(9)}"}])
+        self.table.flush()
+
+
+@contextmanager
+def parcels_on(server: ServerProcess, seed: int = 3) -> Iterator[Parcels]:
+    """The third table; dropped afterwards."""
+    with table_on(server, PARCELS, primary_key="number", buckets=2, indexes={"by_code": "code"}) as table:
+        yield Parcels(table, random.Random(seed))
+
+
+def chained(spark: SparkSession, first: DeltaJoin, parcels: str, into: str, how: str = "full") -> DeltaJoin:
+    """What a pair's join holds, with parcels."""
+    select = ["code", "left.id", "left.v", "left.w", "k", "number", "carrier"]
+    return strom.spark.delta_join(first, parcels, on="code", how=how, select=select, into=into, spark=spark)
 
 
 @contextmanager
@@ -118,6 +166,16 @@ def expected(spark: SparkSession, pair: Pair, how: str) -> list[tuple[Any, ...]]
     """Spark's own join of both tables now."""
     left, right = (strom.spark.table(spark, name, servers=pair.db.address) for name in pair.names)
     return _ordered([row.asDict() for row in left.join(right, on="k", how=how).collect()])
+
+
+def expected_of_three(
+    spark: SparkSession, pair: Pair, how: str, parcels: Parcels, then: str = "full"
+) -> list[tuple[Any, ...]]:
+    """Spark's own join of all three tables now."""
+    names = [*pair.names, parcels.name]
+    left, right, third = (strom.spark.table(spark, name, servers=pair.db.address) for name in names)
+    rows = left.join(right, on="k", how=how).join(third, on="code", how=then)
+    return _ordered([row.asDict() for row in rows.collect()])
 
 
 def _ordered(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

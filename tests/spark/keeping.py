@@ -1,12 +1,24 @@
-"""A program that brings a delta join up to date and ends. It is started by tests, with its task as JSON, and killed."""
+"""A program that keeps delta joins until it is killed: one of every kind that is named, and a chain of three tables.
+
+It is started by tests, with its task as JSON. Each life may have other batches and another number of cores; tables and
+checkpoints stay the same.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-DONE = "kept"
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from strom.spark.joins.delta import DeltaJoin
+
+CHAIN = "chain"
+CHAINED = ("full", "left")
+"""The kinds of the two joins of a chain."""
 
 
 @dataclass(frozen=True)
@@ -16,15 +28,55 @@ class Keeping:
     server: str
     left: str
     right: str
+    parcels: str
     into: str
-    how: str
     checkpoint: str
+    kinds: tuple[str, ...]
+    """Of join, and ``CHAIN``."""
     rows_per_batch: int = 100
     cores: int = 2
+
+    def module(self) -> str:
+        """For ``Life``."""
+        return "spark.keeping"
 
     def argument(self) -> str:
         """As the program is given it."""
         return json.dumps(asdict(self))
+
+    def done(self) -> str:
+        """It never is."""
+        return "done"
+
+    def table(self, kind: str) -> str:
+        """Where the result of a kind lies."""
+        return f"{self.into}_{kind}"
+
+    def place(self, kind: str) -> str:
+        """Its checkpoint."""
+        return f"{self.checkpoint}/{kind}"
+
+    def joins(self, spark: SparkSession) -> dict[str, DeltaJoin]:
+        """All that are kept, by kind."""
+        return {kind: self._join(spark, kind) for kind in self.kinds}
+
+    def _join(self, spark: SparkSession, kind: str) -> DeltaJoin:
+        import strom.spark
+        from spark.joining import chained
+
+        how, then = CHAINED
+        into = self.table("first" if kind == CHAIN else kind)
+        first = strom.spark.delta_join(
+            self.left,
+            self.right,
+            on="k",
+            how=how if kind == CHAIN else kind,
+            into=into,
+            buckets=2,
+            spark=spark,
+            servers=self.server,
+        )
+        return chained(spark, first, self.parcels, self.table(CHAIN), then) if kind == CHAIN else first
 
 
 def run(task: Keeping) -> None:
@@ -41,19 +93,14 @@ def run(task: Keeping) -> None:
     }
     spark = strom.spark.session(task.server, master=f"local[{task.cores}]", config=config)
     spark.sparkContext.setLogLevel("OFF")
-    join = strom.spark.delta_join(
-        task.left, task.right, on="k", how=task.how, into=task.into, buckets=2, spark=spark
-    )
-    query = join.start(
-        task.checkpoint,
-        trigger={"availableNow": True},
-        max_rows_per_trigger=task.rows_per_batch,
-        tasks=task.cores + 1,
-    )
-    query.wait()
-    print(DONE, flush=True)
-    spark.stop()
+    queries = [
+        join.start(task.place(kind), max_rows_per_trigger=task.rows_per_batch, tasks=task.cores + 1)
+        for kind, join in task.joins(spark).items()
+    ]
+    for query in queries:
+        query.wait()
 
 
 if __name__ == "__main__":
-    run(Keeping(**json.loads(sys.argv[1])))
+    said = json.loads(sys.argv[1])
+    run(Keeping(**{**said, "kinds": tuple(said["kinds"])}))

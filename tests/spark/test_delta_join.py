@@ -13,7 +13,18 @@ from pyspark.errors import PySparkException
 
 import strom
 import strom.spark
-from spark.joining import HOWS, Pair, expected, keep, kept, pair_on
+from spark.joining import (
+    COUPLE,
+    HOWS,
+    Pair,
+    chained,
+    expected,
+    expected_of_three,
+    keep,
+    kept,
+    pair_on,
+    parcels_on,
+)
 from spark.place import table_on
 from strom.errors import InvalidRequest
 from strom.testing.process import ServerProcess
@@ -37,11 +48,13 @@ def test_the_result_is_sparks_join_after_thousands_of_changes_in_batches_of_any_
 ) -> None:
     chance = random.Random(how)
     join = pair.join(how)
+    batches = 0
     for turn in range(3):
-        keep(join, tmp_path / "checkpoint", rows=chance.randrange(20, 400))
+        query = keep(join, tmp_path / "checkpoint", rows=chance.randrange(100, 400))
+        batches += len(query.progress)
         assert kept(pair.db, join.table) == expected(spark, pair, how), f"turn {turn}"
-        pair.change(300)
-        pair.delete_a_pair()
+        pair.change(800)
+    assert batches > 3
     query = keep(join, tmp_path / "checkpoint")
     found = kept(pair.db, join.table)
     assert found == expected(spark, pair, how)
@@ -51,13 +64,33 @@ def test_the_result_is_sparks_join_after_thousands_of_changes_in_batches_of_any_
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 1_000_000
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_both_rows_of_a_couple_that_are_deleted_in_one_batch_leave_nothing(
+    spark: SparkSession, pair: Pair, tmp_path: Path, how: str
+) -> None:
+    join = pair.join(how)
+    pair.add_a_couple()
+    keep(join, tmp_path / "checkpoint")
+    assert pair.couples(join.table) == [(COUPLE, f"c{COUPLE}")]
+    pair.delete_the_couple()
+    query = keep(join, tmp_path / "checkpoint")
+    assert len(query.progress) == 1
+    assert query.progress[0].deleted == 1
+    assert pair.couples(join.table) == []
+    pair.add_a_couple()
+    pair.delete_the_couple()
+    keep(join, tmp_path / "checkpoint")
+    assert kept(pair.db, join.table) == expected(spark, pair, how)
+
+
 def test_changes_while_the_query_runs_are_all_seen(spark: SparkSession, pair: Pair, tmp_path: Path) -> None:
     join = pair.join("full")
     query = join.start(str(tmp_path / "checkpoint"), max_rows_per_trigger=50)
     try:
         for _ in range(6):
             pair.change(60)
-            pair.delete_a_pair()
+            pair.add_a_couple()
+            pair.delete_the_couple()
         query.query.processAllAvailable()
         assert query.active
         found = kept(pair.db, join.table)
@@ -81,42 +114,17 @@ def test_from_earliest_the_changes_alone_give_the_result(
 def test_a_chain_of_three_tables_is_sparks_join_of_all_three(
     spark: SparkSession, server: ServerProcess, pair: Pair, tmp_path: Path
 ) -> None:
-    third = {"number": "BIGINT", "code": "STRING", "carrier": "STRING"}
-    with table_on(server, third, primary_key="number", buckets=2, indexes={"by_code": "code"}) as shipments:
-        chance = random.Random(3)
-
-        def ship(count: int) -> None:
-            for _ in range(count):
-                number = chance.randrange(80)
-                if chance.random() < 0.3:
-                    shipments.delete([number])
-                else:
-                    code = chance.choice([None, *(f"c{one}" for one in range(60))])
-                    shipments.upsert([{"number": number, "code": code, "carrier": f"s{chance.randrange(9)}"}])
-            shipments.flush()
-
-        ship(80)
-        first = pair.join("left")
-        wide = strom.spark.delta_join(
-            first,
-            str(shipments.info.path),
-            on="code",
-            how="full",
-            select=["code", "left.id", "left.v", "left.w", "k", "number", "carrier"],
-            into=pair.new("chain"),
-            servers=server.address,
-        )
-        for _ in range(3):
-            keep(wide, tmp_path / "checkpoint", rows=chance.randrange(30, 300))
-            frames = [strom.spark.table(spark, name, servers=server.address) for name in pair.names]
-            three = strom.spark.table(spark, str(shipments.info.path), servers=server.address)
-            two = frames[0].join(frames[1], on="k", how="left")
-            rows = two.join(three, on="code", how="full").collect()
-            columns = sorted(rows[0].asDict())
-            wanted = sorted((tuple(row[name] for name in columns) for row in rows), key=repr)
-            assert kept(pair.db, wide.table) == wanted
-            pair.change(150)
-            ship(60)
+    chance = random.Random(3)
+    with parcels_on(server) as parcels:
+        parcels.change(80)
+        wide = chained(spark, pair.join("left"), parcels.name, pair.new("chain"))
+        for _ in range(4):
+            keep(wide, tmp_path / "checkpoint", rows=chance.randrange(100, 600))
+            found = kept(pair.db, wide.table)
+            assert found
+            assert found == expected_of_three(spark, pair, "left", parcels)
+            pair.change(400)
+            parcels.change(150)
 
 
 def test_a_filter_and_columns_of_a_side_hold_for_both_images_of_a_change(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import strom
 from spark.copying import Copying
-from spark.lives import Life, kill_after, same_rows
+from spark.lives import LIFE_TIMEOUT_S, Life
 from spark.place import table_on, users_on
 from strom.testing.process import ServerProcess
 
@@ -45,6 +46,32 @@ def plans(server: ServerProcess, source: strom.Table, copy: strom.Table, folder:
     ]
 
 
+def kill_after(life: Life, copy: strom.Table, rows: int, chance: random.Random) -> bool:
+    """Kill the program a random while after it has copied so many rows; False when it had ended before."""
+    until = time.monotonic() + LIFE_TIMEOUT_S
+    while copy.scan().count() < rows and not life.over:
+        assert time.monotonic() < until, f"no progress; {life.told}"
+        time.sleep(0.05)
+    time.sleep(chance.random() * 0.5)
+    if life.over:
+        life.end()
+        return False
+    life.kill()
+    return True
+
+
+def same_rows(original: strom.Table, copy: strom.Table) -> bool:
+    """Whether both hold the same ids and names, each once."""
+    tables = [one.scan(columns=["id", "name"]).to_arrow() for one in (original, copy)]
+    ordered = [_ordered(table) for table in tables]
+    return ordered[0].equals(ordered[1])
+
+
+def _ordered(table: pa.Table) -> pa.Table:
+    whole = table.combine_chunks()
+    return whole.take(pa.array(np.argsort(whole.column("id").to_numpy(), kind="stable")))
+
+
 def test_a_copy_that_is_killed_twice_equals_its_original(server: ServerProcess, tmp_path: Path) -> None:
     chance = random.Random(7)
     with table_on(server, PLAIN, buckets=3) as source, table_on(server, COPY, buckets=2) as copy:
@@ -54,7 +81,7 @@ def test_a_copy_that_is_killed_twice_equals_its_original(server: ServerProcess, 
             life = Life(lives[number % len(lives)], tmp_path / "errors")
             assert kill_after(life, copy, ROWS // 4 * (number + 1), chance), life.told
         last = Life(lives[2], tmp_path / "errors")
-        assert last.end(), last.told
+        assert last.finished(), last.told
         assert copy.scan().count() == ROWS
         assert same_rows(source, copy)
 
@@ -76,7 +103,7 @@ def test_a_copy_that_is_killed_again_and_again_equals_its_original(
             assert kill_after(life, copy, goal, chance), f"after {done} kills: {life.told}"
             done += 1
         last = Life(lives[0], tmp_path / "errors")
-        assert last.end(timeout_s=900), last.told
+        assert last.finished(timeout_s=900), last.told
         assert copy.scan().count() == 3 * ROWS
         assert same_rows(source, copy)
 
@@ -88,9 +115,9 @@ def test_two_drivers_on_one_checkpoint_publish_once(server: ServerProcess, tmp_p
         fill(source, ROWS)
         task = plans(server, source, copy, tmp_path)[0]
         pair = [Life(task, tmp_path / "errors") for _ in range(2)]
-        ended = [life.end() for life in pair]
+        ended = [life.finished() for life in pair]
         if not any(ended):
-            assert Life(task, tmp_path / "errors").end()
+            assert Life(task, tmp_path / "errors").finished()
         assert copy.scan().count() == ROWS
         assert same_rows(source, copy)
 
@@ -105,7 +132,7 @@ def test_speculative_tasks_publish_once(server: ServerProcess, tmp_path: Path) -
             **{**vars(told), "master": "local-cluster[2,1,1024]", "speculation": True, "repartition": 6}
         )
         life = Life(task, tmp_path / "errors")
-        assert life.end(timeout_s=600), life.told
+        assert life.finished(timeout_s=600), life.told
         assert copy.scan().count() == ROWS
         assert same_rows(source, copy)
 
@@ -142,6 +169,6 @@ def test_a_killed_copy_of_a_primary_key_table_equals_its_original(
             life = Life(task, tmp_path / "errors")
             kill_after(life, copy, goal, chance)
         last = Life(task, tmp_path / "errors")
-        assert last.end(), last.told
+        assert last.finished(), last.told
         both = [one.scan().to_arrow().sort_by("id") for one in (source, copy)]
         assert both[0].equals(both[1])

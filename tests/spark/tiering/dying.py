@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,10 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parent.parent.parent
 DONE = "everything is in the lake"
 DIED = "now I die"
-TIMEOUT_S = 240
 
 
 @dataclass(frozen=True)
@@ -37,42 +34,17 @@ class Dying:
     round_bytes: int = 1 << 32
     spark: dict[str, str] = field(default_factory=dict)
 
+    def module(self) -> str:
+        """For ``Life``."""
+        return "spark.tiering.dying"
 
-class Life:
-    """One life of the program."""
+    def argument(self) -> str:
+        """As the program is given it."""
+        return json.dumps(asdict(self))
 
-    def __init__(self, task: Dying, errors: Path) -> None:
-        environment = dict(os.environ)
-        environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), environment.get("PYTHONPATH", "")])
-        self._errors = errors
-        with errors.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "spark.tiering.dying", json.dumps(asdict(task))],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-                text=True,
-            )
-
-    def kill(self) -> None:
-        """SIGKILL to Python and its JVM at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate(timeout=30)
-
-    def end(self, timeout_s: float = TIMEOUT_S) -> str:
-        """Wait for its end; what it said."""
-        try:
-            output, _ = self.process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(f"the service did not end; {self.told}") from None
-        return output
-
-    @property
-    def told(self) -> str:
-        """The end of what it said about errors."""
-        return self._errors.read_text(errors="replace")[-3000:]
+    def done(self) -> str:
+        """What it says in the end."""
+        return DONE
 
 
 def _die() -> None:

@@ -17,7 +17,8 @@ from pyiceberg.exceptions import NoSuchTableError
 
 import strom
 from api.place import events
-from spark.tiering.dying import DIED, DONE, Dying, Life
+from spark.lives import Life
+from spark.tiering.dying import DIED, Dying
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import bury, by_pyiceberg, facts_of, hot, iceberg, in_lake, same_rows, tier
 from strom.testing.process import ServerProcess
@@ -92,7 +93,7 @@ def test_a_service_that_is_killed_again_and_again_while_rows_come(
         while not (in_lake(server, log) and in_lake(server, keys)):
             assert time.monotonic() < deadline
             life = Life(task, tmp_path / "errors")
-            assert DONE in life.end(), life.told
+            assert life.finished(), life.told
         assert same_rows(hot(log), by_pyiceberg(server, log))
 
 
@@ -117,7 +118,7 @@ def test_two_services_and_kills_bring_each_row_once(
         pair[0].kill()
         writing.stop()
         last = Life(Dying(server.address, [log.name, keys.name]), tmp_path / "errors2")
-        assert DONE in last.end(), last.told
+        assert last.finished(), last.told
         tier(server, spark, log, keys)
         assert in_lake(server, log)
         assert in_lake(server, keys)

@@ -1,9 +1,10 @@
-"""The stream that drives a delta join: which part of both changelogs a batch has, and the join keys that lie in it.
+"""Which part of both changelogs a task of a batch has, and the join keys that lie in it.
 
-The stream follows both tables as one source. Spark keeps its positions in the checkpoint and gets one small row per
-task: the ranges of offsets that the task will read itself (``Share``). So no row of a changelog passes through the
-JVM, and nothing is shuffled. A join key that changed in two tasks is recomputed by both; what they stage is the same,
-or is put right by a change that is still to come (``tests/joins/model.py``).
+A task reads its ranges of offsets itself. A join key that changed in two tasks is recomputed by both; what they stage
+is the same, or is put right by a change that is still to come (``tests/joins/model.py``).
+
+With every join key comes whether rows of the result may be wrong after its change (``doubtful``). They may not where
+rows were only inserted: unless the insert gives a partner to rows of the other side that stood alone.
 
 A row that left a side's filter is a change of the row before, one that entered it of the row after: each image is
 filtered by itself, and passing once is enough. A changelog without the rows before is read whole.
@@ -11,39 +12,27 @@ filtered by itself, and passing once is enough. A changelog without the rows bef
 
 from __future__ import annotations
 
-import base64
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType
 
+from strom.client.changelog import CHANGE_TYPE
 from strom.client.filters import filter_of
 from strom.client.places import PlaceLike
 from strom.client.planning import BucketRange
-from strom.spark.joins.groups import names
+from strom.spark.joins.groups import DOUBTFUL, names
 from strom.spark.joins.keys import arrow_of
 from strom.spark.joins.plan import Input, JoinPlan, shows_before
 from strom.spark.options import ReadOptions
 from strom.spark.reading import Wanted
-from strom.spark.stream_reader import LIMITS, StreamReader
-from strom.spark.tasks import HotPart, LakePart, Task
+from strom.spark.tasks import HotPart, Task
 from strom.spark.types import spark_schema
 
-if LIMITS:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-else:
-    SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-FORMAT = "strom_join"
-SCHEMA = "share binary"
+INSERT = "+I"
 TASK_ROWS_MIN = 4_000
 """Fewer changes are not worth a task of their own."""
 
@@ -54,15 +43,19 @@ class Share:
 
     left: Task | None
     right: Task | None
+    gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By side: partitions that were dropped; one task looks for what the result holds of them."""
 
 
 @dataclass(frozen=True)
 class Following:
-    """How both sides are followed. Pickled into an option of the source, without the password."""
+    """How both sides are followed."""
 
     left: Wanted
     right: Wanted
     tasks: int
+    whole: bool = True
+    """Whether every change is seen: where some may be lost, no part of the result is trusted."""
 
 
 def following(
@@ -88,107 +81,12 @@ def following(
             fail_on_data_loss=fail_on_data_loss,
         )
         where = filter_of(said, info.schema)
-        schema = spark_schema(info.schema, columns)
+        schema = spark_schema(info.schema, columns).add(CHANGE_TYPE, StringType(), False)
         sides.append(Wanted(options, schema, None if where is None else where.predicate))
-    return Following(sides[0], sides[1], tasks)
+    return Following(sides[0], sides[1], tasks, whole=fail_on_data_loss)
 
 
-def shares(spark: SparkSession, found: Following) -> DataFrame:
-    """The stream: a row for every task of a batch."""
-    spark.dataSource.register(JoinSource)
-    server = found.left.options.server
-    bare = replace(server, password=None)
-    left, right = (
-        replace(one, options=replace(one.options, server=bare)) for one in (found.left, found.right)
-    )
-    said = {"following": base64.b64encode(pickle.dumps(Following(left, right, found.tasks))).decode()}
-    if server.password:
-        said["password"] = server.password  # an option of this name is redacted by Spark
-    return spark.readStream.format(FORMAT).schema(SCHEMA).options(**said).load()
-
-
-class JoinSource(DataSource):
-    """Both changelogs of a delta join as one stream."""
-
-    @classmethod
-    def name(cls) -> str:
-        """What stands in ``format(…)``."""
-        return FORMAT
-
-    def schema(self) -> StructType | str:
-        """A share is one pickled value."""
-        return SCHEMA
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Follows both tables."""
-        found: Following = pickle.loads(base64.b64decode(self.options["following"]))
-        password = self.options.get("password")
-        readers = []
-        for one in (found.left, found.right):
-            server = replace(one.options.server, password=password)
-            readers.append(StreamReader(replace(one.options, server=server), one.schema, None))
-        return JoinReader(readers[0], readers[1], found.tasks)
-
-
-class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Two readers as one: a position is a position of each."""
-
-    def __init__(self, left: StreamReader, right: StreamReader, tasks: int) -> None:
-        self._left = left
-        self._right = right
-        self._tasks = tasks
-
-    def initialOffset(self) -> dict[str, Any]:
-        """Where both begin."""
-        return {"left": self._left.initialOffset(), "right": self._right.initialOffset()}
-
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """Where the next batch ends."""
-        known = start or {"left": None, "right": None}
-        return {
-            "left": self._left.latestOffset(known["left"], limit),
-            "right": self._right.latestOffset(known["right"], limit),
-        }
-
-    def getDefaultReadLimit(self) -> Any:
-        """The same for each side."""
-        return self._left.getDefaultReadLimit()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """From now on nothing newer is read."""
-        self._left.prepareForTriggerAvailableNow()
-        self._right.prepareForTriggerAvailableNow()
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where both tables end."""
-        left, right = self._left.reportLatestOffset(), self._right.reportLatestOffset()
-        return None if left is None or right is None else {"left": left, "right": right}
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
-        parts: list[tuple[str, Task, HotPart]] = []
-        for which, reader in (("left", self._left), ("right", self._right)):
-            for task in reader.partitions(start[which], end[which]):
-                if isinstance(task, Task):
-                    # The changes of a primary-key table are in its log alone: no part is a file.
-                    parts += [(which, task, part) for part in task.parts if not isinstance(part, LakePart)]
-        return [InputPartition(pickle.dumps(one)) for one in _shared(parts, self._tasks)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The share of a task, as it was planned."""
-        if isinstance(partition.value, bytes):
-            yield pa.RecordBatch.from_pydict(
-                {"share": [partition.value]}, pa.schema([("share", pa.binary())])
-            )
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to let go of."""
-
-    def stop(self) -> None:
-        """The connection stays."""
-
-
-def _shared(parts: Sequence[tuple[str, Task, HotPart]], tasks: int) -> list[Share]:
+def shared(parts: Sequence[tuple[str, Task, HotPart]], tasks: int) -> list[Share]:
     """Parts by task: those of the same bucket together, where there are buckets enough."""
     rows = sum(part.rows for _, _, part in parts if isinstance(part, BucketRange))
     count = min(tasks, 1 + rows // TASK_ROWS_MIN)
@@ -219,11 +117,14 @@ def touched(plan: JoinPlan, found: Following, share: Share) -> list[pa.RecordBat
         ((plan.left, found.left, share.left), (plan.right, found.right, share.right))
     ):
         if task is not None:
-            batches += [_keys(plan, side, number, batch) for batch in wanted.rows(task)]
+            # A new row may give a partner to one of the other side that stands alone in the result.
+            trusted = found.whole and not (plan.right if number == 0 else plan.left).alone
+            batches += [_keys(plan, side, number, batch, trusted) for batch in wanted.rows(task)]
     return [batch for batch in batches if batch.num_rows]
 
 
-def _keys(plan: JoinPlan, side: Input, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _keys(plan: JoinPlan, side: Input, number: int, batch: pa.RecordBatch, trusted: bool) -> pa.RecordBatch:
+    """``trusted``: an insert leaves every row of the result as right as it was."""
     null = _any_null(batch, side.join)
     if null is not None and not side.nulls:
         batch, null = batch.filter(pc.invert(null)), None
@@ -241,6 +142,11 @@ def _keys(plan: JoinPlan, side: Input, number: int, batch: pa.RecordBatch) -> pa
                     if mine
                     else pa.nulls(batch.num_rows, arrow)
                 )
+    columns[DOUBTFUL] = (
+        pc.not_equal(batch.column(CHANGE_TYPE), INSERT)
+        if trusted
+        else pa.repeat(pa.scalar(True), batch.num_rows)
+    )
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -2,12 +2,15 @@
 
 Two pages: what was asked for lately, and what was before that. A full page becomes the older one and the one before
 it is forgotten; so is a page whose time is over. That a key has no row is remembered, too.
+
+A worker process keeps the caches of its last few lookups (``kept_cache``): its tasks have them in common, those of a
+stream's next batch too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +19,9 @@ import pyarrow.compute as pc
 
 from strom.api.matching import Matches
 from strom.spark.joins.pairs import Positions, pairs
+
+CACHES_MAX = 4
+"""In one process."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,20 @@ class Cache:
         joined = pa.concat_arrays([newest.keys, page.keys])
         # The older half decides: no row is used for longer than was said.
         self._pages[0] = Page(joined, Matches(rows, groups), min(newest.until, page.until))
+
+
+_kept: dict[Hashable, Cache] = {}
+"""Of this process, the one that was used last at the end. Spark's workers have one thread."""
+
+
+def kept_cache(what: Hashable, rows: int, expiry_ms: int) -> Cache:
+    """The cache of this process for ``what``, made when there is none; others are forgotten when there are many."""
+    key = (what, rows, expiry_ms)
+    found = _kept.pop(key, None) or Cache(rows, expiry_ms)
+    _kept[key] = found
+    while len(_kept) > CACHES_MAX:
+        del _kept[next(iter(_kept))]
+    return found
 
 
 def _of(page: Page, asked: Positions, positions: Positions) -> Matches:

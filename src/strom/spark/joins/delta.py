@@ -1,43 +1,34 @@
 """``delta_join``: keeps the join of two tables in a third, change by change, with no state in Spark.
 
-A micro-batch is: a range of offsets of both changelogs (``affected.py``); tasks that read the join keys in it, look up,
-join and stage (``recompute.py``); one decision that publishes what all of them staged, under the name of the result
-and the number of the batch. A batch that comes again is found decided, or is done again with what the tables hold by
-then.
-
-The next batch looks at the result, so it waits until the last decision is applied everywhere.
+A micro-batch is: a range of offsets of both changelogs (``source.py``); tasks that read the join keys in it, look up,
+join and stage (``affected.py``, ``recompute.py``); one decision that publishes what all of them staged
+(``batches.py``).
 """
 
 from __future__ import annotations
 
-import pickle
-import threading
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from strom.api.matching import written_to
-from strom.api.staging import publish, published
-from strom.client.transaction import Sink
 from strom.errors import IndexNotFound, InvalidRequest
 from strom.spark import connections
 from strom.spark.frames import _servers
-from strom.spark.joins.affected import Following, following, shares
+from strom.spark.joins.affected import following
+from strom.spark.joins.batches import Batches
 from strom.spark.joins.definition import OnLike, SelectLike, Side, pairs_of
 from strom.spark.joins.explaining import explained
 from strom.spark.joins.plan import JoinPlan, join_plan
-from strom.spark.joins.query import JoinQuery, Progress
-from strom.spark.joins.recompute import TOLD, Counts, Done, Recompute
+from strom.spark.joins.query import JoinQuery
 from strom.spark.joins.result import Result, result_of
+from strom.spark.joins.source import Driven, stream
 from strom.spark.joins.starting import begin
 from strom.spark.joins.ways import check_ready, way_to
 from strom.spark.options import Server
 from strom.spark.problems import told
-from strom.spark.write_options import STREAM_LEASE_MS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROWS_PER_TRIGGER = 1_000_000
 """Of each side: the join keys of a batch lie in the memory of its tasks."""
@@ -84,6 +75,23 @@ def delta_join(
         return DeltaJoin(session, plan, result, upstream)
 
     return told(made, server=server)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """How all joins of a chain are started."""
+
+    start: str
+    trigger: Mapping[str, Any]
+    rebuild: bool
+    tasks: int
+    rows: int
+    fail_on_data_loss: bool
+
+    @property
+    def ends(self) -> bool:
+        """Whether a query ends when it has read what there was."""
+        return bool(self.trigger.get("availableNow") or self.trigger.get("once"))
 
 
 class DeltaJoin:
@@ -134,134 +142,50 @@ class DeltaJoin:
         """
         if start not in STARTS:
             raise InvalidRequest(f"start is {', '.join(STARTS)}, not {start!r}")
-        before = []
-        for number, one in enumerate(self._upstream):
-            place = f"{checkpoint}/input-{number}"
-            before.append(
-                one.start(
-                    place,
-                    start=start,
-                    trigger=trigger,
-                    rebuild=rebuild,
-                    tasks=tasks,
-                    max_rows_per_trigger=max_rows_per_trigger,
-                    fail_on_data_loss=fail_on_data_loss,
-                )
-            )
+        count = tasks or self._spark.sparkContext.defaultParallelism
+        said = _Said(start, trigger or {}, rebuild, count, max_rows_per_trigger, fail_on_data_loss)
+        running: dict[str, JoinQuery] = {}
         try:
-            if trigger and (trigger.get("availableNow") or trigger.get("once")):
-                for query in before:  # what they write is read now, too
-                    query.wait()
-            return self._started(
-                checkpoint, start, trigger, rebuild, tasks, max_rows_per_trigger, fail_on_data_loss, before
-            )
+            return self._chained(checkpoint, said, running)
         except BaseException:
-            for query in before:
-                query.stop()
+            for query in reversed(running.values()):
+                query.query.stop()
             raise
 
-    def _started(
-        self,
-        checkpoint: str,
-        start: str,
-        trigger: Mapping[str, Any] | None,
-        rebuild: bool,
-        tasks: int | None,
-        rows: int,
-        fail_on_data_loss: bool,
-        before: Sequence[JoinQuery],
-    ) -> JoinQuery:
+    def _chained(self, checkpoint: str, said: _Said, running: dict[str, JoinQuery]) -> JoinQuery:
+        """Start the joins before it, each once however often it is an input, then itself."""
+        before: dict[str, JoinQuery] = {}
+        for number, one in enumerate(self._upstream):
+            if one.table not in running:
+                query = one._chained(f"{checkpoint}/input-{number}", said, running)
+                if said.ends:  # what it writes is read now, too
+                    query.wait()
+            before[one.table] = running[one.table]
+        running[self.table] = self._started(checkpoint, said, tuple(before.values()))
+        return running[self.table]
+
+    def _started(self, checkpoint: str, said: _Said, before: tuple[JoinQuery, ...]) -> JoinQuery:
         plan, result = self.plan, self.result
 
         def ready() -> Any:
             database = connections.database(plan.server)
             for side in (plan.left, plan.right):
                 check_ready(database, side.table, side.way)
-            return begin(self._spark, plan, result, checkpoint, start, rebuild=rebuild)
+            return begin(self._spark, plan, result, checkpoint, said.start, rebuild=said.rebuild)
 
         note = told(ready, server=plan.server)
-        count = tasks or self._spark.sparkContext.defaultParallelism
         starts = {"left": note.left, "right": note.right}
-        found = following(plan, starts, tasks=count, rows=rows, fail_on_data_loss=fail_on_data_loss)
-        batches = Batches(plan, result, found)
-        writer = shares(self._spark, found).writeStream.foreachBatch(batches)
+        found = following(
+            plan, starts, tasks=said.tasks, rows=said.rows, fail_on_data_loss=said.fail_on_data_loss
+        )
+        batches = Batches(plan, result)
+        writer = stream(self._spark, Driven(plan, result, found)).writeStream.foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint).queryName(result.sink)
-        if trigger:
-            writer = writer.trigger(**trigger)
+        if said.trigger:
+            writer = writer.trigger(**said.trigger)
         query = writer.start()
         batches.belong_to(str(query.id))
-        return JoinQuery(query, result.table, batches.progress, tuple(before))
-
-
-class Batches:
-    """What ``foreachBatch`` calls, in the driver."""
-
-    def __init__(self, plan: JoinPlan, result: Result, found: Following) -> None:
-        self._plan = plan
-        self._following = found
-        self._result = result
-        self._query_id: str | None = None
-        self._known = threading.Event()
-        self._first = True
-        self.progress: list[Progress] = []
-
-    def belong_to(self, query_id: str) -> None:
-        """Whose batches these are: its id lies in the checkpoint."""
-        self._query_id = query_id
-        self._known.set()
-
-    def __call__(self, frame: DataFrame, epoch: int) -> None:
-        """One batch."""
-        self._known.wait()
-        told(lambda: self._batch(frame, epoch), server=self._plan.server)
-
-    def _batch(self, frame: DataFrame, epoch: int) -> None:
-        began = time.time()
-        plan, result = self._plan, self._result
-        assert self._query_id is not None
-        sink = Sink(result.sink, self._query_id)
-        database = connections.database(plan.server)
-        if self._first:
-            last = published(database, sink).get(result.table_id, -1)
-            _check_age(result, last, epoch)
-            if last == epoch:
-                return  # decided before the last driver ended
-        self._first = False
-        work = self._work(epoch)
-        done: list[Done] = [pickle.loads(row.told) for row in frame.mapInArrow(work, TOLD).collect()]
-        facts = [fact for one in done for fact in one.facts]
-        committed = publish(database, sink, epoch, [result.table_id], facts)
-        counts = sum((one.counts for one in done), Counts())
-        self.progress.append(
-            Progress(
-                batch=epoch,
-                began=began,
-                seconds=time.time() - began,
-                warnings=committed.warnings,
-                **asdict(counts),
-            )
-        )
-        del self.progress[:-100]
-
-    def _work(self, epoch: int) -> Recompute:
-        plan, result = self._plan, self._result
-        database = connections.database(plan.server)
-        # Waits until every decision is applied: what was published before is seen by the lookups.
-        connections.known_table(plan.server, result.table, result.table_id).scan(tier="hot").plan()
-        seen = [written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)]
-        return Recompute(plan, result, self._following, epoch, STREAM_LEASE_MS, *seen)
-
-
-def _check_age(result: Result, last: int, epoch: int) -> None:
-    """A batch that comes again is the last one that was decided. One before it would hold other changes than it did."""
-    if last > epoch:
-        raise InvalidRequest(
-            f"{result.table} holds batch {last} of this join, and its checkpoint is at batch {epoch}: an older copy "
-            "of it was restored, or another query goes on from it. Stop that one; if there is none, start with a new "
-            "checkpoint and rebuild=True",
-            batch=epoch,
-            newest=last,
-        )
+        return JoinQuery(query, result.table, batches.progress, before)
 
 
 def _active() -> SparkSession:

@@ -1,7 +1,7 @@
 """The join keys that a task's share of a batch touched, each once: as bytes and as values.
 
 A change has the join key (``j0``, ``j1`` …) in its common type; where it is NULL and rows without a partner count, the
-primary key of the row instead (``l0`` … or ``r0`` …).
+primary key of the row instead (``l0`` … or ``r0`` …). ``doubtful``: rows of the result may be wrong after it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from strom.spark.joins.keys import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, 
 from strom.spark.joins.plan import JoinPlan
 
 Positions = npt.NDArray[np.int64]
+DOUBTFUL = "doubtful"
 
 
 def names(letter: str, count: int) -> list[str]:
@@ -36,6 +37,8 @@ class Groups:
     """Of the join key, by column."""
     rows: dict[int, Sequence[pa.Array]]
     """Of the primary keys of rows whose join key is NULL, by side."""
+    doubtful: npt.NDArray[np.bool_]
+    """Whether rows of the result may be wrong, and have to be looked at."""
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -47,6 +50,7 @@ class Groups:
             self.kinds[start : start + length],
             [one.slice(start, length) for one in self.values],
             {side: [one.slice(start, length) for one in columns] for side, columns in self.rows.items()},
+            self.doubtful[start : start + length],
         )
 
     def ordinary(self) -> tuple[Positions, Sequence[pa.Array]]:
@@ -79,15 +83,20 @@ def groups_of(batches: Sequence[pa.RecordBatch], plan: JoinPlan) -> Groups:
             listed = zip(names(letter, len(one.key)), one.key_types, strict=True)
             rows[side] = [columns[name].cast(arrow_of(kind)) for name, kind in listed]
     keys, kinds = _keys(values, rows, whole.num_rows)
-    first = _firsts(keys)
+    said = columns[DOUBTFUL].to_numpy(zero_copy_only=False)
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    first = _firsts(codes)
     if len(first) == whole.num_rows:
-        return Groups(keys, kinds, values, rows)
+        return Groups(keys, kinds, values, rows, said)
+    doubtful = np.zeros(len(first), bool)
+    doubtful[codes[said]] = True
     chosen = pa.array(first)
     return Groups(
         keys.take(chosen),
         kinds[first],
         [one.take(chosen) for one in values],
         {side: [one.take(chosen) for one in own] for side, own in rows.items()},
+        doubtful,
     )
 
 
@@ -110,9 +119,8 @@ def _keys(
     return keys, kinds
 
 
-def _firsts(keys: pa.BinaryArray) -> Positions:
-    """Where each key stands for the first time."""
-    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+def _firsts(codes: Positions) -> Positions:
+    """Where each code stands for the first time."""
     # Codes are given in the order of appearance: a new one is larger than all before.
     highest = np.maximum.accumulate(codes)
     return np.flatnonzero(np.diff(highest, prepend=-1) > 0)

@@ -114,6 +114,43 @@ def encoded(columns: Sequence[pa.Array], first: int | None = None) -> pa.BinaryA
     return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, b"")
 
 
+def decoded(keys: pa.BinaryArray, kinds: Sequence[pa.DataType], skip: int = 0) -> list[pa.Array]:
+    """The columns of keys again, ``skip`` bytes from their beginning on; InvalidRequest when they are no such keys."""
+    offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    content = keys.buffers()[2]
+    data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+    at, ends = offsets[:-1].astype(np.int64) + skip, offsets[1:].astype(np.int64)
+    found: list[pa.Array] = []
+    for kind in kinds:
+        if _spans(kind):
+            _check_within(at + 4, ends)
+            lengths = data[at[:, None] + np.arange(4)].copy().view("<i4")[:, 0].astype(np.int64)
+            at = at + 4
+            _check_within(at + np.where(lengths < 0, len(data) + 1, lengths), ends)
+            starts = np.cumsum(lengths) - lengths
+            taken = data[np.repeat(at - starts, lengths) + np.arange(int(lengths.sum()))]
+            places = np.append(starts, lengths.sum()).astype(np.int32)
+            buffers = [None, pa.py_buffer(places), pa.py_buffer(taken)]
+            found.append(pa.Array.from_buffers(pa.binary(), len(keys), buffers).cast(kind))
+            at = at + lengths
+        else:
+            plain = pa.uint8() if pa.types.is_boolean(kind) else kind
+            width = plain.bit_width // 8
+            _check_within(at + width, ends)
+            taken = np.ascontiguousarray(data[at[:, None] + np.arange(width)])
+            column = pa.Array.from_buffers(plain, len(keys), [None, pa.py_buffer(taken)])
+            found.append(column if plain is kind else column.cast(kind))
+            at = at + width
+    return found
+
+
+def _check_within(at: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
+    if (at > ends).any():
+        raise InvalidRequest(
+            "a key in the result of this join was not written by it: start with rebuild=True"
+        )
+
+
 def _spans(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(kind)

@@ -10,23 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from strom.api.matching import Matches
+from strom.api.matching import Matches, Part
 from strom.client.metadata import TableInfo
 from strom.errors import InvalidRequest
 from strom.model.names import nearest
 from strom.runtime.units import parse_duration_ms
 from strom.spark import connections
 from strom.spark.frames import _servers
-from strom.spark.joins.cache import Cache
+from strom.spark.joins.cache import Cache, kept_cache
 from strom.spark.joins.definition import How, OnLike, how_of, pairs_of
 from strom.spark.joins.keys import arrow_of, common_type, encoded, fitting
-from strom.spark.joins.pairs import NONE, Positions, pairs
+from strom.spark.joins.pairs import NONE, Positions, pairs, portions
 from strom.spark.joins.ways import Way, way_to
 from strom.spark.options import Server
 from strom.spark.problems import told, told_each
@@ -35,8 +36,8 @@ from strom.spark.types import Fit, arrow_schema, spark_type, strom_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-KEYS_AT_ONCE = 50_000
-"""In one call."""
+ROWS_TOGETHER = 1 << 16
+"""Of a batch that goes on: where a key has many rows, what comes in as one goes out as several."""
 
 
 def lookup_join(
@@ -162,8 +163,7 @@ class LookUp:
     def _joined(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         finder = Finder(self)
         for batch in batches:
-            for start in range(0, batch.num_rows, KEYS_AT_ONCE):
-                yield finder.joined(batch.slice(start, KEYS_AT_ONCE))
+            yield from finder.joined(batch)
 
 
 class Finder:
@@ -187,17 +187,49 @@ class Finder:
         for name, own in zip(work.given, work.asked, strict=True):
             kind = common_type(strom_type(work.schema[name].dataType), info.schema.column(own).type)
             self._common.append(arrow_of(kind))
-        self._cache = Cache(work.cache_rows, work.cache_ms) if work.cache_rows else None
+        self._cache = self._remembered() if work.cache_rows else None
 
-    def joined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _remembered(self) -> Cache:
+        """The cache of this process for lookups like these: what one task found, the next one knows."""
+        work = self._work
+        same = (work.server, work.table_id, work.schema_id, work.way, work.asked, tuple(self._columns))
+        kinds = tuple(str(kind) for kind in self._common)
+        return kept_cache((same, kinds), work.cache_rows, work.cache_ms)
+
+    def joined(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """A batch with what its rows found."""
         place, keys, names = self._keys(batch)
-        found = self._find(keys, names)
-        rows = pairs(np.arange(batch.num_rows), place[found.keys], batch.num_rows, self._work.how)
-        mine = batch if _same(rows.left, batch.num_rows) else batch.take(pa.array(rows.left))
-        return pa.RecordBatch.from_arrays(
-            [*mine.columns, *self._taken(found.rows, rows.right)], schema=self._schema
-        )
+        first = 0
+        for part in self._parts(keys, names):
+            if part.more:
+                row = int(place[part.start])
+                found = Matches(part.matches.rows, np.zeros(len(part.matches.keys), np.int64))
+                yield from self._pairs(batch.slice(row, 1), found)
+                continue
+            # Rows that asked for nothing go with the one before them that did.
+            last = batch.num_rows if part.end == keys.num_rows else int(place[part.end])
+            found = Matches(part.matches.rows, place[part.matches.keys] - first)
+            yield from self._pairs(batch.slice(first, last - first), found)
+            first = last
+        if first < batch.num_rows:
+            yield from self._pairs(batch.slice(first), self._matching.nothing)
+
+    def _pairs(self, batch: pa.RecordBatch, found: Matches) -> Iterator[pa.RecordBatch]:
+        """Rows with what they found, not too many at once."""
+        count = batch.num_rows
+        sizes = np.maximum(np.bincount(found.keys, minlength=count), 1)
+        for start, end in portions(sizes, ROWS_TOGETHER):
+            theirs = found if end - start == count else found.within(start, end)
+            rows = pairs(np.arange(start, end), theirs.keys, count, self._work.how)
+            for some in range(0, len(rows.left), ROWS_TOGETHER):  # more than one: a row that found very many
+                left, right = (one[some : some + ROWS_TOGETHER] for one in (rows.left, rows.right))
+                yield self._batch(batch, theirs.rows, left + start, right)
+
+    def _batch(
+        self, batch: pa.RecordBatch, found: pa.RecordBatch, left: Positions, right: Positions
+    ) -> pa.RecordBatch:
+        mine = batch if _same(left, batch.num_rows) else batch.take(pa.array(left))
+        return pa.RecordBatch.from_arrays([*mine.columns, *self._taken(found, right)], schema=self._schema)
 
     def _taken(self, rows: pa.RecordBatch, places: Positions) -> Sequence[pa.Array]:
         if self._fit is None:
@@ -235,10 +267,22 @@ class Finder:
         keys = pa.RecordBatch.from_arrays(columns, list(self._work.asked))
         return place, keys, None if names is None else names.take(chosen)
 
-    def _find(self, keys: pa.RecordBatch, names: pa.BinaryArray | None) -> Matches:
-        if self._cache is None or names is None:
-            return self._matching.find(keys)
-        return self._cache.find(names, lambda missing: self._matching.find(keys.take(missing)))
+    def _parts(self, keys: pa.RecordBatch, names: pa.BinaryArray | None) -> Iterator[Part]:
+        """What was found, some keys after the other."""
+        cache = self._cache
+        if cache is None or names is None:
+            yield from self._matching.parts(keys)
+            return
+        start = 0
+        while start < keys.num_rows:
+            some = keys.slice(start, self._matching.at_once)
+            found = cache.find(names.slice(start, some.num_rows), partial(self._missing, some))
+            end = start + some.num_rows
+            yield Part(start, end, Matches(found.rows, found.keys + start))
+            start = end
+
+    def _missing(self, keys: pa.RecordBatch, places: pa.Int64Array) -> Matches:
+        return self._matching.find(keys.take(places))
 
 
 def _same(places: Positions, count: int) -> bool:

@@ -6,7 +6,7 @@ Rows are known by their positions, join keys by theirs (``group``). ``pairs`` gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,17 @@ def pairs(left: Positions, right: Positions, groups: int, how: How) -> Pairs:
     if len(kept) <= 1:
         return kept[0] if kept else parts[0]
     return Pairs(*(np.concatenate(column) for column in zip(*kept, strict=True)))
+
+
+def portions(sizes: Positions, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of groups of ``most`` rows together at most; a group that has more by itself is a range of its own."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield start, end
+        start = end
 
 
 def _ordered(groups: Positions) -> Positions:

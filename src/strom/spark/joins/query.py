@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,9 @@ from strom.spark import frames
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_S = 0.5
+"""How often somebody who waits looks after the joins before."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class JoinQuery:
     @property
     def active(self) -> bool:
         """Whether it runs, with everything before it."""
-        return bool(self.query.isActive) and all(one.active for one in self.before)
+        return all(bool(one.query.isActive) for one in self.all)
 
     @property
     def progress(self) -> list[Progress]:
@@ -75,25 +79,47 @@ class JoinQuery:
         """
         return list(self._progress)
 
+    @property
+    def all(self) -> list[JoinQuery]:
+        """Everything that runs for it, the first join first, itself last; each once."""
+        found: dict[int, JoinQuery] = {}
+        for one in self.before:
+            found |= {id(query): query for query in one.all}
+        return [*found.values(), self]
+
     def lag(self) -> int | None:
         """How many changes of its inputs it had not seen at its last batch, the joins before it included.
 
         >>> query.lag()
         0
         """
-        known = [frames.lag(self.query), *(one.lag() for one in self.before)]
+        known = [frames.lag(one.query) for one in self.all]
         told = [one for one in known if one is not None]
         return sum(told) if told else None
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for its end (of a query with ``availableNow``, or one that failed, which is raised); False: not yet."""
-        if timeout_s is None:
-            self.query.awaitTermination()
-            return True
-        return bool(self.query.awaitTermination(timeout_s))  # type: ignore[arg-type]
+        """Wait for its end (of a query with ``availableNow``, or one that failed); False: not yet.
+
+        A failure is raised, also one of a join before it: then all of them are stopped.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left = LOOK_S if until is None else min(LOOK_S, max(until - time.monotonic(), 0.001))
+            if self.query.awaitTermination(left):  # type: ignore[arg-type]
+                return True
+            self._check_before()
+            if until is not None and time.monotonic() >= until:
+                return False
+
+    def _check_before(self) -> None:
+        """Without what a join before it writes, it would wait for ever."""
+        for one in self.all[:-1]:
+            failed = None if one.query.isActive else one.query.exception()
+            if failed is not None:
+                self.stop()
+                raise failed
 
     def stop(self) -> None:
         """End it, and everything before it. A start from the same checkpoint goes on."""
-        self.query.stop()
-        for one in self.before:
-            one.stop()
+        for one in reversed(self.all):
+            one.query.stop()

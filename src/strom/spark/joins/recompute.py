@@ -4,11 +4,13 @@ For every join key that a batch touched: look up what both sides hold of it now,
 the two; stage the difference. Nothing is remembered and nothing depends on what exactly changed, so a batch may come
 again, see newer rows than its own, or miss that a row changed twice: the result of a join key is right as soon as its
 last change was seen. All of it in whole columns, some thousand keys at a time.
+
+The result is not looked at where rows of a join key were only inserted and none of its rows can be wrong
+(``affected.py``, ``doubtful``).
 """
 
 from __future__ import annotations
 
-import pickle
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -22,24 +24,24 @@ from strom.api.matching import Matches, Matching
 from strom.api.staging import Staging
 from strom.client.key_door import WrittenTo
 from strom.client.metadata import TableInfo
-from strom.client.options import WriterOptions
-from strom.client.staging import IN_FLIGHT, StageFact, StageOrder
+from strom.client.staging import StageFact, StageOrder
 from strom.model.predicate import Predicate
 from strom.spark import connections
-from strom.spark.joins.affected import Following, touched
+from strom.spark.joins.affected import Following, Share, touched
 from strom.spark.joins.definition import JK, LK, OWN, RK, Output
+from strom.spark.joins.departed import departed
 from strom.spark.joins.groups import Groups, groups_of
 from strom.spark.joins.keys import arrow_of, encoded, fitting
-from strom.spark.joins.pairs import NONE, Positions, Rows, difference, pairs
+from strom.spark.joins.pairs import NONE, Positions, Rows, difference, pairs, portions
 from strom.spark.joins.plan import Input, JoinPlan
 from strom.spark.joins.result import Result
-from strom.spark.problems import told_each
 
 KEYS_AT_ONCE = 16_384
 """In one call: one at a time is asked for, so this bounds what a task has in flight."""
 PAIRS_AT_ONCE = 1 << 18
 """Rows of the result that are made at once: a join key may have many on both sides."""
-TOLD = "told binary"
+PAIRS_AGAIN = 1
+"""Of a join key: more are not written again without looking whether they are there."""
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Recompute:
-    """One batch's work. Pickled for its tasks; each calls it with its share."""
+    """One batch's work, for each of its tasks."""
 
     plan: JoinPlan
     result: Result
@@ -84,22 +86,17 @@ class Recompute:
     right_seen: WrittenTo
     result_seen: WrittenTo
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What became of a share, as one row."""
-        return told_each(lambda: self._told(batches), server=self.plan.server)
-
-    def _told(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = [pickle.loads(share) for batch in batches for share in batch.column(0).to_pylist()]
+    def done(self, share: Share) -> Done | None:
+        """What became of a share; None when it touched nothing."""
         began = time.perf_counter()
-        held = [batch for share in found for batch in touched(self.plan, self.following, share)]
-        if held:
-            task = Task(self)
-            task.counts.changes = sum(batch.num_rows for batch in held)
-            task.counts.read_s = time.perf_counter() - began
-            done = task.run(groups_of(held, self.plan))
-            yield pa.RecordBatch.from_pydict(
-                {"told": [pickle.dumps(done)]}, pa.schema([("told", pa.binary())])
-            )
+        held = touched(self.plan, self.following, share)
+        held += departed(self.plan, self.result, share.gone)
+        if not held:
+            return None
+        task = Task(self)
+        task.counts.changes = sum(batch.num_rows for batch in held)
+        task.counts.read_s = time.perf_counter() - began
+        return task.run(groups_of(held, self.plan))
 
 
 class _Reading:
@@ -183,7 +180,7 @@ class Task:
         """Stage what has to change."""
         work = self._work
         order = StageOrder(secrets.token_bytes(16), work.result.sink, work.epoch, work.lease_ms)
-        staging = Staging(self._database, self._info, order, WriterOptions(in_flight_max=IN_FLIGHT))
+        staging = Staging(self._database, self._info, order)
         try:
             for start in range(0, len(groups), KEYS_AT_ONCE):
                 self._stage(staging, groups.slice(start, KEYS_AT_ONCE))
@@ -198,7 +195,7 @@ class Task:
     def _stage(self, staging: Staging, groups: Groups) -> None:
         began = time.perf_counter()
         left, right = self._left.of(groups, 1), self._right.of(groups, 2)
-        kept = self._kept.find(pa.RecordBatch.from_arrays([groups.keys], [JK]), self._work.result_seen)
+        kept = self._of_result(groups, left, right)
         counts = self.counts
         counts.keys += len(groups)
         counts.left_rows += left.rows.num_rows
@@ -206,9 +203,55 @@ class Task:
         counts.result_rows += kept.rows.num_rows
         looked_up = time.perf_counter()
         counts.lookup_s += looked_up - began
-        for chosen in _portions(left.keys, right.keys, len(groups)):
-            self._change(staging, groups, *(_within(one, chosen) for one in (left, right, kept)))
+        for some in self._portions(left, right, kept, len(groups)):
+            self._change(staging, groups, *some)
         counts.stage_s += time.perf_counter() - looked_up
+
+    def _of_result(self, groups: Groups, left: Matches, right: Matches) -> Matches:
+        """What the result holds of these groups; of those that are surely right, nothing: their pairs are written."""
+        pairs_of = np.bincount(left.keys, minlength=len(groups)) * np.bincount(
+            right.keys, minlength=len(groups)
+        )
+        asked = np.flatnonzero(groups.doubtful | (pairs_of > PAIRS_AGAIN))
+        if not len(asked):
+            return self._kept.nothing
+        whole = len(asked) == len(groups)
+        keys = groups.keys if whole else groups.keys.take(pa.array(asked))
+        found = self._kept.find(pa.RecordBatch.from_arrays([keys], [JK]), self._work.result_seen)
+        return found if whole else Matches(found.rows, asked[found.keys])
+
+    def _portions(
+        self, left: Matches, right: Matches, kept: Matches, groups: int
+    ) -> Iterator[tuple[Matches, Matches, Matches]]:
+        """All of it in parts whose joins are small enough to be made at once."""
+        sizes = np.bincount(left.keys, minlength=groups) * np.bincount(right.keys, minlength=groups)
+        if int(sizes.sum()) <= PAIRS_AT_ONCE:
+            yield left, right, kept
+            return
+        for start, end in portions(sizes, PAIRS_AT_ONCE):
+            some = [one.within(start, end) for one in (left, right, kept)]
+            if int(sizes[start]) > PAIRS_AT_ONCE:
+                yield from self._slices(*some)
+            else:
+                yield some[0], some[1], some[2]
+
+    def _slices(
+        self, left: Matches, right: Matches, kept: Matches
+    ) -> Iterator[tuple[Matches, Matches, Matches]]:
+        """One join key with very many pairs, some rows of the left after the other. None of them is alone."""
+        step = max(PAIRS_AT_ONCE // right.rows.num_rows, 1)
+        old = pc.index_in(kept.rows.column(LK), value_set=self._left.keys(left.rows))
+        place = pc.fill_null(old, NONE).to_numpy(zero_copy_only=False)
+        for start in range(0, left.rows.num_rows, step):
+            known = np.flatnonzero((place >= start) & (place < start + step))
+            yield (
+                Matches(left.rows.slice(start, step), left.keys[start : start + step]),
+                right,
+                Matches(kept.rows.take(pa.array(known)), kept.keys[known]),
+            )
+        gone = np.flatnonzero(place == NONE)
+        nothing = [Matches(one.rows.slice(0, 0), one.keys[:0]) for one in (left, right)]
+        yield nothing[0], nothing[1], Matches(kept.rows.take(pa.array(gone)), kept.keys[gone])
 
     def _change(self, staging: Staging, groups: Groups, left: Matches, right: Matches, kept: Matches) -> None:
         found = pairs(left.keys, right.keys, len(groups), self._work.plan.how)
@@ -240,29 +283,6 @@ class Task:
             staging.delete(gone)
         self.counts.written += len(change.write)
         self.counts.deleted += len(change.delete)
-
-
-def _portions(left: Positions, right: Positions, groups: int) -> Iterator[tuple[int, int] | None]:
-    """Ranges of groups whose joins are small enough to be made at once; None for all."""
-    sizes = np.bincount(left, minlength=groups) * np.bincount(right, minlength=groups)
-    total = int(sizes.sum())
-    if total <= PAIRS_AT_ONCE:
-        yield None
-        return
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < groups:
-        before = int(ends[start - 1]) if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, before + PAIRS_AT_ONCE, side="right")))
-        yield start, end
-        start = end
-
-
-def _within(found: Matches, chosen: tuple[int, int] | None) -> Matches:
-    if chosen is None:
-        return found
-    kept = np.flatnonzero((found.keys >= chosen[0]) & (found.keys < chosen[1]))
-    return Matches(found.rows.take(pa.array(kept)), found.keys[kept])
 
 
 def _keys_of(keys: pa.BinaryArray, rows: Positions) -> pa.BinaryArray:

@@ -1,0 +1,90 @@
+"""The batches of a delta join, in its driver: tasks at work, then one decision for what all of them staged.
+
+A batch is published under the name of the result and its own number. One that comes again is found decided, or is done
+again with what the tables hold by then.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from strom.api.staging import publish, published
+from strom.client.transaction import Sink
+from strom.errors import InvalidRequest
+from strom.spark import connections
+from strom.spark.joins.plan import JoinPlan
+from strom.spark.joins.query import Progress
+from strom.spark.joins.recompute import Counts, Done
+from strom.spark.joins.result import Result
+from strom.spark.joins.source import EPOCH
+from strom.spark.problems import told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Batches:
+    """What ``foreachBatch`` calls, in the driver."""
+
+    def __init__(self, plan: JoinPlan, result: Result) -> None:
+        self._plan = plan
+        self._result = result
+        self._query_id: str | None = None
+        self._known = threading.Event()
+        self._first = True
+        self.progress: list[Progress] = []
+
+    def belong_to(self, query_id: str) -> None:
+        """Whose batches these are: its id lies in the checkpoint."""
+        self._query_id = query_id
+        self._known.set()
+
+    def __call__(self, frame: DataFrame, epoch: int) -> None:
+        """One batch."""
+        self._known.wait()
+        told(lambda: self._batch(frame, epoch), server=self._plan.server)
+
+    def _batch(self, frame: DataFrame, epoch: int) -> None:
+        began = time.time()
+        plan, result = self._plan, self._result
+        assert self._query_id is not None
+        sink = Sink(result.sink, self._query_id)
+        database = connections.database(plan.server)
+        if self._first:
+            last = published(database, sink).get(result.table_id, -1)
+            _check_age(result, last, epoch)
+            if last == epoch:
+                return  # decided before the last driver ended
+        self._first = False
+        context = frame.sparkSession.sparkContext
+        context.setLocalProperty(EPOCH, str(epoch))
+        done: list[Done] = [pickle.loads(row.told) for row in frame.collect()]
+        facts = [fact for one in done for fact in one.facts]
+        committed = publish(database, sink, epoch, [result.table_id], facts)
+        counts = sum((one.counts for one in done), Counts())
+        self.progress.append(
+            Progress(
+                batch=epoch,
+                began=began,
+                seconds=time.time() - began,
+                warnings=committed.warnings,
+                **asdict(counts),
+            )
+        )
+        del self.progress[:-100]
+
+
+def _check_age(result: Result, last: int, epoch: int) -> None:
+    """A batch that comes again is the last one that was decided. One before it would hold other changes than it did."""
+    if last > epoch:
+        raise InvalidRequest(
+            f"{result.table} holds batch {last} of this join, and its checkpoint is at batch {epoch}: an older copy "
+            "of it was restored, or another query goes on from it. Stop that one; if there is none, start with a new "
+            "checkpoint and rebuild=True",
+            batch=epoch,
+            newest=last,
+        )

@@ -1,0 +1,215 @@
+"""The stream of a delta join: follows both changelogs as one source, and does a batch's work where it is read.
+
+Spark keeps the positions of both tables in the checkpoint. A task of a batch gets ranges of offsets of both changelogs
+(``affected.Share``), reads them itself, recomputes what they touched and stages it; what Spark sees of it is one row:
+what was staged. So no row of a changelog passes through the JVM, nothing is shuffled, and a task is one Python worker.
+
+What a batch's lookups must see is asked for when it is planned: that is after the batch before it was published, and
+waits until that is applied everywhere. Spark's number of the batch reaches the tasks as a property of their job
+(``EPOCH``, set by ``batches.py``).
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from strom.api.matching import written_to
+from strom.client.key_door import WrittenTo
+from strom.spark import connections
+from strom.spark.history import in_lake
+from strom.spark.joins.affected import Following, Share, shared
+from strom.spark.joins.plan import JoinPlan
+from strom.spark.joins.recompute import Recompute
+from strom.spark.joins.result import Result
+from strom.spark.options import Server
+from strom.spark.problems import told, told_each
+from strom.spark.stream_position import Position, start_of
+from strom.spark.stream_reader import LIMITS, StreamReader
+from strom.spark.tasks import HotPart, LakePart, Task
+from strom.spark.write_options import STREAM_LEASE_MS
+
+if LIMITS:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+else:
+    SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("strom.spark")
+
+FORMAT = "strom_join"
+SCHEMA = "told binary"
+TOLD = pa.schema([("told", pa.binary())])
+EPOCH = "strom.join.batch"
+"""The property of a job: the number of its batch."""
+
+
+@dataclass(frozen=True)
+class Driven:
+    """All that a query does. Pickled into an option of the source, without the password."""
+
+    plan: JoinPlan
+    result: Result
+    following: Following
+
+    def at(self, server: Server) -> Driven:
+        """The same by another address, user or password."""
+        found = self.following
+        left, right = (
+            replace(one, options=replace(one.options, server=server)) for one in (found.left, found.right)
+        )
+        return replace(
+            self, plan=replace(self.plan, server=server), following=replace(found, left=left, right=right)
+        )
+
+    def seen(self) -> tuple[WrittenTo, WrittenTo, WrittenTo]:
+        """What lookups in the left side, the right one and the result must see from now on."""
+        plan, result = self.plan, self.result
+        # Waits until every decision is applied: what was published before is seen by the lookups.
+        connections.known_table(plan.server, result.table, result.table_id).scan(tier="hot").plan()
+        database = connections.database(plan.server)
+        left, right, own = (
+            written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)
+        )
+        return left, right, own
+
+
+def stream(spark: SparkSession, driven: Driven) -> DataFrame:
+    """What the tasks of each batch staged."""
+    spark.dataSource.register(JoinSource)
+    server = driven.plan.server
+    bare = driven.at(replace(server, password=None))
+    said = {"driven": base64.b64encode(pickle.dumps(bare)).decode()}
+    if server.password:
+        said["password"] = server.password  # an option of this name is redacted by Spark
+    return spark.readStream.format(FORMAT).schema(SCHEMA).options(**said).load()
+
+
+class JoinSource(DataSource):
+    """Both changelogs of a delta join as one stream."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format(…)``."""
+        return FORMAT
+
+    def schema(self) -> StructType | str:
+        """What a task tells is one pickled value."""
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Follows both tables."""
+        bare: Driven = pickle.loads(base64.b64decode(self.options["driven"]))
+        return JoinReader(bare.at(replace(bare.plan.server, password=self.options.get("password"))))
+
+
+class SideReader(StreamReader):
+    """Follows one side. A partition that went with changes nobody read is no loss: its rows are looked for."""
+
+    def _lost_partition(self, sentence: str) -> None:
+        log.info("%s; what the result holds of it is recomputed", sentence)
+
+    def gone(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[str, ...]:
+        """Partitions that were dropped between two positions, those that were made again too.
+
+        The lake keeps rows of a partition that its table's retention dropped, and reads of both tiers have them: they
+        stay in the result.
+        """
+        last = Position.from_json(end)
+        first = start_of(start, last)
+        again = {name for name, number in first.partitions.items() if last.partitions.get(name) != number}
+        unknown = {name for name, _ in first.offsets if name is not None and name not in last.partitions}
+        found = tuple(sorted(again | unknown))
+        return () if not found or in_lake(self._table()) else found
+
+
+class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Two readers as one: a position is a position of each."""
+
+    def __init__(self, driven: Driven) -> None:
+        self._driven = driven
+        self._left, self._right = (
+            SideReader(one.options, one.schema, None)
+            for one in (driven.following.left, driven.following.right)
+        )
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where both begin."""
+        return {"left": self._left.initialOffset(), "right": self._right.initialOffset()}
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """Where the next batch ends."""
+        known = start or {"left": None, "right": None}
+        return {
+            "left": self._left.latestOffset(known["left"], limit),
+            "right": self._right.latestOffset(known["right"], limit),
+        }
+
+    def getDefaultReadLimit(self) -> Any:
+        """The same for each side."""
+        return self._left.getDefaultReadLimit()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on nothing newer is read."""
+        self._left.prepareForTriggerAvailableNow()
+        self._right.prepareForTriggerAvailableNow()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where both tables end."""
+        left, right = self._left.reportLatestOffset(), self._right.reportLatestOffset()
+        return None if left is None or right is None else {"left": left, "right": right}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        parts: list[tuple[str, Task, HotPart]] = []
+        for which, reader in (("left", self._left), ("right", self._right)):
+            for task in reader.partitions(start[which], end[which]):
+                if isinstance(task, Task):
+                    # The changes of a primary-key table are in its log alone: no part is a file.
+                    parts += [(which, task, part) for part in task.parts if not isinstance(part, LakePart)]
+        found = shared(parts, self._driven.following.tasks)
+        gone = {
+            "left": self._left.gone(start["left"], end["left"]),
+            "right": self._right.gone(start["right"], end["right"]),
+        }
+        if any(gone.values()):
+            first = found[0] if found else Share(None, None)
+            found = [replace(first, gone=gone), *found[1:]]
+        if not found:
+            return []
+        seen = told(self._driven.seen, server=self._driven.plan.server)
+        return [InputPartition(pickle.dumps((one, seen))) for one in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What became of a task's share."""
+        if not isinstance(partition.value, bytes):
+            return iter(())
+        return told_each(lambda: self._told(partition.value), server=self._driven.plan.server)
+
+    def _told(self, planned: bytes) -> Iterator[pa.RecordBatch]:
+        share, seen = pickle.loads(planned)
+        context = TaskContext.get()
+        epoch = None if context is None else context.getLocalProperty(EPOCH)
+        assert epoch is not None, "only the batches of a delta join read this"
+        driven = self._driven
+        work = Recompute(driven.plan, driven.result, driven.following, int(epoch), STREAM_LEASE_MS, *seen)
+        done = work.done(share)
+        if done is not None:
+            yield pa.RecordBatch.from_pydict({"told": [pickle.dumps(done)]}, TOLD)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to let go of."""
+
+    def stop(self) -> None:
+        """The connection stays."""
