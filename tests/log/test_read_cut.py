@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from strom.errors import ChecksumMismatch
 from strom.log import memory
-from strom.log.memory import AnswerMemory, read_alike, read_cut
+from strom.log.alike_run import AlikeRun
+from strom.log.memory import AnswerMemory, read_cut
 from strom.log.sidecar import decode_buffer_crcs, decode_entry, encode_entry
 from strom.record import body
 from strom.record.batch import check, check_crc, read_header
@@ -60,9 +61,10 @@ def alike_of(disk: ForgettingDisk, entry: Any, crcs: list[int], projection: Proj
         return None
     buffers: list[memoryview] = []
     answer = AnswerMemory(buffers, 1 << 20)
-    if not read_alike(disk.open("log"), entry, alike, crcs, answer.room(alike.size)):
+    run = AlikeRun(disk.open("log"), alike, answer)
+    if not run.read(entry, crcs):
         return None
-    answer.keep(alike.size)
+    run.seal()
     answer.emit()
     return b"".join(buffers)
 

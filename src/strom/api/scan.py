@@ -89,7 +89,8 @@ class Scan:
             yield chunks
         finally:
             chunks.close()
-            background.run_unless_ending(chunks.stream.close)
+            if (stream := chunks.stream) is not None:
+                background.run_unless_ending(stream.close)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows batch by batch, in order; what comes next is fetched meanwhile.

@@ -231,6 +231,6 @@ class BlockingChunks:
             self._direct.close()
 
     @property
-    def stream(self) -> Chunks:
-        """What the loop reads."""
-        return self._stream
+    def stream(self) -> Chunks | None:
+        """What the loop reads, and has to close; None while this thread reads by itself: then it never began."""
+        return self._stream if self._direct is None else None

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from strom.log.sidecar import Entry, damaged_batch
-from strom.record.alike import Alike
 from strom.record.body import NOWHERE, Step
-from strom.record.checksum import crc32c, crc32c_parts
+from strom.record.checksum import crc32c_parts
 from strom.record.project import Cut
 from strom.runtime.files import Bytes, File
 
@@ -72,7 +71,7 @@ def read_cut(log: File, entry: Entry, cut: Cut, crcs: Sequence[int], room: Room)
     expected = body.pick(crcs)
     done = 0
     for step in body.steps:
-        if log.read_into(entry.position + step.start, _rooms(piece, body_start, step)) != step.size:
+        if log.read_into(entry.position + step.start, rooms_of(piece, body_start, step)) != step.size:
             raise damaged_batch(entry, "the log ends within it")
         found = crc32c_parts(piece, step.buffers, start=body_start)
         if found != expected[done : done + len(found)]:
@@ -84,43 +83,8 @@ def read_cut(log: File, entry: Entry, cut: Cut, crcs: Sequence[int], room: Room)
     piece[start:body_start] = cut.head
 
 
-def read_alike(log: File, entry: Entry, alike: Alike, crcs: Sequence[int], room: Room) -> bool:
-    """As ``read_cut`` for a batch that is expected to be cut as the one before it: head and body in one read.
-
-    False when it is not, or when anything is wrong with it: who then cuts it as every other finds out what.
-    """
-    piece, start = room
-    body_start = start + alike.body_start
-    expected = alike.pick(crcs)
-    head = bytearray(alike.head_size)
-    to_read = entry.position
-    if not alike.together and log.read_into(to_read, [memoryview(head)]) != alike.head_size:
-        return False
-    done = 0
-    for step in alike.steps:
-        rooms, size = _rooms(piece, body_start, step), step.size
-        begin = to_read + step.start
-        if not done and alike.together:
-            rooms.insert(0, memoryview(head))
-            begin, size = to_read, size + alike.head_size
-        if log.read_into(begin, rooms) != size:
-            return False
-        found = crc32c_parts(piece, step.buffers, start=body_start)
-        if found != expected[done : done + len(found)]:
-            return False
-        done += len(found)
-    if crc32c(head) != entry.head_crc:
-        return False
-    crc = alike.write_head(head, piece, start)
-    if crc is None:
-        return False
-    for zero, end, content in alike.zeros:
-        piece[body_start + zero : body_start + end] = content
-    alike.seal(piece, start, crc, expected)
-    return True
-
-
-def _rooms(piece: memoryview, body_start: int, step: Step) -> list[memoryview]:
+def rooms_of(piece: memoryview, body_start: int, step: Step) -> list[memoryview]:
+    """Where the parts of a step belong; what lies between them goes to memory that nobody looks at."""
     rooms = []
     for place, length in step.rooms:
         if place == NOWHERE:

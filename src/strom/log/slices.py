@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from strom.errors import ChecksumMismatch
+from strom.log.alike_run import AlikeRun
 from strom.log.chain import Chain, Place
 from strom.log.index import Anchor
-from strom.log.memory import AnswerMemory, read_alike, read_cut
+from strom.log.memory import AnswerMemory, read_cut
 from strom.log.sidecar import Entry, check_batch, check_head
 from strom.record.batch import BatchHeader, read_header
 from strom.record.project import Projection, project_batch
@@ -222,19 +223,25 @@ class SliceReader:
         return self._size < self._max_bytes
 
     def _take_alike(self, place: Place) -> bool | None:
-        """Take a batch that is cut as the one before it; None when it is not."""
-        entry = place.entry
-        projection = self._projection_of(entry)
-        alike = None if projection is None else projection.alike(entry.head_size, entry.batch_size)
+        """Take a batch that is cut as the one before it, and those that follow it and are too; None when it is not."""
+        first, walk = place.entry, place.walk
+        projection = self._projection_of(first)
+        alike = None if projection is None else projection.alike(first.head_size, first.batch_size)
         if alike is None:
             return None
         if not self._fits(alike.size):
             return False
-        room = self._memory.room(alike.size)
-        if not read_alike(place.files.log, entry, alike, place.walk.buffer_crcs(entry), room):
+        run = AlikeRun(place.files.log, alike, self._memory)
+        if not run.read(first, walk.buffer_crcs(first)):
             return None
-        self._memory.keep(alike.size)
-        self._count(entry, alike.size)
+        self._count(first, alike.size)
+        while self._size + alike.size <= self._max_bytes and walk.offset < self._until:
+            entry = walk.ahead(first)
+            if entry is None or not run.read(entry, walk.crcs_ahead(entry)):
+                break  # whatever it is, it goes the way of every other batch
+            walk.pass_over(entry)
+            self._count(entry, alike.size)
+        run.seal()
         return self._size < self._max_bytes
 
     # --- counting ------------------------------------------------------------------------------------------------

@@ -74,6 +74,34 @@ class Walk:
         self.sidecar_position += entry.entry_size
         return entry
 
+    def ahead(self, like: Entry) -> Entry | None:
+        """The entry here if its batch has the sizes of ``like``; the walk does not move.
+
+        None also where ``next`` would have to read or to make it.
+        """
+        entry = decode_entry(self._chunk, self.sidecar_position - self._chunk_start)
+        if entry is None or entry.base_offset != self.offset or entry.position != self.position:
+            return None
+        alike = (
+            entry.batch_size == like.batch_size
+            and entry.head_size == like.head_size
+            and entry.buffer_count == like.buffer_count
+            and entry.schema_id == like.schema_id
+            and entry.last_offset_delta == like.last_offset_delta
+        )
+        return entry if alike else None
+
+    def crcs_ahead(self, entry: Entry) -> tuple[int, ...]:
+        """The checksums per buffer of the entry that ``ahead`` gave."""
+        return decode_buffer_crcs(self._chunk, self.sidecar_position - self._chunk_start, entry)
+
+    def pass_over(self, entry: Entry) -> None:
+        """Stand behind the entry that ``ahead`` gave."""
+        self._source, self._source_at = self._chunk, self.sidecar_position - self._chunk_start
+        self.offset = entry.next_offset
+        self.position += entry.batch_size
+        self.sidecar_position += entry.entry_size
+
     def entry_bytes(self) -> bytes:
         """The bytes of the entry that ``next`` returned last."""
         size = at.ENTRY_SIZE + at.ENTRY.unpack_from(self._source, self._source_at)[1] * at.BUFFER_CRC_LENGTH

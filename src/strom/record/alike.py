@@ -28,7 +28,7 @@ class Alike:
     """How batches are cut that say this of their columns."""
 
     __slots__ = (
-        "_checksum",
+        "_checksums",
         "_count",
         "_message",
         "_metadata",
@@ -47,7 +47,7 @@ class Alike:
         old, self.head_size, self.old_size, self._count = told
         self._message = message_head(old)
         self._metadata = metadata
-        self._checksum = body.checksum
+        self._checksums = body.checksums
         self.body_start = PLAIN_HEADER_SIZE + len(metadata)
         """In the new batch."""
         self.size = self.body_start + body.size
@@ -71,16 +71,19 @@ class Alike:
         header = read_header(head)
         if header.attributes != at.ATTRIBUTE_APPEND_ONLY or header.record_count != self._count:
             return None
-        if header.size != self.old_size or head[header.records_position :] != self._message:
+        if header.size != self.old_size or not head.endswith(self._message, header.records_position):
+            return None
+        if len(head) - header.records_position != len(self._message):
             return None
         write_plain_header(room, header, self.size, start)
         end = start + self.body_start
         room[start + PLAIN_HEADER_SIZE : end] = self._metadata
         return crc32c(room[start + CRC_FROM : end])
 
-    def seal(self, room: memoryview, start: int, crc: int, buffer_crcs: Sequence[int]) -> None:
-        """Write the checksum of the new batch, of which ``crc`` is that of its head."""
-        _CRC.pack_into(room, start + CRC_AT, self._checksum(crc, buffer_crcs))
+    def seal(self, places: Sequence[tuple[memoryview, int]], crcs: Sequence[Sequence[int]]) -> None:
+        """Write the checksums of new batches: where each lies, and what its head and its buffers sum up to."""
+        for (room, start), crc in zip(places, self._checksums(crcs), strict=True):
+            _CRC.pack_into(room, start + CRC_AT, crc)
 
 
 def write_plain_header(

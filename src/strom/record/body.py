@@ -23,6 +23,8 @@ GAP_BYTES_MAX = 4096
 ROOMS_MAX = 512
 USES_BEFORE_TABLES = 4
 """Only bodies that come again get tables of their own for their checksum."""
+_MANY = 3
+"""Batches whose checksums are better joined together than one by one."""
 
 NOWHERE = -1
 _ZEROS = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
@@ -65,16 +67,27 @@ class Body:
 
     def checksum(self, first: int, crcs: Sequence[int]) -> int:
         """The checksum of the batch, where ``first`` is that of what lies before the body."""
-        self._uses += 1
-        if self._joint is None and self._uses >= USES_BEFORE_TABLES:
-            self._joint = Joint(self._lengths)
-        if self._joint is not None:
-            return self._joint.checksum(first, crcs)
+        joint = self._joint_after(1)
+        if joint is not None:
+            return joint.checksum(first, crcs)
         for (length, zeros), part in zip(self._lengths, crcs, strict=True):
             first = shifted(first, length + zeros) ^ part
             if zeros:
                 first ^= part ^ shifted(part, zeros) ^ zeros_checksum(zeros)
         return first
+
+    def checksums(self, crcs: Sequence[Sequence[int]]) -> list[int]:
+        """As ``checksum`` for several batches, each with that of what lies before the body in front."""
+        joint = self._joint_after(len(crcs))
+        if joint is not None and len(crcs) >= _MANY:
+            return joint.checksums(crcs)
+        return [self.checksum(first, parts) for first, *parts in crcs]
+
+    def _joint_after(self, uses: int) -> Joint | None:
+        self._uses += uses
+        if self._joint is None and self._uses >= USES_BEFORE_TABLES:
+            self._joint = Joint(self._lengths)
+        return self._joint
 
 
 def _steps(buffers: Sequence[tuple[int, int, int, int]]) -> list[Step]:

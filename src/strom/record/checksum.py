@@ -21,7 +21,7 @@ import pyarrow as pa
 from strom.runtime.files import Bytes
 
 #: From here on the checksum takes longer than letting go of the interpreter and taking it back.
-LARGE_BYTES = 64 * 1024
+LARGE_BYTES = 256 * 1024
 
 _binding = google_crc32c.extend
 _view = np.frombuffer
@@ -54,24 +54,25 @@ def crc32c(buffer: Bytes, initial: int = 0) -> int:
     if len(buffer) >= LARGE_BYTES and _extend_at is not None:
         held = pa.py_buffer(buffer)
         return _extend_at(initial, held.address, held.size)
-    return cast(int, _binding(initial, _view(buffer, _byte)))
+    return cast(int, _binding(initial, buffer if type(buffer) is bytes else _view(buffer, _byte)))
 
 
 def crc32c_parts(buffer: Bytes, parts: Iterable[tuple[int, int]], *, start: int = 0) -> tuple[int, ...]:
     """The checksum of each (start, length) of ``buffer``, counted from ``start``; they must lie within it."""
     held = pa.py_buffer(buffer)
     address, end = held.address, held.size
+    large, small = _extend_at, _extend_small_at
     found: list[int] = []
     for place, length in parts:
         place += start
         if not 0 <= place <= end - length:
             raise ValueError(f"{length} bytes at {place} lie outside a buffer of {end}")
-        if _extend_at is None or _extend_small_at is None:
+        if large is None or small is None:
             found.append(_binding(0, _view(buffer, _byte, length, place)))
         elif length >= LARGE_BYTES:
-            found.append(_extend_at(0, address + place, length))
+            found.append(large(0, address + place, length))
         else:
-            found.append(_extend_small_at(0, address + place, length))
+            found.append(small(0, address + place, length))
     return tuple(found)
 
 

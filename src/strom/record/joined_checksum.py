@@ -66,14 +66,14 @@ class Joint:
             tables.append(own_table(zeros + after))
             after += length + zeros
         self._tables = [own_table(after), *reversed(tables)]
-        self._flat: npt.NDArray[np.uint32] | None = None
-        if len(self._tables) >= _MANY:
-            self._flat = np.array([list(map(list, table)) for table in self._tables], np.uint32).reshape(-1)
-            self._rows = np.arange(4 * len(self._tables)) * 256
+        self._flat: npt.NDArray[np.uint32] = np.array(
+            [list(map(list, table)) for table in self._tables], np.uint32
+        ).reshape(-1)
+        self._rows = np.arange(4 * len(self._tables)) * 256
 
     def checksum(self, first: int, crcs: Sequence[int]) -> int:
         """The checksum of everything, where ``first`` is that of what lies before the parts."""
-        if self._flat is not None:
+        if len(self._tables) >= _MANY:
             octets = np.array((first, *crcs), _LITTLE).view(np.uint8)
             found: int = np.bitwise_xor.reduce(self._flat[self._rows + octets]).item()
             return found ^ self._constant
@@ -81,6 +81,13 @@ class Joint:
         for (low, second, third, high), part in zip(self._tables, (first, *crcs), strict=True):
             crc ^= low[part & 255] ^ second[part >> 8 & 255] ^ third[part >> 16 & 255] ^ high[part >> 24]
         return crc
+
+    def checksums(self, crcs: Sequence[Sequence[int]]) -> list[int]:
+        """The checksums of several, each given as ``first`` and its parts."""
+        octets = np.array(crcs, _LITTLE).view(np.uint8)
+        found = np.bitwise_xor.reduce(self._flat[self._rows + octets], axis=1) ^ np.uint32(self._constant)
+        numbers: list[int] = found.tolist()
+        return numbers
 
 
 @lru_cache(maxsize=64)

@@ -29,7 +29,8 @@ def scan_batches(scan: RowScan, run: Loop) -> Iterator[pa.RecordBatch]:
             yield from rest.take(scan.read(chunk))
     finally:
         chunks.close()
-        run(chunks.stream.close())
+        if (stream := chunks.stream) is not None:
+            run(stream.close())
 
 
 class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
