@@ -103,8 +103,13 @@ class Keys:
         >>> users.lookup_many([3, 1, 99], columns=["name"]).to_pylist()
         [{'name': 'cat'}, {'name': 'ann'}, {'name': None}]
         """
-        lookup = self._ready().by_key(columns)
+        lookups = self._ready()
+        lookup = lookups.by_key(columns)
         batch = lookup.keys(keys)
+        quick = lookups.many_by_key(lookup)
+        found = None if quick is None else quick.find(batch, at_least)
+        if found is not None:
+            return found
         return lookup.in_order(self._find(lookup, batch, at_least), batch.num_rows)
 
     def get_or_insert(self, keys: object, columns: Sequence[str] | None = None) -> pa.Table:

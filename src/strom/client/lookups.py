@@ -9,6 +9,7 @@ import pyarrow as pa
 from strom.client.cluster import Cluster
 from strom.client.key_door import WrittenTo
 from strom.client.lookup import Lookup, Shape
+from strom.client.many_keys import ManyKeys
 from strom.client.metadata import TableInfo
 from strom.client.one_key import OneKey
 from strom.errors import IndexNotFound, InvalidRequest, NotPrimaryKeyTable
@@ -28,6 +29,7 @@ class Lookups:
         self._info = info
         self._kept: dict[object, Lookup] = {}
         self._quick: dict[Lookup, OneKey | None] = {}
+        self._quick_many: dict[Lookup, ManyKeys | None] = {}
 
     # --- which way --------------------------------------------------------------------------------------------
 
@@ -45,6 +47,12 @@ class Lookups:
         if lookup not in self._quick:
             self._quick[lookup] = OneKey.of(lookup)
         return self._quick[lookup]
+
+    def many_by_key(self, lookup: Lookup) -> ManyKeys | None:
+        """The quick way of ``by_key`` for many, likewise."""
+        if lookup not in self._quick_many:
+            self._quick_many[lookup] = ManyKeys.of(lookup)
+        return self._quick_many[lookup]
 
     def by_prefix(self, names: Sequence[str], columns: Sequence[str] | None) -> Lookup:
         """By the bucket key; where there are partitions, with their keys or without (then all are asked)."""
@@ -79,6 +87,7 @@ class Lookups:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
                 self._quick.clear()
+                self._quick_many.clear()
             found = self._kept[key] = Lookup(self._cluster, table, shape, columns)
         return found
 
