@@ -96,7 +96,8 @@ def commands(text: str) -> Iterator[str]:
         # A comment begins behind white space; within a command's quotes the pages have none.
         for command in re.sub(r"(^|\s)#.*", "", line).split("&&"):
             command = command.strip()
-            if command.startswith("strom ") and not command.startswith(ELSEWHERE) and " < " not in command:
+            elsewhere = any(f"{command} ".startswith(f"{one} ") for one in ELSEWHERE)
+            if command.startswith("strom ") and not elsewhere and " < " not in command:
                 yield command
 
 

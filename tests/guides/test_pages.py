@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from guides.pages import Left, Page, commands
+from guides.pages import ROOT, Left, Page, commands
 from lake.small_tierer import small_tierer
 from strom.testing.process import ServerProcess
 
@@ -50,6 +52,14 @@ def test_the_guide_to_union_reads_runs(server: ServerProcess, tmp_path: Path) ->
         assert ran.names["events"].scan().count() == 2
         assert ran.names["snapshots"].num_rows >= 1
         ran.names["db"].close()
+
+
+def test_the_page_of_metrics_names_all_that_a_server_has(server: ServerProcess) -> None:
+    with urllib.request.urlopen(f"http://{server.http_address}/metrics", timeout=10) as answer:
+        found = set(re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE))
+    told = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+    assert len(found) > 10
+    assert found <= told
 
 
 def test_comments_and_commands_that_never_end_are_left_out() -> None:
