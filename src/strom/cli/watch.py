@@ -24,4 +24,9 @@ class Watch:
 
     def say(self, text: str) -> None:
         """What was done."""
-        print(f"[{self.lap():6.2f} s] {text}", flush=True)
+        print(f"{bracketed(self.lap())} {text}", flush=True)
+
+
+def bracketed(seconds: float) -> str:
+    """A time, always as wide."""
+    return f"[{seconds * 1000:5.0f} ms]" if seconds < 1 else f"[{seconds:6.2f} s]"

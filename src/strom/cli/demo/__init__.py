@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ FAST_ROWS = 60_000
 
 
 def demo(
-    rows: Annotated[int, typer.Option(min=1000, help="How many clicks to write.")] = 1_000_000,
+    rows: Annotated[int, typer.Option(min=1000, help="How many clicks to write.")] = 1_200_000,
     fast: Annotated[bool, typer.Option("--fast", help="Small: what the tests run.")] = False,
     spark: Annotated[bool, typer.Option(help="Tell the chapters that need Spark, too.")] = True,
     folder: Annotated[Path, typer.Option(help="Where the data lies; what is there is replaced.")] = Path(
@@ -66,8 +67,9 @@ def _told(folder: Path, rows: int, with_spark: bool) -> bool:
     server = OwnServer(folder)
     try:
         took = server.start()
-        story.say(
-            f"a server is up at {server.address} after {took:.1f} s; its data lies in {folder / 'data'}"
+        story.watch.lap()
+        story.note(
+            f"a server is up after {took:.1f} s at {server.address}; its data lies in {folder / 'data'}"
         )
         with strom.connect(server.address) as database:
             shop = Shop(database)
@@ -83,6 +85,7 @@ def _told(folder: Path, rows: int, with_spark: bool) -> bool:
         server.stop()
     if held:
         _next(folder)
+        _quiet_end()
     return held
 
 
@@ -106,16 +109,28 @@ def _spark_chapters(story: Story, shop: object, address: str, folder: Path) -> N
 
 def _next(folder: Path) -> None:
     data = os.path.relpath(folder / "data")
+    own = Path(sys.executable).with_name("activate")
+    lines = [
+        (f"strom up --data {data}", "the server again, on port 9123; in another terminal:"),
+        ("strom scan shop.customers --limit 5", "rows; --where, --columns, --help"),
+        ('strom sql "SELECT state, count(*) FROM shop.orders GROUP BY state"', ""),
+        ("strom changelog shop.orders --limit 5 -o json", "every change, with the row before it"),
+        ("strom lake status", "what the lake holds"),
+        ("strom tier --once", "bring the rest into the lake"),
+    ]
+    if shutil.which("strom") is None and own.exists():
+        lines.insert(0, (f". {os.path.relpath(own)}", "once in every terminal"))
+    print("\nWhat to try next, on the data of this demo:\n")
+    for command, words in lines:
+        print(f"  {command:<46} {words}".rstrip())
     print(
-        f"""
-What to try next, on the data of this demo:
-
-  strom up --data {data}                        the server again, on port 9123; in another terminal:
-  strom scan shop.customers --limit 5           rows; --where, --columns, --help
-  strom sql "SELECT state, count(*) FROM shop.orders GROUP BY state"
-  strom changelog shop.orders --limit 5 -o json
-  strom lake status                             what the lake holds
-  strom tier --once                             bring the rest into the lake
-
-The README has ten lines of Python and of PySpark; docs/ has the rest (`make docs` makes a site of it)."""
+        "\nThe README has ten lines of Python and of PySpark, docs/start.md the first ten minutes.",
+        flush=True,
     )
+
+
+def _quiet_end() -> None:
+    """Nothing more is to be said, and libraries that complain while the interpreter ends (DuckDB's) are not heard."""
+    sys.stdout.flush()
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)

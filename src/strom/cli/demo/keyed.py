@@ -16,8 +16,9 @@ def tell(story: Story, shop: Shop, rows: int) -> None:
     )
     story.note("a new installation compiles its kernels at the first upsert, once: up to two minutes")
     table = shop.table("customers")
-    table.upsert([{"customer_id": 0, "name": "first", "city": CITIES[0], "spent": 0.0}])
-    table.flush()
+    with story.patience():
+        table.upsert([{"customer_id": 0, "name": "first", "city": CITIES[0], "spent": 0.0}])
+        table.flush()
     story.say("the server is ready for keys")
     story.rate("upserts and deletes, synced", shop.welcome(rows))
     found = {row["customer_id"]: row for row in table.scan().to_arrow().to_pylist()}

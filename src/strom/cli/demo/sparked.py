@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,9 +26,20 @@ STEPS = 5
 @contextlib.contextmanager
 def session(address: str, folder: Path) -> Iterator[SparkSession]:
     """A local session; its own files lie in the folder too."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")  # it says so of new pandas
+    with _errors_in(folder / "spark.log"):
+        spark = _session(address, folder)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        shutil.rmtree(folder / "spark-local", ignore_errors=True)
+
+
+def _session(address: str, folder: Path) -> SparkSession:
     import strom.spark
 
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = strom.spark.session(
         address,
         master="local[2,4]",
@@ -42,11 +55,21 @@ def session(address: str, folder: Path) -> Iterator[SparkSession]:
         },
     )
     spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+@contextlib.contextmanager
+def _errors_in(path: Path) -> Iterator[None]:
+    """What is started meanwhile writes its errors into a file, for as long as it lives: a JVM greets at length."""
+    sys.stderr.flush()
+    kept = os.dup(2)
     try:
-        yield spark
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
     finally:
-        spark.stop()
-        shutil.rmtree(folder / "spark-local", ignore_errors=True)
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def tell_stream(story: Story, shop: Shop, spark: SparkSession, folder: Path) -> None:
@@ -150,7 +173,9 @@ def tell_join(story: Story, shop: Shop, spark: SparkSession, folder: Path) -> No
         into=f"{DATABASE}.paid_orders",
         spark=spark,
     )
-    print(*(f"           {line}" for line in join.explain().splitlines()), sep="\n", flush=True)
+    for line in join.explain().splitlines():
+        if any(words in line for words in ("join of", "looked up by", "state in Spark")):
+            story.note(line)
     checkpoint = folder / "checkpoints" / "paid_orders"
     join.start(str(checkpoint), trigger={"availableNow": True}).wait()
     story.say("built from both tables as they are")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from strom.cli.output import print_table
-from strom.cli.watch import Watch
+from strom.cli.watch import Watch, bracketed
+
+INDENT = " " * 11
+LIFE_S = 10.0
+"""Between two signs of life."""
 
 
 class Story:
@@ -33,15 +38,41 @@ class Story:
     def rate(self, what: str, rows: int) -> None:
         """A step that moved rows."""
         seconds = max(self.watch.lap(), 1e-9)
-        print(f"[{seconds:6.2f} s] {rows:,} {what} ({rows / seconds:,.0f} a second)", flush=True)
+        print(f"{bracketed(seconds)} {rows:,} {what} ({rows / seconds:,.0f} a second)", flush=True)
 
     def note(self, text: str) -> None:
         """Something to know before a step."""
-        print(f"           {text}", flush=True)
+        print(f"{INDENT}{text}", flush=True)
+
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        """While something takes long, a sign of life every few seconds."""
+        over = threading.Event()
+        began = self.watch.now()
+
+        def tell() -> None:
+            while not over.wait(LIFE_S):
+                self.note(f"… {self.watch.now() - began:,.0f} s")
+
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A small table."""
-        print_table(list(columns), [[str(value) for value in row] for row in rows])
+        """A small table, below what was said; numbers end below each other."""
+        cells = [[_cell(value) for value in row] for row in rows]
+        widths = [max(len(line[at]) for line in [columns, *cells]) for at in range(len(columns))]
+        right = [bool(rows) and _is_number(rows[0][at]) for at in range(len(columns))]
+        for line in [columns, ["─" * width for width in widths], *cells]:
+            aligned = [
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, number in zip(line, widths, right, strict=True)
+            ]
+            print(f"{INDENT}{'  '.join(aligned)}".rstrip(), flush=True)
         self.watch.lap()
 
     def check(self, truth: bool, text: str, found: object = None, expected: object = None) -> None:
@@ -69,3 +100,17 @@ class Story:
             return False
         print(f"\nAll {self.checks} checks held, in {seconds:,.0f} s.", flush=True)
         return True
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _cell(value: object) -> str:
+    return (
+        f"{value:,.2f}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
