@@ -4,6 +4,8 @@ tierer = SmallTierer(db)
 tierer.round(table)                     everything that is there goes to the lake, and the cluster hears of it
 tierer.round(table, end="crash")        the files are written and nothing is committed
 tierer.round(table, end="commit")       committed, and the cluster does not hear of it
+tierer.compact(table)                   files are merged; with report=True the cluster hears of it
+tierer.expire(table)                    all snapshots but the newest and the record's go, and files after a delay
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ from strom.lake.catalogs import LakeCatalog, open_catalog
 from strom.lake.commit import commit_round
 from strom.lake.file_description import DataFileDescription
 from strom.lake.file_writer import FilePartition, FileWriter
+from strom.lake.maintenance import Maintenance, Upkept
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth, read_truth
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeReport
+from strom.model.lake_upkeep import LakeUpkeep
 
 End = Literal["report", "commit", "crash"]
 
@@ -48,6 +52,7 @@ class SmallTierer:
         self._rounds = itertools.count(1)
         self._service = f"small-{next(_services)}"
         self._file_rows = file_rows
+        self._maintenance = Maintenance()
         self.begin_at = 0
         """Where the first round of a bucket begins: later, as when retention took what came before."""
         self.catalog: LakeCatalog = open_catalog(self._run(self._door.config()))
@@ -62,7 +67,9 @@ class SmallTierer:
     def lake_table(self, table: strom.Table) -> LakeTable:
         """The lake table, in step with the table's schema."""
         info = self._run(self._cluster.table(table.refresh()._face.info.path))
-        return LakeTable.ensure(self.catalog, info.path, info.table_id, info.description)
+        return LakeTable.ensure(
+            self.catalog, info.path, info.table_id, info.description, created_ms=info.created_ms
+        )
 
     def round(self, table: strom.Table, *, end: End = "report") -> Truth:
         """One round; what the lake says afterwards."""
@@ -101,6 +108,22 @@ class SmallTierer:
         if end == "report":
             self.report(info.table_id, truth)
         return truth
+
+    def compact(self, table: strom.Table, *, files: int = 2, report: bool = False) -> Upkept:
+        """Merge so many small files and files of deletes."""
+        upkeep = LakeUpkeep(files=files, file_bytes=1 << 20, dead_percent=1)
+        found = self._maintenance.compact(self.lake_table(table), upkeep)
+        if report and found.truth is not None:
+            self.report(table.table_id, found.truth)
+        return found
+
+    def expire(self, table: strom.Table, *, removal_ms: int = 0) -> Upkept:
+        """Forget all but the newest snapshot, and remove what no snapshot has named for so long."""
+        lake = self.lake_table(table)
+        record = self._run(self._door.describe(lake.path)).record
+        needed = set() if record is None or record.snapshot_id is None else {record.snapshot_id}
+        upkeep = LakeUpkeep(snapshots=1, snapshots_ms=0, removal_ms=removal_ms)
+        return self._maintenance.expire(lake, upkeep, needed)
 
     def report(self, table_id: int, truth: Truth) -> None:
         """Tell the cluster what the lake holds."""

@@ -179,3 +179,26 @@ def test_a_lake_table_that_lost_its_snapshots_is_not_taken_for_an_empty_one(hous
         record = record_of(db, table)
         assert record is not None
         assert record.rows == 3
+
+
+def test_a_cluster_that_was_made_anew_takes_nothing_over_from_a_table_of_the_same_id(tmp_path: Path) -> None:
+    place = {"lake_warehouse": f"file://{tmp_path}/shared"}
+    before, after = House(tmp_path / "before"), House(tmp_path / "after")
+    with before.open(**place) as (db, tierer):
+        table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        put(table, 1, 2, 3)
+        tierer.round(table)
+        table_id = table.table_id
+    with after.open(**place) as (db, tierer):
+        table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        assert table.table_id == table_id
+        put(table, 7)
+        for wrong in (lambda: tierer.round(table), lambda: db.lake_rebuild("t")):
+            with pytest.raises(LakeOfAnotherTable, match="created at another time"):
+                wrong()
+        assert ids(table.scan()) == [7]
+        table.alter(set={"table.datalake.enabled": "false"})
+        assert [one.rows for one in db.lake_drop("t").removed] == [3]
+        table.alter(set=LAKE)
+        tierer.round(table)
+        assert ids(table.scan(tier="lake")) == ids(table.scan()) == [7]

@@ -44,6 +44,8 @@ from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
 
 TABLE_ID = "strom.table-id"
+CREATED = "strom.table-created-ms"
+"""When the table was created: a cluster that was lost and made anew gives its ids again."""
 BUCKET_COUNT = "strom.bucket-count"
 KIND = "strom.kind"
 METADATA_VERSIONS_KEPT = 50
@@ -77,9 +79,12 @@ class LakeTable:
         description: TableDescription,
         *,
         create: bool = True,
+        created_ms: int | None = None,
     ) -> LakeTable:
         """The lake table, made if there is none, with every column that the description has.
 
+        ``created_ms``: of the table, where that is known. LakeOfAnotherTable when the lake table is of one that had the
+        same id and was created at another time.
         ``create`` False: it was there before. If it is not now, the catalog lost it, and a new one in its place would
         begin without the rows that only the old one has: LakeCorrupt.
         """
@@ -90,7 +95,7 @@ class LakeTable:
                 raise lost(catalog, path)
             if table is None:
                 location = location_of(catalog.storage.warehouse, path, table_id)
-                table = catalog.create(path, location, _properties(table_id, description))
+                table = catalog.create(path, location, _properties(table_id, description, created_ms))
                 if table is None:
                     continue
             owner = owner_of(table, path)
@@ -102,6 +107,7 @@ class LakeTable:
             if owner < table_id:
                 _set_aside(catalog, path, owner)
                 continue
+            _check_created(table, path, table_id, created_ms)
             found = cls(catalog, table, path, table_id, description)
             if found._in_step():
                 if found.snapshot() is None:
@@ -111,7 +117,13 @@ class LakeTable:
 
     @classmethod
     def open(
-        cls, catalog: LakeCatalog, path: TablePath, table_id: int, description: TableDescription
+        cls,
+        catalog: LakeCatalog,
+        path: TablePath,
+        table_id: int,
+        description: TableDescription,
+        *,
+        created_ms: int | None = None,
     ) -> LakeTable:
         """The lake table, to read; LakeSnapshotNotFound when there is none, LakeOfAnotherTable when it is not its."""
         table = catalog.load(path)
@@ -127,6 +139,7 @@ class LakeTable:
                 table_id=table_id,
                 owner=owner,
             )
+        _check_created(table, path, table_id, created_ms)
         return cls(catalog, table, path, table_id, description)
 
     @property
@@ -241,8 +254,24 @@ def location_of(warehouse: str, path: TablePath, table_id: int) -> str:
     return f"{warehouse}/{path.database}/{path.table}-{table_id}"
 
 
-def _properties(table_id: int, description: TableDescription) -> dict[str, str]:
+def _check_created(table: Table, path: TablePath, table_id: int, created_ms: int | None) -> None:
+    found = table.properties.get(CREATED)
+    if created_ms is None or found in (None, str(created_ms)):
+        return
+    raise LakeOfAnotherTable(
+        f"The lake table {path} belongs to a table of the same id ({table_id}) that was created at another time: the "
+        f"cluster was made anew, or another one uses this warehouse. Nothing of it is taken over. Give this cluster a "
+        f"lake.warehouse of its own; or, to give the old rows up, set table.datalake.enabled to false, run `strom lake "
+        f"drop {path}`, and set it to true again",
+        table=str(path),
+        table_id=table_id,
+    )
+
+
+def _properties(table_id: int, description: TableDescription, created_ms: int | None) -> dict[str, str]:
+    created = {} if created_ms is None else {CREATED: str(created_ms)}
     return {
+        **created,
         "format-version": "2",
         TABLE_ID: str(table_id),
         BUCKET_COUNT: str(description.bucket_count or 1),

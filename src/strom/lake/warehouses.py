@@ -143,7 +143,9 @@ class Warehouses:
         from strom.lake.table import LakeTable, lost
 
         try:
-            return LakeTable.open(catalog, table.path, table.table_id, table.description)
+            return LakeTable.open(
+                catalog, table.path, table.table_id, table.description, created_ms=table.created_ms
+            )
         except LakeSnapshotNotFound:
             if facts.snapshot_id is None:
                 raise

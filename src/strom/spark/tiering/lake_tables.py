@@ -30,7 +30,14 @@ class LakeTables:
         facts = self._cluster.describe(table.path)
         create = facts.table_id != table.table_id or facts.snapshot_id is None
         catalog = self._open(facts)
-        return LakeTable.ensure(catalog, table.path, table.table_id, table.description, create=create)
+        return LakeTable.ensure(
+            catalog,
+            table.path,
+            table.table_id,
+            table.description,
+            create=create,
+            created_ms=table.created_ms,
+        )
 
     def _open(self, facts: LakeFacts) -> LakeCatalog:
         with self._lock:

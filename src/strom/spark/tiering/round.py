@@ -154,7 +154,9 @@ class Round:
         if now.table_id != self.table.table_id:
             raise TableNotFound(f"{now.path} was dropped and made again", table_id=self.table.table_id)
         if now.schema.schema_id != self.table.schema.schema_id:
-            self.lake = LakeTable.ensure(self.lake.catalog, now.path, now.table_id, now.description)
+            self.lake = LakeTable.ensure(
+                self.lake.catalog, now.path, now.table_id, now.description, create=False
+            )
         self.table = now
 
     def _keep_up(self, result: RoundResult) -> RoundResult:
