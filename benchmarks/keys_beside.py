@@ -30,7 +30,7 @@ EVERYTHING = "a full scan, bulk upserts, growth, carry and snapshots"
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys = bench.size(1_000_000, 100_000)
+    keys = bench.size(1_000_000, 50_000)
     count, rounds = bench.size(2_000, 1_000), bench.size(7, 1)
     seconds = (
         bench.size(4, 3) / 2

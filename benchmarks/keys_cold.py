@@ -27,7 +27,7 @@ COLUMNS = {"ten columns": None, "two columns": (2, 4)}
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys, form = bench.size(10_000_000, 200_000), INT_KEY
+    keys, form = bench.size(10_000_000, 100_000), INT_KEY
     answers = []
     picked = np.random.default_rng(9).integers(0, keys, ASKED)
     with Engine(bench.folder / "a", form, "WAL") as engine, Rocks(bench.folder / "rocks") as rocks:

@@ -21,7 +21,7 @@ WRITE_ROWS, WRITES_PER_SECOND = 100, 100
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys = bench.size(1_000_000, 100_000)
+    keys = bench.size(1_000_000, 50_000)
     count = bench.size(20_000, 2_000)
     numbers = np.random.default_rng(3).integers(0, keys, count + WARM_UP)
     asked: list[object] = [{"id": number} for number in numbers.tolist()]

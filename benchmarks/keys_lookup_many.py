@@ -22,7 +22,7 @@ ASKED = 1_000
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys, updates = bench.size(1_000_000, 100_000), bench.size(10, 1)
+    keys, updates = bench.size(1_000_000, 50_000), bench.size(10, 1)
     rounds = bench.size(200, 30)
     answers = []
     for form in (INT_KEY, TEXT_KEY):

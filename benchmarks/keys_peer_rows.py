@@ -29,7 +29,7 @@ from strom.tablet.key_tablet import KeyTablet
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys = bench.size(1_000_000, 100_000)
+    keys = bench.size(1_000_000, 50_000)
     count = bench.size(200_000, 20_000)
     form = INT_KEY
     batches = _captured(bench.folder / "peer", np.random.default_rng(5).integers(0, keys, count))

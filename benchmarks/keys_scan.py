@@ -22,7 +22,7 @@ COLUMNS = ["amount", "quantity"]
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys, updates = bench.size(5_000_000, 300_000), bench.size(2, 1)
+    keys, updates = bench.size(5_000_000, 200_000), bench.size(2, 1)
     form = INT_KEY
     with (
         served(bench.folder / "data", {"kv.scan.lease": "2 s"}) as (server, db),

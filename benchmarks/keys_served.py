@@ -24,7 +24,7 @@ KINDS = ((INT_KEY, "FULL", Target(1.5)), (INT_KEY, "WAL", Target(4)), (TEXT_KEY,
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys, updates = bench.size(1_000_000, 100_000), bench.size(10, 1)
+    keys, updates = bench.size(1_000_000, 50_000), bench.size(10, 1)
     answers = []
     for form, image, target in KINDS:
         name = f"{form.name.split()[0]}-{image}"

@@ -29,7 +29,7 @@ Speeds = dict[tuple[str, str, int], Samples]
 
 
 def measure(bench: Bench) -> list[Answer]:
-    sizes = bench.size(1_000_000, 50_000), bench.size(10_000_000, 200_000)
+    sizes = bench.size(1_000_000, 20_000), bench.size(10_000_000, 100_000)
     updates = (bench.size(10, 2), 1)
     answers: list[Answer] = []
     speeds: list[Speeds] = []

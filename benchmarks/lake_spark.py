@@ -54,7 +54,7 @@ LIMITS = {"strom.spark.table": 1.5, "the SQL catalog": 2.5}
 
 
 def measure(bench: Bench) -> list[Answer]:
-    cold, hot = bench.size(10_000_000, 1_000_000), bench.size(1_000_000, 100_000)
+    cold, hot = bench.size(10_000_000, 400_000), bench.size(1_000_000, 50_000)
     answers = []
     with on_spark.place(bench) as (spark, server, db):
         for keyed in (False, True):
@@ -93,7 +93,7 @@ class _Beside:
             self.clock.of(name, lambda: query(self._frame(road))),
             self.clock.of(copy, lambda: query(self.spark.read.parquet(self.copy))),
             "rows/s",
-            repeats=3 if self.bench.quick else 5,
+            repeats=1 if self.bench.quick else 5,
         )
         cpu = self.clock.cpu_of(name), self.clock.cpu_of(copy)
         return Answer(
