@@ -144,6 +144,24 @@ def test_a_name_that_is_never_used_again_is_not_written_over(
 
 
 @pytest.mark.parametrize("where", ["s3", "files"])
+def test_folders_are_found_and_removed_with_everything_in_them(
+    s3: S3Server, prefix: str, tmp_path: Path, where: str
+) -> None:
+    storage = storages(s3, prefix, tmp_path / "lake")[where]()
+    for name in ("one/data/a", "one/data/b", "one/metadata/c", "two/data/a"):
+        storage.write(f"{storage.warehouse}/{name}", name.encode())
+    assert storage.folders(storage.warehouse) == ("one", "two")
+    assert storage.folders(f"{storage.warehouse}/three") == ()
+    storage.delete_folder(f"{storage.warehouse}/one")
+    storage.delete_folder(f"{storage.warehouse}/one")
+    found = {
+        one.uri.removeprefix(f"{storage.warehouse}/"): one.size for one in storage.list(storage.warehouse)
+    }
+    assert found == {"two/data/a": len("two/data/a")}
+    assert storage.folders(storage.warehouse) == ("two",)
+
+
+@pytest.mark.parametrize("where", ["s3", "files"])
 def test_of_two_clusters_with_one_warehouse_one_has_the_folder(
     s3: S3Server, prefix: str, tmp_path: Path, where: str
 ) -> None:

@@ -112,7 +112,7 @@ class ObjectStore:
             obstore.put(self._opened(), key, content, mode="create")
         except AlreadyExistsError:
             return False
-        except BaseError as problem:
+        except (BaseError, OSError) as problem:  # a bucket that is not there is a file that is not there
             raise LakeUnavailable(self.explained(problem), bucket=self.bucket) from None
         return True
 
@@ -129,9 +129,9 @@ class ObjectStore:
         """What went wrong and what to change, in one sentence."""
         text = str(problem)
         found = _CODE.search(text)
-        code = (found[1] or found[2]).strip() if found else ""
+        code = (found[1] or found[2]).replace("_", " ").strip() if found else ""
         where = f"the object store {f'at {self.endpoint}' if self.endpoint else 'of AWS'}"
-        if "BUCKET" in code.upper().replace("_", "") and "NOSUCH" in code.upper().replace("_", ""):
+        if code.upper().replace(" ", "") == "NOSUCHBUCKET":
             return self._no_bucket()
         if _REFUSED.search(code) or _no_keys(problem, text):
             return (

@@ -25,7 +25,7 @@ from strom.spark.tiering.metrics import MetricsServer, TieringMetrics, write_pag
 from strom.spark.tiering.progress import Bars, Lines
 from strom.spark.tiering.round import RoundContext
 from strom.spark.tiering.rounds import SparkRounds
-from strom.spark.tiering.service import Listener, TieringOptions, TieringService
+from strom.spark.tiering.service import Listener, TieringOptions, TieringService, table_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +56,7 @@ def run(where: Where, options: TieringOptions) -> int:
     """Serve until SIGTERM, Ctrl-C or, with ``once``, until all is done; how many rounds failed."""
     with ExitStack() as stack:
         control = stack.enter_context(TieringCluster(replace(where.server, retry_s=CONTROL_RETRY_S)))
+        table_ids(control, options.tables)  # a name that is wrong is said before Spark has started
         cluster = stack.enter_context(TieringCluster(where.server))
         spark = stack.enter_context(_session(where))
         console = Console(stderr=True)
