@@ -123,7 +123,7 @@ def test_a_log_keeps_offsets_and_commit_times(tmp_path: Path) -> None:
         lake.table.iceberg.scan().to_arrow().sort_by([("__bucket", "ascending"), ("__offset", "ascending")])
     )
     assert compact(lake).files_after == 2
-    after = lake.catalog.load(lake.table.path).scan().to_arrow()  # type: ignore[union-attr]
+    after = lake.catalog.load(lake.table.path).scan().to_arrow()
     assert after.sort_by([("__bucket", "ascending"), ("__offset", "ascending")]).equals(before)
     assert not any(name.endswith(".offsets") for name in data_names(lake)), "consecutive offsets need none"
     lake.catalog.close()

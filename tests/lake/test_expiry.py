@@ -12,10 +12,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from lake.lake_places import Lake, events
 from strom.errors import LakeConflict, LakeSnapshotNotFound
+from strom.lake import snapshot_change
 from strom.lake.expiry import HOUR_MS, Aged, expendable, expire_snapshots
 from strom.lake.held_files import held_files
 from strom.lake.maintenance import EVERY, Maintenance
 from strom.lake.removal import remove_expired, remove_orphans
+from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.truth import read_truth
 from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.random import SystemRandomness
@@ -284,3 +286,18 @@ def test_maintenance_that_is_switched_off_does_nothing(lake: Lake) -> None:
     before = files(lake)
     assert Maintenance().after_round(lake.table, off, lambda: ()).idle
     assert files(lake) == before
+
+
+def test_what_the_truth_is_read_from_stays_behind_a_foreign_rewrite(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(lake, 4)
+    own = ids(lake)[-1]
+    monkeypatch.setattr(snapshot_change, "write_summary", lambda *_: {})
+    for _ in range(3):
+        change = SnapshotChange(lake.truth.held, rewrite=True)
+        lake.truth = commit_change(lake.table, lake.truth, change, new_snapshot_id(lake.table))
+    monkeypatch.undo()
+    assert expire(lake, watch, upkeep=LakeUpkeep(snapshots=1, snapshots_ms=0)) == 3
+    assert ids(lake)[0] == own
+    assert read_truth(lake.table).offsets == lake.truth.offsets

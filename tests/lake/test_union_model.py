@@ -96,6 +96,12 @@ class World:
         if truth.snapshot_id is not None:
             self.tierer.report(self.table.table_id, truth)
 
+    def _compact(self, chance: random.Random) -> None:
+        self.tierer.compact(self.table, files=chance.randint(2, 4), report=chance.random() < 0.5)
+
+    def _expire(self, chance: random.Random) -> None:
+        self.tierer.expire(self.table)
+
     def check(self, step: tuple[str, int]) -> None:
         """Both ways to read agree with the model."""
         chance = random.Random(step[1])
@@ -125,6 +131,9 @@ STEPS = st.tuples(
             "unreported",
             "late_report",
             "column",
+            "compact",
+            "compact",
+            "expire",
         ]
     ),
     st.integers(0, 2**32),
@@ -182,7 +191,8 @@ def run_beside(
 
 
 def read_beside_writers_and_rounds(server: ServerProcess, kind: str, reads: int) -> int:
-    """So many reads at least while a writer and a tierer work, and one of both tiers; how many were of both."""
+    """So many reads at least while a writer, a tierer and its maintenance work; how many were of both tiers, 1 at
+    least."""
     both = 0
     with (
         lake_table(server, file_rows=50, **options_of(kind)) as (db, table, tierer),
@@ -201,8 +211,19 @@ def read_beside_writers_and_rounds(server: ServerProcess, kind: str, reads: int)
             except LakeConflict:
                 pass
 
+        second = random.Random(reads + 1)
+
+        def upkeep() -> None:
+            try:
+                if second.random() < 0.7:
+                    tierer.compact(table, files=second.randint(2, 6), report=second.random() < 0.5)
+                else:
+                    tierer.expire(table, removal_ms=20_000)
+            except LakeConflict:
+                pass
+
         stop, problems = threading.Event(), list[BaseException]()
-        threads = [run_beside(stop, problems, write), run_beside(stop, problems, tier)]
+        threads = [run_beside(stop, problems, work) for work in (write, tier, upkeep)]
         try:
             for number in range(READS_MAX * reads):  # on a slow machine the first round may take its time
                 if number >= reads and both:

@@ -21,7 +21,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from strom.errors import LakeConflict
 from strom.lake.reachable import reachable, reachable_once
-from strom.lake.summary import OFFSETS, OFFSETS_FILE
+from strom.lake.summary import is_told
 from strom.lake.table import LakeTable
 from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import Clock
@@ -92,8 +92,7 @@ def _held_up(table: LakeTable, head: Snapshot) -> set[int]:
     at: Snapshot | None = head
     while at is not None:
         found.add(at.snapshot_id)
-        summary = at.summary or {}
-        if OFFSETS in summary or OFFSETS_FILE in summary or at.parent_snapshot_id is None:
+        if is_told(at.summary) or at.parent_snapshot_id is None:
             return found
         at = table.metadata.snapshot_by_id(at.parent_snapshot_id)
     return found

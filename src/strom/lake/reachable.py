@@ -24,7 +24,7 @@ class Reachable:
     def add(self, table: LakeTable, snapshot: Snapshot) -> None:
         """All that a snapshot names."""
         self.files.add(snapshot.manifest_list)
-        beside = (snapshot.summary or {}).get(OFFSETS_FILE)
+        beside = None if snapshot.summary is None else snapshot.summary.get(OFFSETS_FILE)
         if beside is not None:
             self.files.add(beside)
         for manifest in manifests_of(table, snapshot):

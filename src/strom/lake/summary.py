@@ -97,6 +97,12 @@ def write_summary(storage: Storage, location: str, snapshot_id: int, held: LakeO
     return {**found, OFFSETS_FILE: uri, OFFSETS_SHA256: hashlib.sha256(content).hexdigest()}
 
 
+def is_told(summary: Mapping[str, Any] | None) -> bool:
+    """Whether a snapshot's summary says how far the buckets are held."""
+    # Not by ``in``: PyIceberg's summaries contain every name.
+    return summary is not None and (summary.get(OFFSETS) is not None or summary.get(OFFSETS_FILE) is not None)
+
+
 def read_summary(storage: Storage, summary: Mapping[str, Any]) -> LakeOffsets | None:
     """What a snapshot's summary says; None when it is not one of ours."""
     text = summary.get(OFFSETS)

@@ -28,6 +28,7 @@ from strom.errors import (
     LakeAhead,
     LakeDisabled,
     LakeQuarantined,
+    LakeSnapshotNotFound,
     OffsetOutOfRange,
     PartitionNotFound,
     StaleEpoch,
@@ -107,8 +108,9 @@ class UnionPlanner:
             try:
                 vector = await self._cut(chosen)
                 return list(await asyncio.gather(*(self._plan(one, vector) for one in chosen)))
-            except (Expired, StaleEpoch, PartitionNotFound):
-                # A round landed, a leader changed, or a partition went between our questions: the record is newer now.
+            except (Expired, StaleEpoch, PartitionNotFound, LakeSnapshotNotFound):
+                # A round landed, a leader changed, a partition went or a snapshot expired between our questions: the
+                # record is newer now.
                 if not left:
                     raise
         raise AssertionError("the last try returns or raises")
