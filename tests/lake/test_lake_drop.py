@@ -114,3 +114,19 @@ def test_a_record_whose_lake_is_lost_is_given_up_too(house: House) -> None:
         assert db.lake_drop("t").removed == ()
         assert record_of(db, table) is None
         assert ids(table.scan()) == [1]
+
+
+def test_a_dropped_tables_lake_goes_also_when_its_metadata_is_lost(house: House) -> None:
+    with house.open() as (db, tierer):
+        for name in ("t", "t2"):
+            table = db.create_table(name, COLUMNS, buckets=1, properties=LAKE)
+            put(table, 1)
+            tierer.round(table)
+        gone = db.table("t").table_id
+        db.drop_table("t")
+        for path in (house.warehouse / "fluss" / f"t-{gone}" / "metadata").glob("*.metadata.json"):
+            path.unlink()
+        (one,) = db.lake_drop("t").removed
+        assert (one.table_id, one.names, one.rows) == (gone, ("t",), None)
+        assert tierer.catalog.tables("fluss") == ["t2"]
+        assert folders(house) == [f"t2-{db.table('t2').table_id}"]

@@ -34,8 +34,15 @@ class LakeRemnant:
 
 def find_remnants(catalog: LakeCatalog, path: TablePath, live_id: int | None) -> list[LakeRemnant]:
     """Everything in the lake of tables that have or had this name. ``live_id``: the table that has it now."""
+    warehouse = catalog.storage.warehouse
+    folders = {
+        number
+        for folder in catalog.storage.folders(f"{warehouse}/{path.database}")
+        if (number := _number(folder, f"{path.table}-")) is not None
+    }
     names: dict[int, list[str]] = {}
     rows: dict[int, int | None] = {}
+    unreadable: LakeCorrupt | None = None
     for name in catalog.tables(path.database):
         owner = _number(name, f"{path.table}__dropped_")
         if owner is None and name != path.table:
@@ -50,18 +57,13 @@ def find_remnants(catalog: LakeCatalog, path: TablePath, live_id: int | None) ->
             rows[owner] = _live(summary)
         except LakeForeignCommit:
             continue  # nothing of ours
-        except LakeCorrupt:
-            if owner is None and live_id is None:
-                raise
-            owner = live_id if owner is None else owner
-        assert owner is not None
+        except LakeCorrupt as problem:
+            if owner is None:
+                unreadable = problem
+                continue
         names.setdefault(owner, []).append(name)
-    warehouse = catalog.storage.warehouse
-    folders = {
-        number
-        for folder in catalog.storage.folders(f"{warehouse}/{path.database}")
-        if (number := _number(folder, f"{path.table}-")) is not None
-    }
+    if unreadable is not None:
+        names.setdefault(_owner_of_the_rest(unreadable, live_id, folders - set(names)), []).append(path.table)
     return [
         LakeRemnant(
             owner,
@@ -72,6 +74,15 @@ def find_remnants(catalog: LakeCatalog, path: TablePath, live_id: int | None) ->
         )
         for owner in sorted({*names, *folders})
     ]
+
+
+def _owner_of_the_rest(unreadable: LakeCorrupt, live_id: int | None, folders: set[int]) -> int:
+    """Whose a lake table is that cannot be read: of the table that exists, or of the only folder that is left."""
+    if live_id is not None:
+        return live_id
+    if len(folders) != 1:
+        raise unreadable
+    return next(iter(folders))
 
 
 def remove_remnant(catalog: LakeCatalog, path: TablePath, remnant: LakeRemnant) -> None:
