@@ -20,6 +20,7 @@ from lake.union_place import lake_table, rows
 from strom.client.key_plan import Instant
 from strom.client.planning import BucketRange
 from strom.errors import InvalidRequest
+from strom.lake.field_ids import BUCKET_ID, OFFSET_ID
 from strom.lake.planned import LakeLimits
 from strom.lake.reading import LakeFile
 from strom.lake.storage import Storage
@@ -27,7 +28,7 @@ from strom.model.bucket import BucketId
 from strom.model.lake import LakeConfig
 from strom.model.predicate_text import parse_predicate
 from strom.model.schema import Schema
-from strom.spark.cold_frames import ColdFrames
+from strom.spark.cold_frames import ColdFrames, layers
 from strom.spark.part_text import parts_of_text, text_of_parts
 from strom.spark.tasks import LakePart
 from strom.spark.types import Fit, arrow_schema, spark_schema
@@ -290,26 +291,37 @@ def test_columns_of_a_file_are_known_by_their_ids(spark: SparkSession, tmp_path:
     cold = ColdFrames(spark, Storage(LakeConfig(f"file://{tmp_path}")), schema, ["c", "b", "a"])
     part = LakePart(BucketId(1, None, 0), None, file)
     assert [tuple(row) for row in cold.whole([part]).collect()] == [(None, 3, 1), (None, 4, 2)]
-    (frame,) = cold.without([part], {file.path: np.array([0])})
-    assert [tuple(row) for row in frame.collect()] == [(None, 4, 2)]
-    assert [one.metadata for one in frame.schema] == [{}, {}, {}]
+    assert [one.metadata for one in cold.clean(cold.whole([part])).schema] == [{}, {}, {}]
 
 
-def test_files_of_one_size_do_not_share_their_dead(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_of_several_partitions_do_not_share_their_dead(spark: SparkSession, tmp_path: Path) -> None:
     schema = Schema.from_arrow(pa.schema([("a", pa.int64())]))
-    number = str(schema.columns[0].id + 1).encode()
-    arrow = pa.schema([pa.field("a", pa.int64(), metadata={b"PARQUET:field_id": number})])
+
+    def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
+        return pa.field(name, kind, metadata={b"PARQUET:field_id": str(number).encode()})
+
+    arrow = pa.schema(
+        [
+            field("a", pa.int64(), schema.columns[0].id + 1),
+            field("__bucket", pa.int32(), BUCKET_ID),
+            field("__offset", pa.int64(), OFFSET_ID),
+        ]
+    )
     parts = []
-    for at in range(3):
+    for at, (partition, bucket, first) in enumerate([(1, 0, 0), (1, 0, 4), (1, 3, 0), (2, 0, 2)]):
         path = tmp_path / f"{at}.parquet"
-        pq.write_table(pa.table([pa.array([at * 10 + one for one in range(4)])], arrow), path)
-        file = LakeFile(str(path), path.stat().st_size, 4, 0, 0, 3)
-        parts.append(LakePart(BucketId(1, None, 0), None, file))
-    assert len({part.file.size for part in parts}) == 1
+        numbers, offsets = [at * 10 + one for one in range(4)], [first + one for one in range(4)]
+        columns = [pa.array(numbers), pa.array([bucket] * 4, pa.int32()), pa.array(offsets)]
+        pq.write_table(pa.table(columns, arrow), path)
+        file = LakeFile(
+            str(path), path.stat().st_size, 4, bucket, first, first + 3, partition, str(partition)
+        )
+        parts.append(LakePart(BucketId(1, partition, bucket), str(partition), file))
+    assert [len(layer) for layer in layers(parts)] == [3, 1]
     cold = ColdFrames(spark, Storage(LakeConfig(f"file://{tmp_path}")), schema, ["a"])
-    dead = {part.file.path: np.array([at]) for at, part in enumerate(parts)}
+    dead = {part.file.path: np.array([part.file.first_offset + at]) for at, part in enumerate(parts)}
     found = [row.a for frame in cold.without(parts, dead) for row in frame.collect()]
-    assert sorted(found) == [1, 2, 3, 10, 12, 13, 20, 21, 23]
+    assert sorted(found) == [1, 2, 3, 10, 12, 13, 20, 21, 23, 30, 31, 32]
 
 
 def test_parts_come_back_from_their_text_as_they_were() -> None:

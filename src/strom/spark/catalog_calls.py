@@ -18,7 +18,7 @@ from strom.api.database import Database
 from strom.api.table import Table
 from strom.errors import InvalidRequest, StromError, TableNotFound
 from strom.spark import catalog_tables, connections
-from strom.spark.beside import size_of
+from strom.spark.beside import look, size_of
 from strom.spark.catalog_filters import push
 from strom.spark.history import has_history
 from strom.spark.options import CHANGELOG_SUFFIX, ReadOptions, Server, table_name
@@ -131,7 +131,7 @@ def _tables(call: Call) -> list[str]:
 def _load(call: Call) -> dict[str, Any]:
     if call.beside:
         name = table_name(call.options)
-        schema = _source_schema(call).json()
+        schema = look(ReadOptions.of(_said(call))).schema.json()
         told = {"provider": "strom"}
         facts = {"name": name, "id": name, "schema": schema, "partition_by": [], "properties": told}
         return facts | {"capabilities": ["BATCH_READ"]}
@@ -142,10 +142,14 @@ def _source_schema(call: Call) -> StructType:
     """What the source itself says: of a changelog facts of each change, then the table's columns."""
     from strom.spark.source import StromSource  # it asks this module
 
-    said = {name: value for name, value in call.options.items() if not name.startswith("_")}
-    schema = StromSource(said).schema()
+    schema = StromSource(_said(call)).schema()
     assert isinstance(schema, StructType)
     return schema
+
+
+def _said(call: Call) -> dict[str, str]:
+    """The options of a reader of the table."""
+    return {name: value for name, value in call.options.items() if not name.startswith("_")}
 
 
 def _create(call: Call) -> bool:
@@ -181,7 +185,7 @@ def _filter(call: Call) -> dict[str, Any]:
 def _count(call: Call) -> int | None:
     """All rows, where nothing has to be read for it."""
     asked = ReadOptions.of(call.options)
-    bounds = (asked.where, asked.limit, asked.at, asked.start, asked.end)
+    bounds = (asked.where, asked.limit, asked.at, asked.start, asked.end, asked.planned)
     if asked.changelog or asked.beside or any(one is not None for one in bounds):
         return None
     return call.table.count()

@@ -1,8 +1,11 @@
-"""Lake files as a DataFrame of Spark's own Parquet reader: columns by field id, rows that do not count left out.
+"""Lake files as a DataFrame of Spark's own Parquet reader: columns by field, rows that do not count left out.
 
-Files of which every row counts are read as they are. Of the others the rows that do not count are known by their places
-(``dead_rows.py``); a place is one number, made of the file's size and the row, so that leaving them out is a probe of a
-small table by a whole number, in compiled code, and no column is read for it. Files of the same size are kept apart.
+A column is known by its field id where the session reads by ids (``strom.spark.session`` sets it), else by its name,
+which it keeps for life. One that a file is too old to have is NULL.
+
+Files of which every row counts are read as they are. Of the others the rows that do not count are known by their
+offsets (``dead_offsets.py``): bucket and offset are one whole number, and leaving a row out is one probe of a broadcast
+table by that number, in compiled code. Offsets are of one partition: files of several that overlap are kept apart.
 """
 
 from __future__ import annotations
@@ -14,25 +17,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType, TimestampType
 
-from strom.lake.field_ids import TIMESTAMP_ID, field_id
+from strom.lake.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, field_id
 from strom.lake.planned import LakeLimits
 from strom.lake.storage import Storage
-from strom.model.lake_types import TIMESTAMP
-from strom.model.schema import Column as StromColumn
+from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
-from strom.spark.dead_rows import Rows
+from strom.spark.dead_offsets import Longs
 from strom.spark.tasks import LakePart
 from strom.spark.types import spark_type
-from strom.spark.where_column import named
+from strom.spark.where_column import named, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FIELD_ID = "parquet.field.id"
 READING = {
-    "spark.sql.parquet.fieldId.read.enabled": "true",
     "datetimeRebaseMode": "CORRECTED",
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
@@ -40,9 +41,17 @@ READING = {
     "recursiveFileLookup": "false",
     "mergeSchema": "false",
 }
-"""Whatever the session says: fields by id, days as they are written, a file that is missing is an error."""
-PLACE_BITS = 31
-"""Of a file's size, and of the number of a row: together they are one number."""
+"""Whatever the session says: days as they are written, a file that is missing is an error."""
+LOCAL_ROWS = "spark.sql.execution.arrow.localRelationThreshold"
+OFFSET_BITS = 48
+"""No bucket gets further (``time_travel.SNAPSHOT_IDS_FROM``)."""
+BUCKETS_MAX = 1 << (63 - OFFSET_BITS)
+_OWN = [
+    StructField(BUCKET, IntegerType(), True, {FIELD_ID: BUCKET_ID}),
+    StructField(OFFSET, LongType(), True, {FIELD_ID: OFFSET_ID}),
+    StructField(TIMESTAMP, TimestampType(), True, {FIELD_ID: TIMESTAMP_ID}),
+]
+_PLACE = f"(shiftleft(CAST({BUCKET} AS BIGINT), {OFFSET_BITS}) | {OFFSET})"
 
 
 class _Metadata(dict[str, str]):
@@ -67,49 +76,70 @@ class ColdFrames:
         """Files of which every row counts."""
         return self._chosen(self._read(parts), parts)
 
-    def without(self, parts: Sequence[LakePart], dead: Mapping[str, Rows]) -> Iterator[DataFrame]:
+    def without(self, parts: Sequence[LakePart], dead: Mapping[str, Longs]) -> Iterator[DataFrame]:
         """Files of which some rows do not."""
         for layer in layers(parts):
-            places = np.concatenate([(part.file.size << PLACE_BITS) | dead[part.file.path] for part in layer])
+            places = [dead[part.file.path] | (part.file.bucket << OFFSET_BITS) for part in layer]
             key = _free_name("__place", self.schema.names)
-            place = F.shiftleft(F.col("_metadata.file_size"), PLACE_BITS).bitwiseOR(
-                F.col("_metadata.row_index")
-            )
+            gone = self._shipped(pa.table({key: np.concatenate(places)}))
             read = self._read(layer)
-            rows = read.select(*(named(name) for name in read.columns), place.alias(key))
-            gone = self.spark.createDataFrame(pa.table({key: places}))
+            rows = read.selectExpr(*(quoted(name) for name in read.columns), f"{_PLACE} AS {key}")
             yield self._chosen(rows.join(F.broadcast(gone), on=key, how="left_anti"), layer)
+
+    def _shipped(self, rows: pa.Table) -> DataFrame:
+        """Rows as tasks read them. By itself Spark puts so few into the plan, and compares them all with every rule."""
+        before = self.spark.conf.get(LOCAL_ROWS, None)
+        self.spark.conf.set(LOCAL_ROWS, "0")
+        try:
+            return self.spark.createDataFrame(rows)
+        finally:
+            if before is None:
+                self.spark.conf.unset(LOCAL_ROWS)
+            else:
+                self.spark.conf.set(LOCAL_ROWS, before)
+
+    def clean(self, frame: DataFrame) -> DataFrame:
+        """Without field ids in the metadata of columns, and with their comments."""
+        found = []
+        for name in self.columns:
+            comment = self.schema.column(name).comment
+            told = _Metadata({"comment": comment} if comment else {})
+            found.append(named(name).alias(name, metadata=told))
+        return frame.select(*found)
 
     def _read(self, parts: Sequence[LakePart]) -> DataFrame:
         uris = [uri_of(self.storage, part.file.path) for part in parts]
         return self.spark.read.options(**READING).schema(self._fields()).parquet(*uris)
 
     def _fields(self) -> StructType:
-        """The columns that are looked at, and when a row was written."""
+        """The columns that are looked at, and where each row is from."""
         wanted = self.filtered | set(self.columns)
         fields = [
             StructField(one.name, spark_type(one.type), True, {FIELD_ID: field_id(one.id)})
             for one in self.schema.columns
             if one.name in wanted
         ]
-        return StructType([*fields, StructField(TIMESTAMP, TimestampType(), True, {FIELD_ID: TIMESTAMP_ID})])
+        return StructType([*fields, *_OWN])
 
     def _chosen(self, frame: DataFrame, parts: Sequence[LakePart]) -> DataFrame:
         times = _times(parts[0].limits)
         for condition in (*times, *([] if self.where is None else [self.where])):
             frame = frame.where(condition)
-        return frame.select(*(_clean(self.schema.column(name)) for name in self.columns))
+        return frame.selectExpr(*(quoted(name) for name in self.columns))
 
 
 def layers(parts: Sequence[LakePart]) -> list[list[LakePart]]:
-    """The files in as few groups as make their sizes differ within each."""
+    """The files in as few groups as let no two of a bucket overlap within one."""
     found: list[list[LakePart]] = []
-    seen: dict[int, int] = {}
-    for part in parts:
-        number = seen[part.file.size] = seen.get(part.file.size, -1) + 1
+    ends: list[dict[int, int]] = []
+    for part in sorted(parts, key=lambda one: one.file.first_offset):
+        bucket, first = part.file.bucket, part.file.first_offset
+        number = next((at for at, end in enumerate(ends) if end.get(bucket, -1) < first), len(found))
         if number == len(found):
             found.append([])
+            ends.append({})
         found[number].append(part)
+        ends[number][bucket] = part.file.last_offset
     return found
 
 
@@ -129,11 +159,6 @@ def _times(limits: LakeLimits | None) -> list[Column]:
     if limits.before_ms is not None:
         found.append(column < F.timestamp_millis(F.lit(limits.before_ms)))
     return found
-
-
-def _clean(column: StromColumn) -> Column:
-    told = _Metadata({"comment": column.comment} if column.comment else {})
-    return named(column.name).alias(column.name, metadata=told)
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:

@@ -30,6 +30,8 @@ from strom.spark.types import Fit, arrow_schema
 
 ROWS_TOGETHER = 8192
 """Batches below this are joined; above, a batch costs next to nothing beside its rows."""
+ROWS_AT_ONCE = 8 * ROWS_TOGETHER
+"""Batches above this are cut: for a million rows, as a row group of the lake has, the JVM takes fresh memory."""
 GONE = ("-U", "-D")
 
 
@@ -119,7 +121,7 @@ def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _one(held)  # before the large one: changes of a key stay in their order
             held, rows = [], 0
         if large:
-            yield batch
+            yield from (batch.slice(first, ROWS_AT_ONCE) for first in range(0, batch.num_rows, ROWS_AT_ONCE))
             continue
         held.append(batch)
         rows += batch.num_rows

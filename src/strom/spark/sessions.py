@@ -32,6 +32,7 @@ RECOMMENDED = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.fieldId.read.enabled": "true",
 }
 """For every session. The checkpoint manager is for file systems; an object store has its own."""
 LOCAL = {"spark.python.unix.domain.socket.enabled": "true"}

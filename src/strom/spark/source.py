@@ -64,6 +64,8 @@ class StromSource(DataSource):
             made: DataSourceReader = _hook("beside", "BesideReader")(options, schema, beside)
             return made
         kind = FilteringReader if options.push_filters and _filters_come() else BatchReader
+        if self._pinned is None and options.planned is not None:
+            self._pinned = told(lambda: _planned(options), server=options.server)
         return kind(options, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -100,13 +102,20 @@ class StromSource(DataSource):
         if options.columns is None:
             self._schema_id = table.info.schema.schema_id
         if options.planned is not None:
-            self._pinned = Pinned(table.info, parts_of_text(options.planned, table.table_id))
+            self._pinned = _planned(options)
         elif options.pin == "load":
             try:
                 self._pinned = pin(options, table)
             except Refused:
                 pass  # what a stream may say and a batch may not: the reader that is asked for tells
         return found
+
+
+def _planned(options: ReadOptions) -> Pinned:
+    """What whoever made the DataFrame decided."""
+    assert options.planned is not None
+    table = connections.table(options.server, options.table)
+    return Pinned(table.info, parts_of_text(options.planned, table.table_id))
 
 
 def _filters_come() -> bool:

@@ -23,21 +23,28 @@ from strom.lake.file_description import is_own
 from strom.lake.storage import Storage
 from strom.model.data_type import DataType, Time
 from strom.model.schema import Schema
-from strom.spark import connections
-from strom.spark.cold_frames import PLACE_BITS, ColdFrames, uri_of
-from strom.spark.dead_rows import dead_rows
+from strom.spark import connections, jar
+from strom.spark.cold_frames import BUCKETS_MAX, ColdFrames, layers, uri_of
+from strom.spark.dead_offsets import dead_offsets
 from strom.spark.filters import combined
 from strom.spark.options import ReadOptions
 from strom.spark.part_text import text_of_parts
 from strom.spark.pinned import pin, schema_of
+from strom.spark.sessions import CATALOG
 from strom.spark.tasks import LakePart, Part
-from strom.spark.where_column import where_column
+from strom.spark.where_column import quoted, where_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DEAD_MAX = 4_000_000
 """Rows that every executor is told to leave out; more are left out where they are read, by the Python source."""
+
+
+LAYERS_MAX = 4
+"""So many scans of files with dead rows: of so many partitions. Those of more are not Spark's to read."""
+FEW = 4
+"""Files are few when they have fewer than one row for so many others."""
 
 
 def union_frame(spark: SparkSession, said: Mapping[str, str]) -> DataFrame | None:
@@ -73,34 +80,51 @@ def _framed(
     parts = pin(options, table, predicate).parts
     files = [part for part in parts if isinstance(part, LakePart)]
     if not files:
-        return _by_source(spark, said, info.table_id, parts)
+        return _by_source(spark, said, table, parts)
     config = connections.database(options.server).lake(options.table).config
     storage = Storage(config)
     if not _reachable(spark, uri_of(storage, files[0].file.path)):
-        return _by_source(spark, said, info.table_id, parts)
-    shares = _shared(storage, files)
+        return _by_source(spark, said, table, parts)
+    shares = _shared(files)
     left: list[Part] = [*shares.left, *(part for part in parts if not isinstance(part, LakePart))]
     cold = ColdFrames(spark, storage, info.schema, columns, where, filtered)
     frames = [cold.whole(shares.whole)] if shares.whole else []
-    dead = dead_rows(storage, shares.dying)
+    dead = dead_offsets(storage, shares.dying)
     if sum(map(len, dead.values())) <= DEAD_MAX:
         frames += cold.without(shares.dying, dead)
     else:
         left += shares.dying
-    if left:
-        frames.insert(0, _by_source(spark, said, info.table_id, left))
-    whole = frames[0]
+    if left or not frames:  # first: a union has the names and notes of its first part
+        frames.insert(0, _by_source(spark, said, table, left))
+    whole = frames[0] if left else cold.clean(frames[0])
     for frame in frames[1:]:
         whole = whole.union(frame)
     return whole
 
 
 def _by_source(
-    spark: SparkSession, said: Mapping[str, str], table_id: int, parts: Sequence[Part]
+    spark: SparkSession, said: Mapping[str, str], table: Table, parts: Sequence[Part]
 ) -> DataFrame:
-    planned = {"_planned": text_of_parts(table_id, parts)}
-    parallelism = {"_parallelism": str(spark.sparkContext.defaultParallelism)}
-    return spark.read.format("strom").options(**said, **planned, **parallelism).load()
+    """What the Python source reads: by the SQL catalog where the session has it, as that leaves out columns and sends
+    them as they are."""
+    told = {**said, "_planned": text_of_parts(table.table_id, parts)}
+    if not _in_catalog(spark, said):
+        parallelism = {"_parallelism": str(spark.sparkContext.defaultParallelism)}
+        return spark.read.format("strom").options(**told, **parallelism).load()
+    columns = schema_of(ReadOptions.of(said), table.info.schema).names
+    del told["table"]
+    name = ".".join(map(quoted, table.name.split(".", 1)))
+    return spark.read.options(**told).table(f"{CATALOG}.{name}").selectExpr(*map(quoted, columns))
+
+
+def _in_catalog(spark: SparkSession, said: Mapping[str, str]) -> bool:
+    """Whether the session's catalog asks the same servers in the same name."""
+    place = f"spark.sql.catalog.{CATALOG}"
+    same = all(
+        spark.conf.get(f"{place}.{name}", None) == said.get(name)
+        for name in ("bootstrap.servers", "user", "password")
+    )
+    return same and spark.conf.get(place, None) == jar.CATALOG
 
 
 class _Shares(NamedTuple):
@@ -112,7 +136,7 @@ class _Shares(NamedTuple):
     """By the Python source."""
 
 
-def _shared(storage: Storage, files: Sequence[LakePart]) -> _Shares:
+def _shared(files: Sequence[LakePart]) -> _Shares:
     shares = _Shares([], [], [])
     for part in files:
         if _outside(part):
@@ -121,12 +145,22 @@ def _shared(storage: Storage, files: Sequence[LakePart]) -> _Shares:
             shares.left.append(part)
         elif not part.file.deletes and not part.dead:
             shares.whole.append(part)
-        elif is_own(part.file.path) and part.file.size < 1 << PLACE_BITS > part.file.rows:
+        elif is_own(part.file.path) and part.file.bucket < BUCKETS_MAX:
             shares.dying.append(part)
         else:
             shares.left.append(part)
-    if shares.dying and not _sized(storage, shares.dying):
-        return _Shares(shares.whole, [], [*shares.left, *shares.dying])
+    several = layers(shares.dying)
+    dying = [part for layer in several[:LAYERS_MAX] for part in layer]
+    left = [*shares.left, *(part for layer in several[LAYERS_MAX:] for part in layer)]
+    return _with_few(_Shares(shares.whole, dying, left))
+
+
+def _with_few(shares: _Shares) -> _Shares:
+    """Whole files with few rows are read with those that are probed: a scan of their own would cost more."""
+    together = [*shares.dying, *shares.whole]
+    few = sum(part.file.rows for part in shares.whole) * FEW < sum(part.file.rows for part in shares.dying)
+    if few and len(layers(together)) == len(layers(shares.dying)):
+        return _Shares([], together, shares.left)
     return shares
 
 
@@ -147,12 +181,6 @@ def _cut(part: LakePart) -> bool:
     """Whether only some of its offsets are."""
     low, high = _bounds(part)
     return low > part.file.first_offset or high <= part.file.last_offset
-
-
-def _sized(storage: Storage, parts: Sequence[LakePart]) -> bool:
-    """Whether files are as large as the lake says: by that their rows are told apart."""
-    told = storage.filesystem().get_file_info([storage.path(part.file.path) for part in parts])
-    return all(found.size == part.file.size for found, part in zip(told, parts, strict=True))
 
 
 def _has_time(kind: DataType) -> bool:

@@ -48,7 +48,12 @@ def where_column(predicate: Predicate) -> Column | None:
 
 def named(column: str) -> Column:
     """A column by its whole name, dots and all."""
-    return F.col("`" + column.replace("`", "``") + "`")
+    return F.col(quoted(column))
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _compared(one: Compare) -> Column | None:

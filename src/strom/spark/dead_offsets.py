@@ -1,7 +1,7 @@
-"""Which rows of lake files do not count, by their places: named by position deletes, or dead since the snapshot.
+"""Which rows of lake files do not count: dead since the snapshot, or named by position deletes. By their offsets.
 
 Found on the driver and sent to all tasks, so the cost follows the changes, not the table: a delete file is read once
-however many data files it names, and an offset becomes a row by the file's sidecar, without a column of the file.
+however many data files it names, and a row becomes an offset by the file's sidecar, without a column of the file.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from strom.lake.reading import POSITION_PATH, POSITION_ROW, LakeFile
 from strom.lake.storage import Storage
 from strom.spark.tasks import LakePart
 
-Rows = npt.NDArray[np.int64]
-
-_NONE = np.empty(0, np.int64)
+Longs = npt.NDArray[np.int64]
 
 
-def dead_rows(storage: Storage, parts: Sequence[LakePart]) -> dict[str, Rows]:
-    """By the path of each file: the rows that are left out, sorted, each once."""
+def dead_offsets(storage: Storage, parts: Sequence[LakePart]) -> dict[str, Longs]:
+    """By the path of each file: the offsets that are left out. One may be named twice."""
     named = _named(storage, parts)
     found = {}
     for part in parts:
         died = np.frombuffer(part.dead, "<i8").astype(np.int64)
-        gone = _rows_of(storage, part.file, died) if len(died) else _NONE
-        found[part.file.path] = np.unique(np.concatenate([named.get(part.file.path, _NONE), gone]))
+        rows = named.get(part.file.path)
+        found[part.file.path] = (
+            died if rows is None else np.concatenate([died, _offsets_of(storage, part.file, rows)])
+        )
     return found
 
 
-def _named(storage: Storage, parts: Sequence[LakePart]) -> Mapping[str, Rows]:
-    """What delete files say of these files."""
+def _named(storage: Storage, parts: Sequence[LakePart]) -> Mapping[str, Longs]:
+    """The rows of these files that delete files name."""
     wanted = {part.file.path for part in parts}
-    found: dict[str, list[Rows]] = {}
+    found: dict[str, list[Longs]] = {}
     for path in sorted({one for part in parts for one in part.file.deletes}):
         with storage.open_input(path) as source:
             table = pq.read_table(source, columns=[POSITION_PATH, POSITION_ROW]).combine_chunks()
@@ -52,12 +52,8 @@ def _named(storage: Storage, parts: Sequence[LakePart]) -> Mapping[str, Rows]:
     return {name: np.concatenate(rows).astype(np.int64) for name, rows in found.items()}
 
 
-def _rows_of(storage: Storage, file: LakeFile, offsets: Rows) -> Rows:
-    """The rows of offsets; those that the file does not hold have none."""
+def _offsets_of(storage: Storage, file: LakeFile, rows: Longs) -> Longs:
     if file.last_offset - file.first_offset + 1 == file.rows:
-        held = sidecar.HeldOffsets(file.first_offset, file.last_offset, file.rows)
-    else:
-        uri = file.path + sidecar.SUFFIX
-        held = sidecar.decode(storage.read(uri), uri)
-    rows = held.positions(offsets)
-    return rows[rows >= 0]
+        return rows + file.first_offset
+    uri = file.path + sidecar.SUFFIX
+    return sidecar.decode(storage.read(uri), uri).all()[rows]
