@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits
 from strom.runtime.files import LocalFiles
+from strom.server.process import SWITCH_INTERVAL_S
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import Job, KeyTablet
 
@@ -37,6 +39,8 @@ class Engine:
         *,
         keeps_log: bool = False,
     ) -> None:
+        # As every server's process does: the thread beside the writes must not keep the interpreter for 5 ms.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.folder = folder
         self.form = form
         schema = form.model

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -33,6 +35,25 @@ def test_keys_are_read_the_same_the_first_time_and_later(compression: str) -> No
         ids = list(range(start, start + 200))
         assert read(batches, encoded(ids, compression=compression)) == ids
     assert bool(batches._known) == (compression == "NONE")
+
+
+@pytest.mark.parametrize("count", [1, 3, 200])
+def test_keys_of_a_known_shape_lie_where_they_are_said_to(count: int) -> None:
+    batches = KeyBatches(SCHEMA)
+    for start in range(3):
+        ids = list(range(start, start + count))
+        view = memoryview(encoded(ids))
+        found = batches.places(view, read_header(view), LIMIT)
+        if start == 0:
+            assert isinstance(found, pa.RecordBatch)
+            assert found.column("id").to_pylist() == ids
+            continue
+        assert not isinstance(found, pa.RecordBatch)
+        assert found.rows == count
+        assert found.addresses[:, [0, 2]].tolist() == [[0, 0], [0, 0]]
+        for column, width in ((0, 8), (1, 4)):
+            content = ctypes.string_at(int(found.addresses[column, 1]), width * count)
+            assert np.frombuffer(content, f"<i{width}").tolist() == ids
 
 
 def test_a_flipped_byte_is_seen_although_the_shape_is_known() -> None:

@@ -284,6 +284,18 @@ def _encode_aligned(pieces: list[Bytes], kind: int, tag: bytes, value: Any, posi
     return len(head) + size
 
 
+def aligned_head(tag: bytes, before: bytes, payload: bytes, size: int, position: int) -> bytes:
+    """What stands before an aligned payload of ``size`` bytes that ends a message made by hand.
+
+    ``tag`` begins the message, at ``position`` in its frame; ``before`` are its fields before the payload, whose tag is
+    ``payload``. The bytes are those of ``encode``.
+    """
+    head = payload + encode_varint(size)
+    start = position + len(tag) + _WIDTH + len(before)
+    head = before + _PADDING[-(start + len(head)) % ALIGNMENT] + head
+    return tag + encode_varint_wide(len(head) + size, _WIDTH) + head
+
+
 def gather(pieces: Sequence[Bytes], size: int) -> list[Bytes]:
     """The same bytes, about ``size`` of them, in as few buffers as possible without copying a large one."""
     if size < LARGE_BYTES:

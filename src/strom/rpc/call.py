@@ -14,8 +14,9 @@ Answer = Message | Awaitable[Message] | Promise[Message]
 """What a handler gives: the answer, or what will become it."""
 
 
-AtOnce = Callable[[Bytes, int], bytes | None]
-"""Answers a call of the first version without reading it into messages: (frame, request id) -> the answer's frame.
+AtOnce = Callable[[Bytes, int], list[Bytes] | None]
+"""Answers a call of the first version without reading it into messages: (frame, request id) -> the answer's frame, as
+buffers to send in order.
 
 None: the call is served as every other is. It raises nothing, and does nothing before it is sure of its answer.
 """

@@ -216,8 +216,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             api, at_once = service.at_once[api_key]
             quick = at_once(frame, request_id)
             if quick is not None:
-                self._write([quick])
-                self._traffic.answered(api, began, len(frame), [quick])
+                self._write(quick)
+                self._traffic.answered(api, began, len(frame), quick)
                 return
         call = None
         try:

@@ -28,6 +28,7 @@ from strom.tablet.log_tablet import LogTablet
 SHAPES_MAX = 1024
 
 if TYPE_CHECKING:
+    from strom.kv.columns import Source
     from strom.kv.row_decoder import RowDecoder
     from strom.kv.row_encoder import EncodedRows, RowEncoder
     from strom.tablet.key_tablet import KeyTablet
@@ -171,18 +172,50 @@ class KeyBatches:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._numbers = all(_is_number(field.type) for field in schema)
-        self._known: set[tuple[int, int, bytes]] = set()
+        self._known: dict[tuple[int, int, bytes], npt.NDArray[np.int64]] = {}
+        """By shape: where its values begin, as the addresses of a source (``kv.columns``) counted from the batch."""
 
     def read(self, records: memoryview, header: BatchHeader, decompressed_bytes_max: int) -> pa.RecordBatch:
         """The keys of one batch."""
+        shape = self._shape(records, header)
+        if shape is not None and shape in self._known:
+            return pa.ipc.read_record_batch(pa.py_buffer(records[header.message_position :]), self._schema)
+        return self._read(records, header, shape, decompressed_bytes_max)
+
+    def places(
+        self, records: memoryview, header: BatchHeader, decompressed_bytes_max: int
+    ) -> Source | pa.RecordBatch:
+        """The same, where they lie if their shape is known. For kernels."""
+        shape = self._shape(records, header)
+        known = None if shape is None else self._known.get(shape)
+        if known is None:
+            return self._read(records, header, shape, decompressed_bytes_max)
+        addresses = known.copy()
+        addresses[:, 1] += pa.py_buffer(records).address
+        return self._source(header.record_count, addresses, records)
+
+    @cached_property
+    def _source(self) -> type[Source]:
+        from strom.kv.columns import Source
+
+        return Source
+
+    def _shape(self, records: memoryview, header: BatchHeader) -> tuple[int, int, bytes] | None:
+        """Of a batch of numbers, whose checksum is checked by then."""
         start = header.message_position
-        shape = None
-        if self._numbers and header.size == len(records) and header.size >= start + 8:
-            check_crc(records, header)
-            end = start + 8 + int.from_bytes(records[start + 4 : start + 8], "little")
-            shape = (header.record_count, header.size, bytes(records[start:end]))
-            if shape in self._known:
-                return pa.ipc.read_record_batch(pa.py_buffer(records[start:]), self._schema)
+        if not self._numbers or header.size != len(records) or header.size < start + 8:
+            return None
+        check_crc(records, header)
+        end = start + 8 + int.from_bytes(records[start + 4 : start + 8], "little")
+        return header.record_count, header.size, bytes(records[start:end])
+
+    def _read(
+        self,
+        records: memoryview,
+        header: BatchHeader,
+        shape: tuple[int, int, bytes] | None,
+        decompressed_bytes_max: int,
+    ) -> pa.RecordBatch:
         batch = decode(
             records,
             self._schema,
@@ -194,7 +227,8 @@ class KeyBatches:
         if shape is not None and _is_plain(records, header):
             if len(self._known) >= SHAPES_MAX:
                 self._known.clear()
-            self._known.add(shape)
+            values = [start for start, _ in read_columns(records, header).buffers[1::2]]
+            self._known[shape] = np.array([(0, start, 0) for start in values], np.int64)
         return batch
 
 

@@ -27,6 +27,7 @@ from strom.server.calls.fetch_rows import FetchRowsCalls
 from strom.server.calls.filtering import FilterLimits
 from strom.server.calls.key_inserts import LookupCalls
 from strom.server.calls.key_lookups import KeyLookupCalls
+from strom.server.calls.key_many import KeyManyCalls
 from strom.server.calls.key_reads import KeyReads, LookupLimits
 from strom.server.calls.key_row import KeyRowCalls
 from strom.server.calls.key_scans import KeyScanCalls
@@ -132,6 +133,7 @@ class TabletNode:
             KeyWriteCalls(self.tablets, self.tables, writes, shared.limits),
             LookupCalls(self.tablets, self.tables, reads, writes, lookups),
             KeyLookupCalls(reads, lookups, shared.limits),
+            KeyManyCalls(reads, lookups, shared.limits),
             KeyRowCalls(reads, lookups),
             scans,
             self.stages,

@@ -136,7 +136,7 @@ class KeyReads:
 
     def __init__(self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock) -> None:
         self._tablets = tablets
-        self._pace = Pace(clock.monotonic)
+        self.pace = Pace(clock.monotonic)
         self._tables = tables
         self._readers = readers
 
@@ -179,13 +179,13 @@ class KeyReads:
         """The answer if it can be given on the loop."""
         try:
             ready = self.ready(one.bucket, one.at_least)
-            if ready is None or not one.single or not self._pace.allows(one.keys):
+            if ready is None or not one.single or not self.pace.allows(one.keys):
                 return None
             facts, tablet = ready
             facts.traffic.keys_in.inc(one.keys)
-            began = self._pace.begin()
+            began = self.pace.begin()
             found = one.find(facts, tablet)
-            self._pace.end(began)
+            self.pace.end(began)
             return found
         except Exception as error:
             return self._refused(one, error)

@@ -79,7 +79,7 @@ class KeyRowCalls:
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {LOOKUP_ROW: self.lookup_row}
 
-    def _at_once(self, frame: Bytes, request_id: int) -> bytes | None:
+    def _at_once(self, frame: Bytes, request_id: int) -> list[Bytes] | None:
         """The usual request, of a question that is known and a key: answered without making messages of either."""
         try:
             if frame[_QUESTION_AT] != _QUESTION:
@@ -100,9 +100,9 @@ class KeyRowCalls:
             return None  # whatever it was, the ordinary way meets it too and says so
         facts.traffic.keys_in.inc()
         if row is None:
-            return response_head(request_id, 0)
+            return [response_head(request_id, 0)]
         head = _ROW + encode_varint(len(row))
-        return b"".join((response_head(request_id, len(head) + len(row)), head, row))
+        return [b"".join((response_head(request_id, len(head) + len(row)), head, row))]
 
     def lookup_row(self, call: Call) -> Message | Awaitable[Message]:
         """At once, where nothing has to be waited for."""
