@@ -103,7 +103,7 @@ class Bench:
 
     @property
     def repeats(self) -> int:
-        return 2 if self.quick else 7
+        return 1 if self.quick else 7
 
     def size(self, full: int, quick: int) -> int:
         """The amount of data: less when quick."""

@@ -23,9 +23,9 @@ WAREHOUSE = "warehouse-changes"
 
 
 def measure(bench: Bench) -> list[Answer]:
-    large = bench.size(full=10_000_000, quick=200_000)
+    large = bench.size(full=10_000_000, quick=100_000)
     small = large // 10
-    changes = bench.size(full=100_000, quick=2_000)
+    changes = bench.size(full=100_000, quick=1_000)
     repeats = 1 if bench.quick else 5
     with on_lake.place(bench) as lake:
         tables = {rows: _loaded(lake, rows) for rows in (small, large)}

@@ -26,7 +26,7 @@ ROW_GROUP = 1 << 20
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(full=10_000_000, quick=500_000)
+    rows = bench.size(full=10_000_000, quick=200_000)
     with on_lake.place(bench) as lake:
         table = on_spark.filled(lake.db, "t", rows, buckets=BUCKETS)
         clock = on_spark.Clock(rows, lake.server)

@@ -42,7 +42,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count, rounds = bench.size(full=800, quick=CALLS_MIN), bench.size(full=5, quick=1)
+    count, rounds = bench.size(full=800, quick=100), bench.size(full=5, quick=1)
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(bench.folder / "data", settings=SETTINGS))
         other = stack.enter_context(ServerProcess(bench.folder / "other", settings=SETTINGS))
@@ -65,7 +65,7 @@ def measure(bench: Bench) -> list[Answer]:
             for one, number in ((fetches, rounds), (others, few), (echoes, few))
         }
         answers = []
-        for words, low in (("", False), (" (traffic at nice 10)", True)):
+        for words, low in (("", False), (" (traffic at nice 10)", True))[: bench.size(full=2, quick=1)]:
             with _greedy(server.address, "scan", low), _greedy(server.address, "load", low):
                 time.sleep(beside.SETTLE_S)
                 before = _bulk(server)
@@ -170,7 +170,7 @@ def _load_for_ever(address: str) -> None:
 
 def _crowd(bench: Bench) -> Answer:
     """200 connections; 50 of them tail one table; how long until a row has reached all 50?"""
-    rounds = bench.size(full=50, quick=8)
+    rounds = bench.size(full=50, quick=5)
 
     async def run(address: str) -> list[float]:
         idle = [await aio.connect(address) for _ in range(150)]

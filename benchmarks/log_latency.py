@@ -30,13 +30,14 @@ WARM_UP = 200
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=2000, quick=250)
+    count = bench.size(full=2000, quick=150)
     with raw.started("echo") as (port, _):
         raw.echo_round_trips(port, WARM_UP)
         echoes = {words: raw.echo_round_trips(port, count, pause_s=pause) for words, pause in RHYTHMS.items()}
     answers = []
     for durability, target in (("os", Target(15, at_least=False)), ("group", None)):
-        for words, pause in RHYTHMS.items():
+        rhythms = list(RHYTHMS.items())[: bench.size(full=2, quick=2 if durability == "os" else 1)]
+        for words, pause in rhythms:
             figure = _samples(_latencies(bench.folder / f"{durability}-{pause}", durability, count, pause))
             echo = _samples(echoes[words])
             answers.append(

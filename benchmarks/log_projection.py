@@ -25,7 +25,7 @@ CURVE = (1, 2, 3, 5, 7, 10, 15, 20)
 
 
 def measure(bench: Bench) -> list[Answer]:
-    count = bench.size(full=250, quick=50)
+    count = bench.size(full=250, quick=30)
     batches = [wide_batch(ROWS, seed=i) for i in range(8)]
     with (
         ServerProcess(bench.folder / "data", settings={"durability": "os"}) as server,

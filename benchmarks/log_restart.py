@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 
 
 def measure(bench: Bench) -> list[Answer]:
-    many = bench.size(full=1000, quick=200)
+    many = bench.size(full=1000, quick=100)
     with _Folder(bench.folder / "one", 1) as one, _Folder(bench.folder / "many", many) as folder:
         ours, reference = bench.compare(folder.restart, one.restart, "s", repeats=bench.size(7, 1))
         ready = folder.ready_seconds

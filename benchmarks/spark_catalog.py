@@ -14,7 +14,7 @@ COLUMN = "amount"
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(full=10_000_000, quick=500_000)
+    rows = bench.size(full=10_000_000, quick=200_000)
     with place(bench) as (spark, server, db):
         table = filled(db, "rows", rows)
         files = parquet(bench.folder / "parquet", rows)

@@ -65,7 +65,7 @@ class CountingSource(DataSource):
 
 
 def measure(bench: Bench) -> list[Answer]:
-    samples = bench.size(full=200, quick=30)
+    samples = bench.size(full=200, quick=20)
     with on_spark.place(bench) as (spark, server, db):
         spark.dataSource.register(CountingSource)
         table = db.create_table("t", {"at": "DOUBLE NOT NULL"}, buckets=1)

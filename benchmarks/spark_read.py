@@ -14,7 +14,7 @@ from benchmarks.harness import Answer, Bench, Target, ratio_of
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(full=10_000_000, quick=500_000)
+    rows = bench.size(full=10_000_000, quick=200_000)
     with on_spark.place(bench) as (spark, server, db):
         table = on_spark.filled(db, "t", rows)
         files = on_spark.parquet(bench.folder / "parquet", rows)
