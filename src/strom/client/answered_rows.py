@@ -63,6 +63,8 @@ class AnsweredRows:
             if found is not None:
                 return found
         rows = decode(view, self._schema, header=header, aligned=True)
+        if self._nullable is self._schema:
+            return rows
         return pa.RecordBatch.from_arrays(rows.columns, schema=self._nullable)
 
     def _plain(self, view: memoryview, header: BatchHeader) -> pa.RecordBatch | None:

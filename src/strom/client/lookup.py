@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.client.address import Address
+from strom.client.answered_rows import AnsweredRows
 from strom.client.arrow_input import concatenate
 from strom.client.cluster import Cluster
 from strom.client.direct import DirectCaller, DirectCalls
@@ -44,7 +45,6 @@ from strom.protocol.messages.own_keys import (
     LookupRowsRequest,
     LookupRowsResponse,
 )
-from strom.record.decode import decode
 from strom.record.encode import encode
 from strom.runtime.files import Bytes
 
@@ -153,6 +153,7 @@ class Lookup:
         self._by_partition = description.partitioned and set(description.partition_keys) <= set(shape.given)
         self._by_bucket = set(description.bucket_key) <= set(shape.given)
         self.empty = pa.RecordBatch.from_pylist([], self.schema)
+        self._answered = AnsweredRows(self.schema, self.schema)
 
     def keys(self, data: object) -> pa.RecordBatch:
         """Keys as people give them, as one batch."""
@@ -283,7 +284,7 @@ class Lookup:
         places = _places(whole(answer.positions or b""), question.size)
         if not len(places):
             return None
-        rows = decode(whole(answer.records or b""), self.schema, aligned=True)
+        rows = self._answered.read(whole(answer.records or b""))
         if rows.num_rows != len(places):
             raise MalformedBatch("the server's answer has rows that belong to no key", bucket=question.bucket)
         return Found(rows, places if question.rows is None else question.rows[places])
