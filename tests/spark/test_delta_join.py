@@ -61,6 +61,9 @@ def test_the_result_is_sparks_join_after_thousands_of_changes_in_batches_of_any_
     assert found
     assert query.lag() == 0
     assert query.progress[-1].keys > 0
+    page = query.metrics()
+    assert f'strom_join_lag_rows{{table="{join.table}"}} 0' in page
+    assert f'strom_join_keys_total{{table="{join.table}"}}' in page
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 1_000_000
 
 

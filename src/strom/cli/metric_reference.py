@@ -20,7 +20,8 @@ OPENING = """# Metrics
 
 Written by `make docs` from the source. A server has them on `http://…:9249/metrics`, as Prometheus reads them; with
 several processes each line also has a label `server`. Those of tiering are the service's: `strom tier --metrics-port`
-or `--metrics-file`. What deserves an alarm: [operating](operating.md#watching-it).
+or `--metrics-file`; those of a delta join are its query's: `query.metrics()`. What deserves an alarm:
+[operating](operating.md#watching-it).
 """
 SECTIONS = {
     "rpc": "Connections and calls",
@@ -34,6 +35,7 @@ SECTIONS = {
     "stages": "Staged writes",
     "groups": "Staged writes",
     "tiering": "Tiering",
+    "join": "Delta joins",
 }
 """By the word after ``strom_``."""
 

@@ -16,6 +16,7 @@ from strom.api.staging import publish, published
 from strom.client.transaction import Sink
 from strom.errors import InvalidRequest
 from strom.spark import connections
+from strom.spark.joins.metrics import JoinMetrics
 from strom.spark.joins.plan import JoinPlan
 from strom.spark.joins.query import Progress
 from strom.spark.joins.recompute import Counts, Done
@@ -37,6 +38,7 @@ class Batches:
         self._known = threading.Event()
         self._first = True
         self.progress: list[Progress] = []
+        self.metrics = JoinMetrics(result.table)
 
     def belong_to(self, query_id: str) -> None:
         """Whose batches these are: its id lies in the checkpoint."""
@@ -66,15 +68,15 @@ class Batches:
         facts = [fact for one in done for fact in one.facts]
         committed = publish(database, sink, epoch, [result.table_id], facts)
         counts = sum((one.counts for one in done), Counts())
-        self.progress.append(
-            Progress(
-                batch=epoch,
-                began=began,
-                seconds=time.time() - began,
-                warnings=committed.warnings,
-                **asdict(counts),
-            )
+        ended = Progress(
+            batch=epoch,
+            began=began,
+            seconds=time.time() - began,
+            warnings=committed.warnings,
+            **asdict(counts),
         )
+        self.metrics.ended(ended)
+        self.progress.append(ended)
         del self.progress[:-100]
 
 

@@ -185,7 +185,7 @@ class DeltaJoin:
             writer = writer.trigger(**said.trigger)
         query = writer.start()
         batches.belong_to(str(query.id))
-        return JoinQuery(query, result.table, batches.progress, before)
+        return JoinQuery(query, result.table, batches.progress, batches.metrics, before)
 
 
 def _active() -> SparkSession:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from strom.runtime.metrics import render
 from strom.spark import frames
+from strom.spark.joins.metrics import JoinMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -53,6 +55,7 @@ class JoinQuery:
         query: StreamingQuery,
         table: str,
         progress: Sequence[Progress],
+        metrics: JoinMetrics,
         before: tuple[JoinQuery, ...] = (),
     ) -> None:
         self.query = query
@@ -60,6 +63,8 @@ class JoinQuery:
         self.table = table
         self.before = before
         self._progress = progress
+        self._metrics = metrics
+        metrics.follow(lambda: frames.lag(query))
 
     def __repr__(self) -> str:
         state = "running" if self.active else "ended"
@@ -96,6 +101,13 @@ class JoinQuery:
         known = [frames.lag(one.query) for one in self.all]
         told = [one for one in known if one is not None]
         return sum(told) if told else None
+
+    def metrics(self) -> str:
+        """What it counted since it was started, with the joins before it, as a Prometheus page.
+
+        >>> Path("/var/lib/node_exporter/wide.prom").write_text(query.metrics())
+        """
+        return render(sample for one in self.all for sample in one._metrics.samples())
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for its end (of a query with ``availableNow``, or one that failed); False: not yet.

@@ -1,0 +1,53 @@
+"""What a delta join counts, as Prometheus text: batches, keys, rows, seconds, and how far it is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from strom.runtime.metrics import Metrics, Sample
+
+if TYPE_CHECKING:
+    from strom.spark.joins.query import Progress
+
+BATCH_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
+
+
+class JoinMetrics:
+    """The numbers of one join since its query was started."""
+
+    def __init__(self, table: str) -> None:
+        self._metrics = Metrics()
+        self._table = table
+
+    def follow(self, lag: Callable[[], int | None]) -> None:
+        """Who knows how far it is behind."""
+        gauge = self._metrics.gauge(
+            "strom_join_lag_rows", "Changes of the inputs not seen at the last batch.", table=self._table
+        )
+        gauge.follow(lambda: float(lag() or 0))
+
+    def ended(self, batch: Progress) -> None:
+        """A batch was published."""
+        counter, table = self._metrics.counter, self._table
+        counter(
+            "strom_join_changes_total", "Images of the inputs' changelogs that were read.", table=table
+        ).inc(batch.changes)
+        counter("strom_join_keys_total", "Join keys that were recomputed.", table=table).inc(batch.keys)
+        counter("strom_join_rows_written_total", "Rows written into the result.", table=table).inc(
+            batch.written
+        )
+        counter("strom_join_rows_deleted_total", "Rows deleted from the result.", table=table).inc(
+            batch.deleted
+        )
+        seconds = self._metrics.histogram(
+            "strom_join_batch_seconds", "Seconds of a batch.", bounds=BATCH_SECONDS, table=self._table
+        )
+        seconds.observe(batch.seconds)
+        self._metrics.gauge("strom_join_batch", "The number of the last batch.", table=self._table).set(
+            float(batch.batch)
+        )
+
+    def samples(self) -> list[Sample]:
+        """All of them now."""
+        return self._metrics.samples()
