@@ -63,6 +63,7 @@ def test_a_place_survives_being_an_option(place: object) -> None:
         ({"start": "2026-11-15T08:00:00"}, "say in which time zone"),
         ({"start": '{"0": "x"}'}, "offsets are "),
         ({"at": "latest", "end": "latest"}, "at= is the table at an instant"),
+        ({"at": "12"}, "no lake snapshot"),
         ({"maxRowsPerTrigger": "1", "maxBytesPerTrigger": "1 kb"}, "give one of them"),
         ({"columns": "[]"}, "columns is"),
     ],

@@ -35,6 +35,8 @@ from strom.spark.tasks import TASKS_WANTED
 CHANGELOG_SUFFIX = "$changelog"
 SPLIT_BYTES = 128 * 1024 * 1024
 RETRY_S = 60
+TIMES_FROM_MS = 100_000_000_000
+"""Of 1973. A smaller number is a version of another system, and not meant as a time."""
 
 READING = (
     "at",
@@ -236,8 +238,15 @@ def _place(options: Mapping[str, str], name: str) -> PlaceLike:
                 'or by partition {"2026-11-15": {"0": 100}}',
                 option=name,
             ) from None
-    if text.isdecimal() and name == "at" and int(text) >= SNAPSHOT_IDS_FROM:
-        return int(text)
+    if text.isdecimal() and name == "at":
+        if int(text) >= SNAPSHOT_IDS_FROM:
+            return int(text)
+        if int(text) < TIMES_FROM_MS:
+            raise InvalidRequest(
+                f"at is {text}: that is no lake snapshot (see the table's $snapshots), and as milliseconds since 1970 "
+                'too early for one; offsets are said by bucket, {"0": 100}',
+                option=name,
+            )
     if text.isdecimal():
         return dt.datetime.fromtimestamp(int(text) / 1000, dt.UTC)
     try:
