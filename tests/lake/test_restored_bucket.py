@@ -56,7 +56,7 @@ def rows_of(found: Any) -> list[dict[str, Any]]:
     return sorted(found.to_arrow().to_pylist(), key=lambda row: row["id"])
 
 
-def prepared(house: House) -> list[dict[str, Any]]:
+def prepared(house: House, *, compact: bool = False) -> list[dict[str, Any]]:
     """A table in the lake, and changes that are not: then all its local files are lost. What the lake has."""
     with house.open() as (db, tierer):
         table = created(db)
@@ -66,6 +66,8 @@ def prepared(house: House) -> list[dict[str, Any]]:
         with table.writer() as writer:
             writer.delete([{"id": number} for number in range(0, 40, 10)])
         tierer.round(table)
+        if compact:
+            assert tierer.compact(table, report=True).truth is not None
         kept = rows_of(table.scan(tier="lake"))
         upsert(table, people(1, 2, 99, name="lost"))
         table_id = table.table_id
@@ -151,6 +153,24 @@ def test_a_crash_before_the_restored_store_is_in_its_place_loses_nothing(
     with house.open() as (db, tierer):
         check(db, db.table("k"), want)
         assert not list((house.folder / "buckets").rglob("kv.restor*"))
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_rows_of_files_that_were_written_anew_come_back_too(
+    house: House, monkeypatch: pytest.MonkeyPatch, foreign: bool
+) -> None:
+    """After a compaction; and as if it were another engine's, whose files may hold rows in any order."""
+    want = prepared(house, compact=True)
+    with house.open() as (db, tierer):
+        table = db.table("k")
+        if foreign:
+            monkeypatch.setattr("strom.lake.live_rows.is_own", lambda _: False)
+        for bucket in range(BUCKETS):
+            restore(tierer, table, bucket)
+        check(db, table, want)
+        upsert(table, people(5, name="new"))
+        tierer.round(table)
+        assert rows_of(table.scan(tier="lake")) == rows_of(table.scan(tier="hot"))
 
 
 def test_rows_that_cannot_be_the_buckets_are_refused_and_nothing_changes(house: House) -> None:
