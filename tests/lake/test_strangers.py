@@ -29,7 +29,7 @@ COLUMNS = {
     "big": "BOOLEAN",
 }
 BEFORE = Question(["id", "day", "price", "weight", "at", "big"], ["id", "price", "weight"])
-AFTER = Question([*BEFORE.columns, "country", "number"], [*BEFORE.summed, "number"])
+AFTER = Question([*BEFORE.columns, "country", "units"], [*BEFORE.summed, "units"])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,7 +55,7 @@ def key(number: int) -> dict[str, Any]:
 
 def wide(number: int, **more: Any) -> dict[str, Any]:
     """A row with the columns that were added."""
-    return row(number, country="ch" if number % 2 else None, number=number) | more
+    return row(number, country="ch" if number % 2 else None, units=number) | more
 
 
 def agreed(table: strom.Table, tierer: SmallTierer, question: Question) -> int:
@@ -79,7 +79,7 @@ def test_everybody_reads_a_log_alike(place: str, request: pytest.FixtureRequest)
         tierer.round(table)
         assert agreed(table, tierer, BEFORE) == 100
         table.add_column("country", "STRING")
-        table.add_column("number", "BIGINT")
+        table.add_column("units", "BIGINT")
         table.append([wide(number) for number in range(100, 150)])
         tierer.round(table)
         table.append([wide(number) for number in range(40)])
@@ -100,7 +100,7 @@ def test_everybody_reads_a_primary_key_table_alike(place: str, request: pytest.F
         tierer.round(table)
         assert agreed(table, tierer, BEFORE) == 110
         table.add_column("country", "STRING")
-        table.add_column("number", "BIGINT")
+        table.add_column("units", "BIGINT")
         table.upsert([wide(number, weight=1.5) for number in range(5, 45)])
         table.delete([key(number) for number in range(50, 70)])
         tierer.round(table)
