@@ -109,7 +109,7 @@ def test_spark_submit_runs_the_service_and_one_wrong_table_fails_it_alone(s3_ser
         assert SECRET not in told
         assert lake_ids(good) == list(range(100))
         assert facts_of(s3_server, wrong).state == "quarantined"
-        assert wrong.scan().to_arrow().num_rows == 1
+        assert wrong.scan(tier="hot").to_arrow().num_rows == 1
 
 
 def test_a_command_that_cannot_work_says_why_at_once(s3_server: ServerProcess) -> None:
