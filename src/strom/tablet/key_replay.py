@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from strom.errors import ChecksumMismatch, StoreCorrupt
 from strom.kv.definition import KeyDefinition
+from strom.kv.manifest import Manifest, read_manifest
 from strom.kv.recovery import settle
 from strom.kv.store import KeyStore
 from strom.log.log import Log
 from strom.record.batch import BatchHeader, split
 from strom.record.decode import changes, decode
+from strom.runtime.files import Files
 
 READ_BYTES = 8 * 1024 * 1024
 
@@ -53,6 +55,27 @@ def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) 
                 tuple(column.id for column in schema.columns),
             )
         offset = found.next_offset
+
+
+def believable_manifest(files: Files, folder: str, log: Log) -> Manifest | None:
+    """The manifest, as far as the log goes with it. A log that still has everything needs none."""
+    try:
+        manifest = read_manifest(files, folder)
+    except StoreCorrupt:
+        if log.start_offset == 0:
+            return None
+        raise
+    if manifest is None and log.start_offset > 0:
+        raise StoreCorrupt(
+            f"{folder}: there is no manifest, and the changelog begins at {log.start_offset}", folder=folder
+        )
+    if manifest is not None and not log.start_offset <= manifest.carried <= manifest.offset <= log.end_offset:
+        raise StoreCorrupt(
+            f"{folder}: the manifest is of offset {manifest.offset} with rows from {manifest.carried} on in the "
+            f"changelog, which has {log.start_offset} to {log.end_offset}",
+            folder=folder,
+        )
+    return manifest
 
 
 def replay(store: KeyStore, log: Log, *, may_cut: bool) -> None:

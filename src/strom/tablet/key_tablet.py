@@ -29,7 +29,6 @@ from strom.errors import (
     OffsetOutOfRange,
     StaleEpoch,
     StorageOffline,
-    StoreCorrupt,
 )
 from strom.kv.changelog_batch import Stamp, compose
 from strom.kv.columns import Source, source_of
@@ -38,7 +37,7 @@ from strom.kv.engines import engine_of
 from strom.kv.engines.auto_increment import AutoIncrement
 from strom.kv.engines.engine import Engine
 from strom.kv.instant import count_live
-from strom.kv.manifest import EpochRef, Manifest, read_manifest
+from strom.kv.manifest import EpochRef, Manifest
 from strom.kv.reading import lookup_keys, lookup_message, lookup_page, lookup_tuples
 from strom.kv.recovery import restore
 from strom.kv.single_row import SingleRow
@@ -56,7 +55,7 @@ from strom.tablet.key_input import check_keys, decode_kv
 from strom.tablet.key_jobs import Job
 from strom.tablet.key_leases import Leases
 from strom.tablet.key_lookup import AtLeast, Found, FoundMessage
-from strom.tablet.key_replay import replay
+from strom.tablet.key_replay import believable_manifest, replay
 from strom.tablet.key_scan import NOW, ScanRequest, ScanSlice, check_instant, scan_slice
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_upkeep import Upkeep
@@ -159,7 +158,7 @@ class KeyTablet(KeyPublishing):
         segment_bytes = min(log_settings.segment_bytes, settings.segment_bytes)
         log = GroupedLog.open(files, folder, replace(log_settings, segment_bytes=segment_bytes), now_ms)
         try:
-            manifest = _believable(files, kv_folder, log)
+            manifest = believable_manifest(files, kv_folder, log)
             store = restore(files, kv_folder, definition, new_lock(), manifest)
             replay(store, log, may_cut=durability == "os" and not log.report.clean)
         except OSError as error:
@@ -591,24 +590,3 @@ class KeyTablet(KeyPublishing):
         if not self.closed and self.online:
             self.upkeep.close()
         super().close()
-
-
-def _believable(files: Files, folder: str, log: GroupedLog) -> Manifest | None:
-    """The manifest, as far as the log goes with it. A log that still has everything needs none."""
-    try:
-        manifest = read_manifest(files, folder)
-    except StoreCorrupt:
-        if log.start_offset == 0:
-            return None
-        raise
-    if manifest is None and log.start_offset > 0:
-        raise StoreCorrupt(
-            f"{folder}: there is no manifest, and the changelog begins at {log.start_offset}", folder=folder
-        )
-    if manifest is not None and not log.start_offset <= manifest.carried <= manifest.offset <= log.end_offset:
-        raise StoreCorrupt(
-            f"{folder}: the manifest is of offset {manifest.offset} with rows from {manifest.carried} on in the "
-            f"changelog, which has {log.start_offset} to {log.end_offset}",
-            folder=folder,
-        )
-    return manifest
