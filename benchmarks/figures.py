@@ -6,13 +6,11 @@ its heading to the next one. A test compares: no figure in them is written by ha
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from pathlib import Path
 
 from benchmarks import figure_rows, figure_words
-from benchmarks.__main__ import questions
 from benchmarks.figure_plots import PLOTS
 from benchmarks.figure_rows import BESIDE_OTHERS, ROWS, Kept, Row, better, find
 from benchmarks.figure_words import amount, digits
@@ -122,21 +120,16 @@ def page(found: Kept, pictures: set[str]) -> str:
         "shown. On two cores client, server and reference compete: ratios count, not the absolute numbers.",
     ]
     for group, title in GROUPS.items():
-        names = [name for name in questions(group) if name in found]
+        names = sorted(name for name in found if name.partition("_")[0] == group)
         if names:
             parts.append(f"## {title}")
             parts += [_question(found, name, pictures) for name in names]
-    left = [name for name in questions() if name not in found]
-    if left:
-        parts.append("## Not kept yet\n\n" + ", ".join(f"`{name}`" for name in left))
     return "\n\n".join(parts) + "\n"
 
 
 def _question(found: Kept, name: str, pictures: set[str]) -> str:
     run = found[name]
-    opening = (
-        ast.get_docstring(ast.parse((ROOT / "benchmarks" / f"{name}.py").read_text())) or name
-    ).splitlines()[0]
+    opening = run["opening"]
     form = "quick form" if run["quick"] else "full form"
     when = ", ".join(str(one) for one in (run.get("when"), _commit(run)) if one)
     lines = [

@@ -7,6 +7,7 @@ replace a full one unless ``--quick-too`` says so. ``make figures`` does this an
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import sys
@@ -40,6 +41,7 @@ def keep(path: Path, folder: Path = KEPT, *, quick_too: bool = False) -> tuple[l
             continue
         content = {
             "name": name,
+            "opening": opening(name),
             "when": run.get("when") or _day(path),
             "quick": run["quick"],
             "seconds": run.get("seconds", {}).get(name),
@@ -49,6 +51,13 @@ def keep(path: Path, folder: Path = KEPT, *, quick_too: bool = False) -> tuple[l
         target.write_text(json.dumps(_rounded(content), indent=1, ensure_ascii=False) + "\n")
         taken.append(name)
     return taken, left
+
+
+def opening(name: str) -> str:
+    """The question in words: the first line of its file. Kept too, so that the documents depend on kept runs alone."""
+    path = Path(__file__).parent / f"{name}.py"
+    told = ast.get_docstring(ast.parse(path.read_text())) if path.exists() else None
+    return told.splitlines()[0] if told else name
 
 
 def kept(folder: Path = KEPT) -> dict[str, dict[str, Any]]:
