@@ -182,6 +182,34 @@ def test_a_column_that_this_process_does_not_know_is_not_lost(lake: Lake) -> Non
     assert compact(lake).files_after == 1
 
 
+def test_what_is_remembered_of_manifests_is_what_others_read(lake: Lake) -> None:
+    fill(lake, 10)
+    compact(lake, LakeUpkeep(files=3))
+    lake.round(lake.file(events(7), [100]), end=101, dead=[3])
+    fresh = Lake(Path(lake.table.storage.path(lake.catalog.storage.warehouse)))
+
+    def told(one: Lake) -> list[tuple[object, ...]]:
+        held = held_files(one.table)
+        return sorted(
+            (
+                file.path,
+                file.rows,
+                file.entry.sequence_number,
+                file.entry.snapshot_id,
+                file.entry.data_file.file_size_in_bytes,
+                file.entry.data_file.content,
+                str(file.entry.data_file.partition),
+                repr(sorted((file.entry.data_file.lower_bounds or {}).items())),
+                repr(sorted((file.entry.data_file.null_value_counts or {}).items())),
+            )
+            for file in (*held.data, *held.deletes)
+        )
+
+    assert told(lake) == told(fresh)
+    assert len(told(lake)) == 3
+    fresh.catalog.close()
+
+
 # --- beside others ---------------------------------------------------------------------------------------------
 
 

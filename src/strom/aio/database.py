@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from strom.aio.sql import Result
     from strom.aio.system_table import SystemTable
     from strom.lake.care import LakeDrop, LakeRebuild
+    from strom.lake.maintenance import Upkept
     from strom.server.local import LocalServer
 
 OFFLOAD_THREADS = 2
@@ -226,6 +227,20 @@ class Database:
         return await rebuild_lake(
             session.cluster, session.warehouses, info, dry_run=dry_run, roll_back=roll_back
         )
+
+    async def lake_compact(self, table: str) -> Upkept:
+        """Merge the files of a table's lake; see ``strom.Database.lake_compact``."""
+        from strom.lake.tidying import compact_lake
+
+        info = await self._session.admin.table(self.path(table))
+        return await compact_lake(self._session.cluster, self._session.warehouses, info)
+
+    async def lake_expire(self, table: str) -> Upkept:
+        """Forget old snapshots of a table's lake; see ``strom.Database.lake_expire``."""
+        from strom.lake.tidying import expire_lake
+
+        info = await self._session.admin.table(self.path(table))
+        return await expire_lake(self._session.cluster, self._session.warehouses, info)
 
     async def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
         """Remove what is left in the lake of dropped tables of a name; see ``strom.Database.lake_drop``."""

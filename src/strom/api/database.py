@@ -25,6 +25,7 @@ from strom.model.table import DEFAULT_DATABASE
 if TYPE_CHECKING:
     from strom.api.system_table import SystemTable
     from strom.lake.care import LakeDrop, LakeRebuild
+    from strom.lake.maintenance import Upkept
     from strom.sql.result import Result
 
 
@@ -276,6 +277,26 @@ class Database:
         """
         face = self._session.face
         return self._session.run(face.lake_rebuild(table, dry_run=dry_run, roll_back=roll_back))
+
+    def lake_compact(self, table: str) -> Upkept:
+        """Merge the small files of a table's lake, drop what is dead in them, and apply its deletes, all of it at once.
+
+        Rounds do that by themselves, a little at a time (``table.datalake.auto-compaction``).
+
+        >>> db.lake_compact("clicks").files_after
+        0
+        """
+        return self._session.run(self._session.face.lake_compact(table))
+
+    def lake_expire(self, table: str) -> Upkept:
+        """Forget old snapshots of a table's lake, and remove files that none names, as its properties say.
+
+        Rounds do that by themselves (``table.datalake.auto-expire-snapshot``).
+
+        >>> db.lake_expire("clicks").snapshots_expired
+        0
+        """
+        return self._session.run(self._session.face.lake_expire(table))
 
     def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
         """Remove from the lake, for good, what is left there of dropped tables of this name: catalog and files.

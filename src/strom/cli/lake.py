@@ -43,9 +43,11 @@ STATUS_COLUMNS = (
     "freshness s",
     "rows",
     "files",
+    "delete files",
     "bytes",
     "snapshot",
     "last round",
+    "last compaction",
     "service",
     "progress",
     "problem",
@@ -82,6 +84,26 @@ are lost with it. Set to true again, the table is tiered anew, from what its ser
 Examples:
   strom lake drop orders --dry-run
   strom lake drop orders --yes
+"""
+
+COMPACT_HELP = """Merge the small files of a table's lake, drop what is dead in them, and apply its deletes.
+
+Rounds do that by themselves, a little at a time (table.datalake.auto-compaction). By hand everything is done that can
+be: each file below half of table.datalake.compaction.file-size, each with a dead row. Readers and rounds go on.
+
+\b
+Example:
+  strom lake compact shop.orders
+"""
+
+EXPIRE_HELP = """Forget old snapshots of a table's lake, and remove files that none names.
+
+Rounds do that by themselves (table.datalake.auto-expire-snapshot). What stays is said by the table's properties:
+table.datalake.snapshots.keep, .snapshots.keep-time, and for files table.datalake.removal-delay.
+
+\b
+Example:
+  strom lake expire shop.orders
 """
 
 LIST_HELP = """List the tables that are in the lake, or are to be.
@@ -142,6 +164,25 @@ def status(
         print_rows([row for one in found for row in _bucket_rows(one)], output, BUCKET_COLUMNS)
     else:
         print_rows([_status_row(one) for one in found], output, STATUS_COLUMNS)
+
+
+@app.command("compact", help=COMPACT_HELP)
+def compact(context: typer.Context, table: Annotated[str, typer.Argument(help="The table's name.")]) -> None:
+    """Merge files."""
+    with connected(context) as database:
+        done = database.lake_compact(table)
+    note(
+        f"{done.files_before} files became {done.files_after}, {done.rows_removed:,} dead rows dropped, "
+        f"{done.deletes_removed} files of deletes less"
+    )
+
+
+@app.command("expire", help=EXPIRE_HELP)
+def expire(context: typer.Context, table: Annotated[str, typer.Argument(help="The table's name.")]) -> None:
+    """Forget snapshots."""
+    with connected(context) as database:
+        done = database.lake_expire(table)
+    note(f"{done.snapshots_expired} snapshots forgotten, {done.files_removed} files removed")
 
 
 @app.command("rebuild", help=REBUILD_HELP)
@@ -236,6 +277,7 @@ def _status_row(one: LakeStatus) -> dict[str, Any]:
     running = facts.running
     progress = "" if running is None else f"{running.rows_done:,} of {running.rows_planned:,} rows"
     ahead = any(bucket.ahead for bucket in one.buckets)
+    told = {} if facts.record is None else facts.record.facts
     return {
         "table": str(facts.path),
         "state": one.state,
@@ -244,9 +286,11 @@ def _status_row(one: LakeStatus) -> dict[str, Any]:
         "freshness s": facts.freshness_ms / 1000,
         "rows": facts.rows,
         "files": facts.files,
+        "delete files": told.get("delete_files"),
         "bytes": facts.size_bytes,
         "snapshot": facts.snapshot_id,
         "last round": _ago(facts.ended_ms or facts.committed_ms, facts.now_ms),
+        "last compaction": _ago(told.get("upkeep_ms"), facts.now_ms),
         "service": facts.service_id or "",
         "progress": progress,
         "problem": facts.reason or facts.error or ("the lake is ahead of a bucket" if ahead else ""),

@@ -45,7 +45,10 @@ class Group:
 
 
 def choose(held: HeldFiles, dead: Mapping[str, int], upkeep: LakeUpkeep) -> list[Group]:
-    """What is to be written anew, the cheapest first. ``dead``: by path, how many rows of a data file are deleted."""
+    """What is to be written anew, the cheapest first. ``dead``: by path, how many rows of a data file are deleted.
+
+    With ``upkeep.files`` of 1 it is all that is not full or has a dead row.
+    """
     found: list[Group] = []
     for files in _by_place(held.data).values():
         for stretch in _own_stretches(files):
@@ -58,7 +61,7 @@ def crowded(deletes: Sequence[HeldDeletes], files: int) -> set[str]:
     steps: dict[int, list[str]] = defaultdict(list)
     for item in deletes:
         steps[_step(item.rows, DELETES_STEP_ROWS, files)].append(item.path)
-    return {path for paths in steps.values() if len(paths) >= files for path in paths}
+    return {path for paths in steps.values() if len(paths) >= max(files, 2) for path in paths}
 
 
 def _by_place(files: Sequence[HeldFile]) -> dict[Place, list[HeldFile]]:
@@ -90,7 +93,8 @@ def _of_bucket(files: Sequence[HeldFile], dead: Mapping[str, int], upkeep: LakeU
     for step in reversed(range(STEPS)):
         for start, end in _runs(steps, step):
             crowd = sum(1 for one in steps[start:end] if one == step) >= upkeep.files
-            if crowd and not any(low < end and start < high for low, high in taken):
+            worth = end - start > 1 or bool(dead.get(files[start].path))
+            if crowd and worth and not any(low < end and start < high for low, high in taken):
                 taken.append((start, end))
     inside = {at for start, end in taken for at in range(start, end)}
     for at, file in enumerate(files):
@@ -114,6 +118,6 @@ def _runs(steps: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 def _step(size: int, first: int, factor: int) -> int:
     step = 0
     while size >= first:
-        first *= factor
+        first *= max(factor, 2)
         step += 1
     return step

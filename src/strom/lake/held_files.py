@@ -182,7 +182,7 @@ def files_of(table: LakeTable, snapshot: Snapshot) -> HeldFiles:
 def manifests_of(table: LakeTable, snapshot: Snapshot) -> list[ManifestFile]:
     """The manifests that a snapshot lists."""
     with _readable(table, snapshot.manifest_list):
-        return snapshot.manifests(table.io)
+        return table.manifests.manifests(snapshot, table.io)
 
 
 def entries_of(table: LakeTable, manifest: ManifestFile) -> list[ManifestEntry]:

@@ -71,8 +71,8 @@ class Upkept:
             "upkeep_files_removed": self.files_removed,
         }
 
-    def and_compacted(self, more: Compacted) -> Upkept:
-        """With another commit."""
+    def and_more(self, more: Upkept | Compacted) -> Upkept:
+        """With another commit, or another run."""
         if more.truth is None:
             return self
         return replace(
@@ -141,9 +141,9 @@ class Maintenance:
                 return replace(found, more=True)
             spent += sum(group.size for group in batch)
             rewritten = self._rewritten(table, rewriter, held, base, batch)
-            found = found.and_compacted(self._commit(table, rewritten, upkeep))
+            found = found.and_more(self._commit(table, rewritten, upkeep))
         if not groups and _deletes_crowded(held, upkeep.files):
-            found = found.and_compacted(self._commit(table, [], upkeep))
+            found = found.and_more(self._commit(table, [], upkeep))
         return found
 
     def expire(

@@ -1,4 +1,4 @@
-"""What manifests say, kept by path: a manifest never changes, and most of a snapshot's are the parent's."""
+"""What manifests and their lists say, kept by path: they never change, and most of a snapshot's are the parent's."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections import OrderedDict
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
+from pyiceberg.table.snapshots import Snapshot
 
 ENTRIES_MAX = 200_000
+LISTS_MAX = 256
 
 
 class ManifestCache:
@@ -17,10 +19,26 @@ class ManifestCache:
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         self._entries_max = entries_max
         self._kept: OrderedDict[str, list[ManifestEntry]] = OrderedDict()
+        self._lists: OrderedDict[str, list[ManifestFile]] = OrderedDict()
         self._count = 0
         self._lock = threading.Lock()
         self.read = 0
         """Manifests that were read from the storage."""
+
+    def manifests(self, snapshot: Snapshot, io: FileIO) -> list[ManifestFile]:
+        """The manifests that a snapshot lists."""
+        path = snapshot.manifest_list
+        with self._lock:
+            found = self._lists.get(path)
+            if found is not None:
+                self._lists.move_to_end(path)
+                return list(found)
+        found = snapshot.manifests(io)
+        with self._lock:
+            self._lists[path] = found
+            while len(self._lists) > LISTS_MAX:
+                self._lists.popitem(last=False)
+        return list(found)
 
     def entries(self, manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
         """The manifest's entries that are not deletions, with what they inherit from the list."""
@@ -32,11 +50,16 @@ class ManifestCache:
                 return found
         found = manifest.fetch_manifest_entry(io, discard_deleted=True)
         with self._lock:
+            self.read += 1
             self._keep(path, found)
         return found
 
+    def remember(self, path: str, entries: list[ManifestEntry]) -> None:
+        """The live entries of a manifest that was just written."""
+        with self._lock:
+            self._keep(path, entries)
+
     def _keep(self, path: str, entries: list[ManifestEntry]) -> None:
-        self.read += 1
         if self._kept.setdefault(path, entries) is not entries:
             return
         self._count += len(entries)

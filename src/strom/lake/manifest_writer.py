@@ -146,7 +146,24 @@ class ManifestsWriter:
                 else:
                     writer.delete(entry)
         self._keep(path)
+        live = [
+            self._as_read(status, entry) for status, entry in entries if status != ManifestEntryStatus.DELETED
+        ]
+        self._table.manifests.remember(path, live)  # whoever commits next need not read it
         return writer.to_manifest_file()
+
+    def _as_read(self, status: ManifestEntryStatus, entry: ManifestEntry) -> ManifestEntry:
+        """An entry with what a reader inherits from the list."""
+        if status != ManifestEntryStatus.ADDED:
+            return entry
+        entry.data_file.spec_id = SPEC_ID
+        return ManifestEntry.from_args(
+            status=status,
+            snapshot_id=self._snapshot_id,
+            sequence_number=self._sequence_number,
+            file_sequence_number=self._sequence_number,
+            data_file=entry.data_file,
+        )
 
     def _keep(self, path: str) -> None:
         self._table.storage.sync(path)

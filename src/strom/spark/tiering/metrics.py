@@ -43,6 +43,7 @@ class TieringMetrics:
             "strom_tiering_round_seconds", "Seconds of a round.", bounds=ROUND_SECONDS, table=table
         )
         seconds.observe(result.took.get("round", 0.0))
+        self._kept_up(table, result)
         left = max(result.lag_rows - result.rows, 0) if result.more else 0
         gauge("strom_tiering_lag_rows", "Rows the lake lacked after the last round.", table=table).set(left)
         if not result.more:
@@ -50,6 +51,27 @@ class TieringMetrics:
                 lambda: self._clock.monotonic() - began
             )
         self._state(table, "active")
+
+    def _kept_up(self, table: str, result: RoundResult) -> None:
+        """What was put in order after the round, and how many files there are then."""
+        done, counter, gauge = result.upkeep, self._metrics.counter, self._metrics.gauge
+        counter("strom_tiering_compacted_files_total", "Lake files merged away.", table=table).inc(
+            done.files_before
+        )
+        counter("strom_tiering_compacted_rows_total", "Dead rows dropped from lake files.", table=table).inc(
+            done.rows_removed
+        )
+        counter("strom_tiering_expired_snapshots_total", "Lake snapshots forgotten.", table=table).inc(
+            done.snapshots_expired
+        )
+        counter("strom_tiering_removed_files_total", "Files removed from the lake.", table=table).inc(
+            done.files_removed
+        )
+        totals = (done.truth or result.truth).totals
+        gauge("strom_tiering_lake_files", "Data files of the lake table.", table=table).set(totals.files)
+        gauge("strom_tiering_lake_delete_files", "Files of deletes of the lake table.", table=table).set(
+            totals.delete_files
+        )
 
     def failed(self, table: str, *, quarantined: bool) -> None:
         """A round did not go well."""

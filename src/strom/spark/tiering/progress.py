@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from strom.client.lake import Assigned
 from strom.errors import StromError
+from strom.lake.maintenance import Upkept
 from strom.spark.tiering.round import RoundProgress, RoundResult
 from strom.spark.tiering.service import Listener, RoundEnd
 
@@ -27,7 +28,7 @@ class Lines(Listener):
         """Say what it did; nothing of a round that found nothing new."""
         self._silent = False
         if end.result is not None:
-            if end.result.rows or end.result.deletes:
+            if end.result.rows or end.result.deletes or not end.result.upkeep.idle:
                 self._say(f"{end.assigned.path}: {told(end.result)}")
         elif end.quarantined:
             self._say(f"{end.assigned.path}: QUARANTINED: {end.error}")
@@ -101,4 +102,16 @@ def told(result: RoundResult) -> str:
     words.append(f"{seconds:.1f} s")
     steps = ", ".join(f"{step} {took:.1f}" for step, took in result.took.items() if step != "round")
     text = ", ".join(words) + f" ({steps})"
-    return text + (", more to come" if result.more else "")
+    return text + (", more to come" if result.more else "") + _kept_up(result.upkeep)
+
+
+def _kept_up(done: Upkept) -> str:
+    """What was put in order afterwards."""
+    words = []
+    if done.files_before:
+        words.append(f"{done.files_before} files became {done.files_after}")
+    if done.rows_removed:
+        words.append(f"{done.rows_removed:,} dead rows dropped")
+    if done.files_removed:
+        words.append(f"{done.files_removed} old files removed")
+    return f"; {', '.join(words)}" if words else ""

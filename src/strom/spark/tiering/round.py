@@ -171,7 +171,10 @@ class Round:
                     lambda: context.jobs.check(group),
                 )
                 if upkept.truth is not None:
-                    facts = upkept.facts(context.clock.now_ms())
+                    facts = {
+                        **upkept.facts(context.clock.now_ms()),
+                        "delete_files": upkept.truth.totals.delete_files,
+                    }
                     self._tell(self._report_of(upkept.truth, facts=facts), round_number=0)
         except Cancelled:
             return result
@@ -238,6 +241,7 @@ class Round:
                 "round_files": result.files,
                 "round_bytes": result.size_bytes,
                 "lag_rows": result.lag_rows,
+                "delete_files": result.truth.totals.delete_files,
                 **{f"{step}_ms": int(seconds * 1000) for step, seconds in self._took.items()},
             },
         )
