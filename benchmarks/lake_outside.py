@@ -20,18 +20,17 @@ from benchmarks.on_lake import Lake
 from strom.lake.held_files import HeldFiles, held_files
 
 BUCKETS = 2
-ROUNDS = 50
 LOAD_ROWS = 100_000
 ROUND_BY_ROUND, AT_ONCE = "warehouse-rounds", "warehouse-at-once"
 
 
 def measure(bench: Bench) -> list[Answer]:
-    rows = bench.size(full=1_000_000, quick=50_000)
+    rows, rounds = bench.size(full=1_000_000, quick=20_000), bench.size(full=50, quick=9)
     with on_lake.without_spark(bench) as lake:
         table = lake.db.create_table("t", INT_KEY.schema, primary_key=INT_KEY.key, buckets=BUCKETS)
         for start in range(0, rows, LOAD_ROWS):
             table.upsert(INT_KEY.rows(np.arange(start, min(start + LOAD_ROWS, rows))))
-        spent = _rounds(lake, table, rows)
+        spent = _rounds(lake, table, rows, rounds)
         assert lake.round(table, AT_ONCE).rows == rows
         ours, theirs = (_reader(lake, table, one, rows) for one in (ROUND_BY_ROUND, AT_ONCE))
         figure, reference = bench.compare(ours, theirs, "s")
@@ -43,7 +42,7 @@ def measure(bench: Bench) -> list[Answer]:
         }
     return [
         Answer(
-            f"PyIceberg reads a primary-key table after {ROUNDS} rounds",
+            f"PyIceberg reads a primary-key table after {rounds} rounds",
             figure,
             reference,
             "a copy written at once",
@@ -54,12 +53,12 @@ def measure(bench: Bench) -> list[Answer]:
     ]
 
 
-def _rounds(lake: Lake, table: strom.Table, rows: int) -> float:
+def _rounds(lake: Lake, table: strom.Table, rows: int, rounds: int) -> float:
     """All rounds; how many seconds their upkeep took."""
     chance = np.random.default_rng(1)
     spent = 0.0
     with lake.opened(table, ROUND_BY_ROUND) as round_of:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             if number:
                 changed = np.sort(chance.choice(rows, rows // 100, replace=False))
                 table.upsert(INT_KEY.rows(changed, number))
