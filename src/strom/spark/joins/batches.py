@@ -18,7 +18,7 @@ from strom.errors import InvalidRequest
 from strom.spark import connections
 from strom.spark.joins.metrics import JoinMetrics
 from strom.spark.joins.plan import JoinPlan
-from strom.spark.joins.query import Progress
+from strom.spark.joins.progress import Progress
 from strom.spark.joins.recompute import Counts, Done
 from strom.spark.joins.result import Result
 from strom.spark.joins.source import EPOCH

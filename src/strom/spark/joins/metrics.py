@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from strom.runtime.metrics import Metrics, Sample
-
-if TYPE_CHECKING:
-    from strom.spark.joins.query import Progress
+from strom.spark.joins.progress import Progress
 
 BATCH_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
 

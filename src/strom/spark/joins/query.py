@@ -4,47 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strom.runtime.metrics import render
 from strom.spark import frames
 from strom.spark.joins.metrics import JoinMetrics
+from strom.spark.joins.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.5
 """How often somebody who waits looks after the joins before."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What one batch did."""
-
-    batch: int
-    began: float
-    """Seconds since 1970."""
-    seconds: float
-    changes: int
-    """Images of the changelogs that were read: an update has two."""
-    keys: int
-    """Join keys that were touched, and looked up on both sides and in the result."""
-    left_rows: int
-    right_rows: int
-    result_rows: int
-    """Rows that were found there."""
-    written: int
-    deleted: int
-    read_s: float
-    lookup_s: float
-    stage_s: float
-    """Seconds of all tasks together."""
-    warnings: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a metrics system."""
-        return asdict(self)
 
 
 class JoinQuery:

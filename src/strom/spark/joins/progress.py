@@ -1,0 +1,35 @@
+"""What one batch of a delta join did."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one batch did."""
+
+    batch: int
+    began: float
+    """Seconds since 1970."""
+    seconds: float
+    changes: int
+    """Images of the changelogs that were read: an update has two."""
+    keys: int
+    """Join keys that were touched, and looked up on both sides and in the result."""
+    left_rows: int
+    right_rows: int
+    result_rows: int
+    """Rows that were found there."""
+    written: int
+    deleted: int
+    read_s: float
+    lookup_s: float
+    stage_s: float
+    """Seconds of all tasks together."""
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a metrics system."""
+        return asdict(self)
