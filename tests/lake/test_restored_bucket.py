@@ -11,7 +11,7 @@ import pytest
 import strom
 from lake.drill_place import LAKE, House, ids
 from lake.small_tierer import SmallTierer
-from strom.errors import InvalidRequest, LakeAhead, LakeCorrupt, StromError
+from strom.errors import InvalidRequest, LakeAhead, LakeCorrupt, StaleEpoch, StromError
 from strom.lake.live_rows import live_rows
 from strom.lake.truth import read_truth
 from strom.model.bucket import BucketId
@@ -198,3 +198,45 @@ def test_rows_that_cannot_be_the_buckets_are_refused_and_nothing_changes(house: 
         assert ids(table.scan(tier="hot")) == sorted(
             number for _, rows in found for number in rows.column("id").to_pylist()
         )
+
+
+@pytest.mark.parametrize("between", ["at once", "opened again"])
+def test_a_bucket_that_took_writes_after_its_loss_is_not_made_anew_over_them(
+    house: House, between: str
+) -> None:
+    """While the table was not copied nobody held writes back; then it is, and the lake has more than the bucket."""
+    backup = house.folder.parent / "backup"
+    with house.open() as (db, tierer):
+        table = created(db)
+        upsert(table, people(*range(10)))
+        tierer.round(table)
+        buckets = house.folder / "buckets" / str(table.table_id)
+    shutil.copytree(buckets, backup)
+    with house.open() as (db, tierer):
+        table = db.table("k")
+        upsert(table, people(*range(40)))
+        tierer.round(table)
+        table.alter(set={"table.datalake.enabled": "false"})
+    shutil.rmtree(buckets)
+    shutil.copytree(backup, buckets)
+    # This opening has the lake's epoch again, which the backup does not know of; the next one has a later one.
+    with house.open() as (db, tierer):
+        upsert(db.table("k"), people(3, 4, 5, 6, name="early"))
+    with house.open() as (db, tierer):
+        table = db.table("k")
+        upsert(table, people(3, 4, 5, 6, name="late"))
+        table.alter(set=LAKE)
+        if between == "at once":
+            refused(tierer, table)
+    with house.open() as (db, tierer):
+        table = db.table("k")
+        refused(tierer, table)
+        late = [row for row in rows_of(table.scan(tier="hot")) if row["name"].startswith("late")]
+        assert late == people(3, 4, 5, 6, name="late"), "what was acknowledged is there"
+
+
+def refused(tierer: SmallTierer, table: strom.Table) -> None:
+    """Neither bucket is made anew."""
+    for bucket in range(BUCKETS):
+        with pytest.raises(StaleEpoch, match="took writes"):
+            restore(tierer, table, bucket)

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from strom.errors import InvalidRequest, LeaderNotAvailable, NotPrimaryKeyTable
+from strom.errors import InvalidRequest, LeaderNotAvailable, NotPrimaryKeyTable, StaleEpoch
+from strom.log.layout import NO_EPOCH
 from strom.log.resuming import resume_at
 from strom.model.bucket import BucketId
 from strom.model.lake import Tiered
@@ -130,6 +131,7 @@ class ResumeCalls:
         if tablet.end_offset >= place.offset:
             tablet.check_writable()
             return tablet  # it was done before
+        _check_not_gone_on(tablet, place)
         restore = await self._restore_of(slot, place, request.part or 0)
         content = whole(request.records or b"")
         try:
@@ -175,3 +177,17 @@ class ResumeCalls:
                 f"piece {part} of the rows of bucket {bucket} is not the next one: begin again"
             )
         return restore
+
+
+def _check_not_gone_on(tablet: LogTablet, place: Tiered) -> None:
+    """Refuse a bucket that took writes since its loss: the lake does not have them, and a restored one neither."""
+    newest = tablet.epoch_before(tablet.end_offset) if tablet.end_offset else NO_EPOCH
+    if newest > place.epoch or newest == tablet.log.epoch:
+        raise StaleEpoch(
+            f"bucket {tablet.bucket} took writes after it had lost what the lake holds up to offset {place.offset}: "
+            'made anew from the lake it would lose them. Save what tier="hot" and tier="lake" have, then give up one '
+            "of them: the lake's rows with `strom lake drop`, or the table or partition as it is by dropping it",
+            bucket=str(tablet.bucket),
+            epoch=place.epoch,
+            newest=newest,
+        )
