@@ -6,6 +6,10 @@ which it keeps for life. One that a file is too old to have is NULL.
 Files of which every row counts are read as they are. Of the others the rows that do not count are known by their
 offsets (``dead_offsets.py``): bucket and offset are one whole number, and leaving a row out is one probe of a broadcast
 table by that number, in compiled code. Offsets are of one partition: files of several that overlap are kept apart.
+
+Filters on FLOAT and DOUBLE are never the Parquet reader's: it skips by statistics, which leave NaN out in files of
+other writers, and by dictionaries, in which -0.0 is not 0.0. So these columns are read through ``nanvl``, which changes
+nothing, and which no filter is pushed through.
 """
 
 from __future__ import annotations
@@ -17,7 +21,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from strom.lake.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, field_id
 from strom.lake.planned import LakeLimits
@@ -109,7 +122,11 @@ class ColdFrames:
 
     def _read(self, parts: Sequence[LakePart]) -> DataFrame:
         uris = [uri_of(self.storage, part.file.path) for part in parts]
-        return self.spark.read.options(**READING).schema(self._fields()).parquet(*uris)
+        fields = self._fields()
+        frame = self.spark.read.options(**READING).schema(fields).parquet(*uris)
+        if not any(_has_floats(one.dataType) for one in fields):
+            return frame
+        return frame.select(*(_unpushed(named(one.name), one.dataType).alias(one.name) for one in fields))
 
     def _fields(self) -> StructType:
         """The columns that are looked at, and where each row is from."""
@@ -126,6 +143,23 @@ class ColdFrames:
         for condition in (*times, *([] if self.where is None else [self.where])):
             frame = frame.where(condition)
         return frame.selectExpr(*(quoted(name) for name in self.columns))
+
+
+def _has_floats(kind: DataType) -> bool:
+    """Whether there is a float that a filter could be pushed to: inside lists and maps there is none."""
+    if isinstance(kind, StructType):
+        return any(_has_floats(one.dataType) for one in kind)
+    return isinstance(kind, FloatType | DoubleType)
+
+
+def _unpushed(column: Column, kind: DataType) -> Column:
+    """The same values, out of reach of the reader's filters."""
+    if not _has_floats(kind):
+        return column
+    if isinstance(kind, StructType):
+        inside = [_unpushed(column.getField(one.name), one.dataType).alias(one.name) for one in kind]
+        return F.when(column.isNotNull(), F.struct(*inside))
+    return F.nanvl(column, F.lit("NaN").cast(kind))
 
 
 def layers(parts: Sequence[LakePart]) -> list[list[LakePart]]:
