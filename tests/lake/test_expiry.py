@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 
 from lake.lake_places import Lake, events
 from strom.errors import LakeConflict, LakeSnapshotNotFound
@@ -16,8 +18,10 @@ from strom.lake import snapshot_change
 from strom.lake.expiry import HOUR_MS, Aged, expendable, expire_snapshots
 from strom.lake.held_files import held_files
 from strom.lake.maintenance import EVERY, Maintenance
+from strom.lake.reachable import reachable
 from strom.lake.removal import remove_expired, remove_orphans
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.storage import Storage
 from strom.lake.truth import read_truth
 from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.random import SystemRandomness
@@ -256,6 +260,100 @@ def test_a_lost_commit_leaves_no_file_of_offsets(lake: Lake, monkeypatch: pytest
     assert [name for name in before if "strom-offsets" in name]
     assert not [name for name in files(lake) - before if "strom-offsets" in name]
     other.catalog.close()
+
+
+def test_a_list_that_names_files_outside_of_the_tables_folder_removes_none_of_them(
+    lake: Lake, watch: Watch
+) -> None:
+    fill(lake, 1)
+    storage, location = lake.table.storage, lake.table.location
+    above = location.rpartition("/")[0]
+    names = ["other/data/strom-1.parquet", "strom-2.parquet"]
+    for name in names:
+        storage.write(f"{above}/{name}", b"another table's")
+    paths = [
+        f"{location}/../{names[0]}",
+        f"{location}/data/../../{names[1]}",
+        f"{location}/%2e%2e/{names[1]}",
+    ]
+    listed = json.dumps({"files": paths}).encode()
+    storage.write(f"{location}/metadata/strom-removed-{watch.ms}-ab.json", listed)
+    watch.ms += HOUR_MS
+    assert remove_expired(lake.table, HOUR_MS, watch) == 0
+    assert [storage.read(f"{above}/{name}") for name in names] == [b"another table's"] * 2
+    assert not [name for name in files(lake) if "removed" in name]
+
+
+def test_a_list_that_was_cut_short_by_a_power_failure_is_thrown_away(lake: Lake, watch: Watch) -> None:
+    """It is written before its snapshots go: half a list names nothing that has gone."""
+    fill(lake, 3)
+    before = files(lake)
+    storage, location = lake.table.storage, lake.table.location
+    for name, content in (("ab", b'{"fil'), ("cd", b"")):
+        storage.write(f"{location}/metadata/strom-removed-{watch.ms}-{name}.json", content)
+    watch.ms += 30 * 24 * HOUR_MS
+    assert remove_orphans(lake.table, watch) == 0
+    assert remove_expired(lake.table, HOUR_MS, watch) == 0
+    assert files(lake) == before
+
+
+@pytest.mark.parametrize("remove", [remove_expired, remove_orphans])
+def test_of_two_that_remove_at_once_neither_minds_that_a_list_is_gone(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch, remove: Any
+) -> None:
+    fill(lake, 6)
+    Maintenance(watch).compact(lake.table, FEW)
+    lake.truth = read_truth(lake.table)
+    fill(lake, 2)
+    expire(lake, watch)
+    watch.ms += 30 * 24 * HOUR_MS
+    really = Storage.read
+
+    def late(self: Storage, uri: str) -> bytes:
+        if "strom-removed-" in uri:  # between the listing and the reading
+            monkeypatch.setattr(Storage, "read", really)
+            assert remove_expired(lake.table, HOUR_MS, watch) > 0
+        return really(self, uri)
+
+    monkeypatch.setattr(Storage, "read", late)
+    remove(lake.table, *([HOUR_MS, watch] if remove is remove_expired else [watch]))
+    assert not [name for name in files(lake) if "removed" in name]
+    assert lake.ids() == [7]
+
+
+def test_what_another_service_lists_while_orphans_are_looked_for_waits_too(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(lake, 6)
+    Maintenance(watch).compact(lake.table, FEW)
+    lake.truth = read_truth(lake.table)
+    fill(lake, 2)
+    before = files(lake)
+
+    def late(*arguments: Any) -> set[str]:
+        assert expire(lake, watch) == 7
+        return reachable(*arguments)
+
+    monkeypatch.setattr("strom.lake.removal.reachable", late)
+    assert remove_orphans(lake.table, watch) == 0
+    assert before <= files(lake)
+
+
+def test_an_expiry_that_loses_its_race_leaves_no_list(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour later its files would go at once, however short ago their snapshots did."""
+    fill(lake, 6)
+
+    def loses(*_: Any) -> None:
+        raise CommitFailedException("somebody was first")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlCatalog, "commit_table", loses)
+        assert expire(lake, watch) == 0
+    assert not [name for name in files(lake) if "removed" in name]
+    assert expire(lake, watch) == 4
+    assert len([name for name in files(lake) if "removed" in name]) == 1
 
 
 # --- all of it ------------------------------------------------------------------------------------------------

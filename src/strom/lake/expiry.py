@@ -60,10 +60,13 @@ def expire_snapshots(
         old -= set(needed)
         if len(old) < at_least:
             return 0
-        _note(table, old, now_ms, randomness)
+        listed = _note(table, old, now_ms, randomness)
         try:
             _commit(table, head, old)
         except LakeConflict:
+            # Left behind, it would let its files go as soon as it is old, and their snapshots may only just have gone.
+            if listed is not None:
+                table.storage.delete(listed)
             continue
         return len(old)
     return 0
@@ -98,15 +101,16 @@ def _held_up(table: LakeTable, head: Snapshot) -> set[int]:
     return found
 
 
-def _note(table: LakeTable, old: set[int], now_ms: int, randomness: Randomness) -> None:
-    """Write down what only the old snapshots name."""
+def _note(table: LakeTable, old: set[int], now_ms: int, randomness: Randomness) -> str | None:
+    """Write down what only the old snapshots name; where, if there is anything."""
     snapshots = table.metadata.snapshots
     kept = reachable(table, [one for one in snapshots if one.snapshot_id not in old])
     gone = reachable_once(table, [one for one in snapshots if one.snapshot_id in old]) - kept
-    if gone:
-        name = f"{REMOVED_PREFIX}{now_ms}-{randomness.token(6).hex()}.json"
-        content = json.dumps({"files": sorted(gone)}).encode()
-        table.storage.write(f"{table.location}/metadata/{name}", content)
+    if not gone:
+        return None
+    uri = f"{table.location}/metadata/{REMOVED_PREFIX}{now_ms}-{randomness.token(6).hex()}.json"
+    table.storage.write(uri, json.dumps({"files": sorted(gone)}).encode())
+    return uri
 
 
 def _commit(table: LakeTable, head: Snapshot, old: set[int]) -> None:

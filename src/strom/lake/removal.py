@@ -8,6 +8,8 @@ are touched. Whatever a snapshot, a branch or a tag names at this moment stays, 
 
 from __future__ import annotations
 
+import logging
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -25,6 +27,8 @@ _OURS = re.compile(
     r"data/strom-[^/]+\.parquet(\.offsets)?"
     r"|metadata/(snap-\d+\.avro|\d+-m\d+\.avro|strom-offsets-\d+\.json|\d+-[0-9a-f-]{36}\.metadata\.json)"
 )
+
+logger = logging.getLogger(__name__)
 
 
 def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
@@ -53,8 +57,9 @@ def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS
     ]
     if not old:
         return 0
-    waiting = {uri for listed, _ in _lists(table) for uri in _files(table, listed)}
     named = reachable(table.refresh())  # after the listing: what a commit named meanwhile is seen
+    # After that: a snapshot that was gone by then had its list before.
+    waiting = {uri for listed, _ in _lists(table) for uri in _files(table, listed)}
     orphans = [uri for uri in old if uri not in named and uri not in waiting]
     for uri in orphans:
         table.storage.delete(uri)
@@ -80,9 +85,23 @@ def _names(table: LakeTable, folder: str) -> Iterator[tuple[str, int]]:
 
 
 def _files(table: LakeTable, uri: str) -> list[str]:
-    """What a list names; LakeCorrupt when it is none. What is not in this table's folder is left alone."""
-    doc = Document.parse(table.storage.read(uri), uri, LakeCorrupt)
-    files = doc.raw("files")
-    if not isinstance(files, list):
-        doc.refuse("files", "must be a list")
-    return [one for one in files if isinstance(one, str) and one.startswith(f"{table.location}/")]
+    """What a list names of this table's folder; the rest is left alone.
+
+    None, when it is gone or no list: another service was faster with it, or a power failure cut it short, and then its
+    snapshots never went.
+    """
+    try:
+        files = Document.parse(table.storage.read(uri), uri, LakeCorrupt).raw("files")
+    except LakeCorrupt as problem:
+        logger.info("%s: a list of files to be removed is passed over: %s", table.path, problem)
+        return []
+    found = files if isinstance(files, list) else []
+    return [one for one in found if isinstance(one, str) and _inside(table, one)]
+
+
+def _inside(table: LakeTable, uri: str) -> bool:
+    """Whether a file lies in the table's folder, also once its path is read as the storage reads it."""
+    if not uri.startswith(f"{table.location}/"):
+        return False
+    path = table.storage.path(uri)
+    return posixpath.normpath(path) == path and path.startswith(table.storage.path(table.location) + "/")
