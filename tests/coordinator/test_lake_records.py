@@ -19,6 +19,7 @@ from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeRecord, LakeReport
 
 NOW_MS = 1_700_000_000_000
+LAKE = {"table.datalake.enabled": "true"}
 
 
 def house() -> House:
@@ -40,7 +41,7 @@ def store(made: House, table_id: int, found: LakeReport, **more: Any) -> Stored:
 
 def test_a_report_is_remembered_also_by_the_next_coordinator() -> None:
     made = house()
-    table = made.table("t", buckets=2)
+    table = made.table("t", buckets=2, properties=LAKE)
     found = report(5, 9, bounds={0: ("1", "2"), 1: None, 2: "?"}, rows=14, files=2, facts={"rows_written": 3})
     assert store(made, table.table_id, found, round=4).reason is None
     record = Coordinator(made.store).catalog.lake_of(table.table_id)
@@ -56,7 +57,7 @@ def test_a_report_is_remembered_also_by_the_next_coordinator() -> None:
 
 def test_an_empty_round_writes_nothing() -> None:
     made = house()
-    table = made.table("t")
+    table = made.table("t", properties=LAKE)
     store(made, table.table_id, report(5))
     version = made.catalog.version
     stored = store(made, table.table_id, report(5, facts={"ms": 3}), round=2, fresh_ms=NOW_MS + 60_000)
@@ -69,7 +70,7 @@ def test_an_empty_round_writes_nothing() -> None:
 @pytest.mark.parametrize("late", [report(4, 9), report(7, 8), report(7)])
 def test_a_report_that_is_older_than_the_record_changes_nothing(late: LakeReport) -> None:
     made = house()
-    table = made.table("t", buckets=2)
+    table = made.table("t", buckets=2, properties=LAKE)
     store(made, table.table_id, report(5, 9))
     stored = store(made, table.table_id, replace(late, snapshot_id=2))
     assert stored.reason is not None
@@ -81,7 +82,7 @@ def test_a_report_that_is_older_than_the_record_changes_nothing(late: LakeReport
 
 def test_a_partition_that_was_dropped_may_be_left_out_of_a_report() -> None:
     made = house()
-    made.table("p", partition_by=("day",))
+    made.table("p", partition_by=("day",), properties=LAKE)
     kept = made.do(commands.create_partition, path("p"), {"day": "1"}, now_ms=NOW_MS)
     gone = made.do(commands.create_partition, path("p"), {"day": "2"}, now_ms=NOW_MS)
     table_id = kept.table_id
@@ -97,12 +98,12 @@ def test_a_partition_that_was_dropped_may_be_left_out_of_a_report() -> None:
 
 def test_a_dropped_table_takes_its_record_with_it_and_its_name_starts_anew() -> None:
     made = house()
-    table = made.table("t")
+    table = made.table("t", properties=LAKE)
     store(made, table.table_id, report(5))
     made.do(commands.drop_table, path("t"))
     assert made.catalog.lake_of(table.table_id) is None
     assert not made.store.read("lake/").entries
-    again = made.table("t")
+    again = made.table("t", properties=LAKE)
     assert again.table_id != table.table_id
     assert made.catalog.lake_of(again.table_id) is None
     with pytest.raises(TableNotFound):
@@ -111,7 +112,7 @@ def test_a_dropped_table_takes_its_record_with_it_and_its_name_starts_anew() -> 
 
 def test_ten_thousand_buckets_and_more_fit_and_a_record_may_shrink_again() -> None:
     made = house()
-    table = made.table("t")
+    table = made.table("t", properties=LAKE)
     partitions = {number: f"some-quite-long-name-of-a-partition-{number}" for number in range(20_000)}
     many = {LakeKey(number, bucket): Tiered(2**40 + number, 17) for number in partitions for bucket in (0, 1)}
     store(made, table.table_id, LakeReport(1, many, partitions))
@@ -130,7 +131,7 @@ def test_ten_thousand_buckets_and_more_fit_and_a_record_may_shrink_again() -> No
 
 def test_a_quarantined_table_says_why() -> None:
     made = house()
-    table = made.table("t")
+    table = made.table("t", properties=LAKE)
     store(made, table.table_id, report(5))
     store(made, table.table_id, report(5, state="quarantined", reason="somebody appended rows"))
     record = made.catalog.lake_of(table.table_id)
@@ -148,7 +149,7 @@ def test_round_numbers_are_never_given_twice() -> None:
 
 def test_a_damaged_record_is_noticed() -> None:
     made = house()
-    table = made.table("t")
+    table = made.table("t", properties=LAKE)
     key = f"lake/{table.table_id}"
     for value in (b"[]", b"{}", b'{"table":99}', b'{"table":1,"offsets":[[null,null,[[0,-1,0]]]]}'):
         made.store.commit([], [Put(key, value)])
@@ -188,7 +189,7 @@ def test_what_is_no_report_is_refused(content: bytes) -> None:
 
 def test_a_rebuild_replaces_the_record_that_it_saw_and_no_newer_one() -> None:
     made = house()
-    table = made.table("t")
+    table = made.table("t", properties=LAKE)
     found = replace(report(4), snapshot_id=70)
     assert store(made, table.table_id, found, rebuild=True, replaces=-1).reason is None
     store(made, table.table_id, replace(report(9), snapshot_id=71))
@@ -201,7 +202,7 @@ def test_a_rebuild_replaces_the_record_that_it_saw_and_no_newer_one() -> None:
 
 def test_a_rebuild_that_found_nothing_forgets_the_record() -> None:
     made = house()
-    table = made.table("t")
+    table = made.table("t", properties=LAKE)
     store(made, table.table_id, report(5))
     nothing = LakeReport(None, {})
     assert store(made, table.table_id, nothing).reason is not None, "a round never does"
@@ -211,3 +212,17 @@ def test_a_rebuild_that_found_nothing_forgets_the_record() -> None:
     assert not made.store.read("lake/").entries
     assert store(made, table.table_id, nothing, rebuild=True).reason is None
     assert store(made, table.table_id, report(3)).record is not None
+
+
+def test_a_round_that_reports_after_its_tables_lake_was_given_up_brings_no_record_back() -> None:
+    made = house()
+    table = made.table("t")
+    assert "not copied" in (store(made, table.table_id, report(5)).reason or "")
+    assert made.catalog.lake_of(table.table_id) is None
+    assert store(made, table.table_id, report(5), rebuild=True).reason is None
+    assert store(made, table.table_id, report(7)).reason is None, (
+        "what the lake holds is known, and it holds more"
+    )
+    record = made.catalog.lake_of(table.table_id)
+    assert record is not None
+    assert record.offset_of(None, 0) == 7

@@ -9,7 +9,9 @@ import pytest
 
 import strom
 from lake.drill_place import COLUMNS, LAKE, House, ids, put, record_of
+from strom.client.lake import LakeDoor
 from strom.errors import InvalidRequest, LakeSnapshotNotFound
+from strom.lake.reporting import report_of
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +103,24 @@ def test_a_table_whose_lake_is_given_up_is_tiered_anew(house: House, key: str | 
         put(table, 13)
         assert ids(table.scan(tier="lake")) == list(range(13))
         assert ids(table.scan()) == list(range(14))
+
+
+def test_a_round_that_reports_when_its_lake_is_gone_is_not_believed(house: House) -> None:
+    """Retention would drop rows of which it says that the lake has them."""
+    with house.open() as (db, tierer):
+        table = db.create_table("t", COLUMNS, buckets=2, properties=LAKE)
+        put(table, *range(10))
+        truth = tierer.round(table, end="commit")
+        table.alter(set=OFF)
+        assert db.lake_drop("t").own
+        door = LakeDoor(db.session.face.session.cluster)
+        told = door.report(table.table_id, report_of(truth), service_id="late", round=1)
+        assert "not copied" in db.session.run(told)
+        assert record_of(db, table) is None
+        assert ids(table.scan()) == list(range(10))
+        table.alter(set=LAKE)
+        tierer.round(table)
+        assert ids(table.scan(tier="lake")) == list(range(10))
 
 
 def test_a_record_whose_lake_is_lost_is_given_up_too(house: House) -> None:

@@ -21,6 +21,7 @@ from strom.errors import LimitExceeded, TableNotFound
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeRecord, LakeReport
+from strom.model.properties import lake_enabled
 
 PIECE_BYTES = 900_000
 """Below the limit of a metadata value."""
@@ -62,9 +63,13 @@ def store_lake(
     A rebuild that found nothing in the lake forgets the record.
     ``replaces``: the snapshot of the record that a rebuild saw (-1: it saw none); a newer one is not undone by it.
     """
-    if catalog.table_by_id(table_id) is None:
+    table = catalog.table_by_id(table_id)
+    if table is None:
         raise TableNotFound(f"there is no table with id {table_id} any more", table_id=table_id)
     before = catalog.lake_of(table_id)
+    if before is None and not rebuild and not lake_enabled(table.description.properties):
+        # Its lake was given up, and may be gone: with a record, retention would drop what is nowhere else.
+        return Plan(Stored(None, "the table is not copied into the lake any more"))
     if rebuild and replaces not in (None, _snapshot_of(before)):
         return Plan(Stored(before, "a round reported meanwhile: look at the lake again"))
     if before is not None and not rebuild:
