@@ -150,3 +150,24 @@ def test_numbers_are_encoded_as_every_batch_is(count: int) -> None:
         content = batches.encode(given)
         assert decode(content, schema, full_validation=True).equals(keys)
         assert decode(encode(keys, schema_id=7), schema).equals(keys)
+
+
+def test_threads_that_ask_for_other_numbers_of_keys_do_not_mix_their_answers(server: ServerProcess) -> None:
+    with table_on(server, {"id": "BIGINT"}, primary_key="id", buckets=1) as table:
+        _, quick = ways(table)
+        few = (2, np.arange(2, dtype="<u4").tobytes())
+
+        class Overtaken(tuple[Any, ...]):
+            """What is remembered of four keys, until it is looked at: then a thread with two keys comes in between."""
+
+            def __getitem__(self, place: Any) -> Any:
+                quick._usual = few
+                return super().__getitem__(place)
+
+        quick._usual = Overtaken((4, np.arange(4, dtype="<u4").tobytes()))
+        batch = pa.record_batch({"id": pa.array(range(2), pa.int64())})
+        answer = LookupRowsBucketResponse(
+            bucket_id=0, records=bytes(encode(batch, schema_id=1)), positions=few[1]
+        )
+        found = quick._in_order(answer, 4)
+        assert found["id"].to_pylist() == [0, 1, None, None]

@@ -109,9 +109,10 @@ class ManyKeys:
         rows = self._rows.read(whole(answer.records or b""))
         if 4 * rows.num_rows != len(positions):
             raise MalformedBatch("the server's answer has rows that belong to no key", bucket=self._bucket)
-        if self._usual[0] != count:
-            self._usual = (count, np.arange(count, dtype="<u4").tobytes())
-        if positions == self._usual[1]:
+        usual = self._usual  # looked at once: another thread may ask for another number of keys
+        if usual[0] != count:
+            usual = self._usual = (count, np.arange(count, dtype="<u4").tobytes())
+        if positions == usual[1]:
             return pa.Table.from_batches((rows,))
         places = np.frombuffer(positions, "<u4").astype(np.int64)
         if places.max() >= count:
