@@ -136,3 +136,23 @@ def test_a_key_whose_rows_are_more_than_an_answer_holds_is_read_in_pages(tmp_pat
         joined = pa.Table.from_batches(list(work(iter([numbers(9, 5, None, 1)]))))
         assert joined.num_rows == 1 + 5960 + 1 + 20
         connections.forget(Server(small.address))
+
+
+def test_a_page_is_not_larger_than_an_answer_where_its_first_rows_are_the_largest(tmp_path: Path) -> None:
+    columns = {"id": "BIGINT", "number": "BIGINT", "word": "STRING"}
+    with (
+        ServerProcess(tmp_path / "data", settings={"server.request.max-bytes": "1 mb"}) as small,
+        table_on(small, columns, primary_key="id", buckets=1, indexes={"by_number": "number"}) as table,
+    ):
+        for n in range(10):
+            table.upsert([{"id": n, "number": 5, "word": "w" * 300_000}])
+            table.flush()
+        table.upsert([{"id": n, "number": 5, "word": "w"} for n in range(10, 4000)])
+        table.flush()
+        matching = Matching(
+            connections.database(Server(small.address)), table.info, ["id", "word"], index="by_number"
+        )
+        parts = list(matching.parts(pa.record_batch({"number": pa.array([5], pa.int64())})))
+        assert max(one.matches.rows.nbytes for one in parts) < 1_000_000
+        assert [row["id"] for one in parts for row in one.matches.rows.to_pylist()] == list(range(4000))
+        connections.forget(Server(small.address))

@@ -150,7 +150,7 @@ def lookup_page(
         part = gather(directory, source[start:end], row[start:end], columns)
         if parts and size + part.nbytes > bytes_max:
             break
-        if part.nbytes > bytes_max:
+        while part.nbytes > bytes_max and part.num_rows > 1:  # again where the first rows are the largest
             part = part.slice(0, max(part.num_rows * bytes_max // (2 * part.nbytes), 1))
         parts.append(part)
         size += part.nbytes
