@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from strom.client.lake import Assigned, Ended, LakeFacts, Running, Tidings
+from strom.coordinator.tiering import Beat, Progress, Tiering
 from strom.errors import Disconnected, LakeCorrupt, LakeUnavailable, TableNotFound
 from strom.lake.summary import LakeOffsets
 from strom.lake.truth import Truth
@@ -155,6 +157,50 @@ def test_a_running_round_is_named_in_every_heartbeat_with_how_far_it_is() -> Non
     running.run()
     assert coordinator.beats[2]["running"] == [Running(1, 1, 250, 1000, 0)]
     assert coordinator.beats[2]["wants"] == 3
+
+
+def test_keeping_a_lake_in_order_is_not_given_up_because_the_next_round_of_the_table_has_ended() -> None:
+    """The round is over with its report; the coordinator cancels what is named and older than the last that ended."""
+    tiering, numbers = Tiering(), itertools.count(1, 100)
+    late = threading.Event()
+    overtaken: list[int] = []
+    given_up: list[int] = []
+
+    class Real(Coordinator):
+        def heartbeat(self, service_id: str, **said: Any) -> Tidings:
+            super().heartbeat(service_id, **said)
+            named = {(one.table_id, one.round): Progress() for one in said.get("running", ())}
+            beat = Beat(service_id, said["wants"], named, leaving=said.get("leaving", False))
+            orders = tiering.heartbeat(beat, {1: 0}, len(self.beats), numbers, issued=1000)
+            if overtaken and len(self.beats) > overtaken[0] + 2:
+                late.set()
+            return Tidings(
+                tuple(assigned(one.number) for one in orders.assigned),
+                frozenset(orders.cancelled),
+                60_000,
+                None,
+            )
+
+    coordinator, rounds = Real(), Played()
+
+    def play(progress: RoundProgress) -> RoundResult:
+        number = progress.assigned.round
+        tiering.ended(1, number, 0, len(coordinator.beats), more=False)
+        progress.step = "upkeep"
+        if number == 1:
+            late.wait(20)
+            given_up.extend(rounds.cancelled)
+            running.stop()
+        else:
+            overtaken.append(len(coordinator.beats))
+        return RoundResult(NOTHING, took={"round": 0.1})
+
+    rounds._play = play
+    running, ends = service(coordinator, rounds, QUICK)
+    running.run()
+    assert late.is_set()
+    assert given_up == []
+    assert {1, 101} <= {end.assigned.round for end in ends.ends}
 
 
 def test_a_cancelled_round_is_stopped_and_told() -> None:

@@ -214,6 +214,8 @@ class TieringService:
                 running=[
                     Running(one.assigned.table_id, one.assigned.round, rows, one.rows_planned, one.size_bytes)
                     for one, rows in running
+                    if one.step
+                    != "upkeep"  # over with its report: named, it is cancelled once the next one has ended
                 ],
                 ended=ended,
                 tables=wanted,
