@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import MetadataLogEntry
+from pyiceberg.table.snapshots import Operation, Summary
 
 from lake.lake_places import EVENTS, KEYED, LOG, Lake, events
 from strom.errors import (
@@ -32,11 +35,12 @@ from strom.lake.catalogs import open_catalog
 from strom.lake.commit import commit_round, drop_partitions
 from strom.lake.file_writer import FilePartition
 from strom.lake.held_files import held_files
+from strom.lake.manifest_cache import ManifestCache
 from strom.lake.manifest_writer import data_file
 from strom.lake.reading import LakeFile, read_file
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.table import LakeTable
-from strom.lake.truth import Truth, read_truth
+from strom.lake.truth import Truth, read_truth, totals_of
 from strom.model import types as t
 from strom.model.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema
@@ -262,6 +266,37 @@ def test_old_metadata_files_go(lake: Lake) -> None:
     assert read_truth(lake.table) == lake.truth
 
 
+def test_a_metadata_log_that_names_files_elsewhere_removes_none_of_them(lake: Lake, tmp_path: Path) -> None:
+    lake.round(end=1)
+    above = lake.table.location.rpartition("/")[0]
+    names = [f"{above}/other/metadata/1.metadata.json", f"{lake.table.location}/metadata/../../2.json"]
+    kept = [tmp_path / "db" / "other" / "metadata" / "1.metadata.json", tmp_path / "db" / "2.json"]
+    for path, name in zip(kept, names, strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"another table's")
+        lake.table.metadata.metadata_log.append(MetadataLogEntry(metadata_file=name, timestamp_ms=1))
+    lake.round(end=2)
+    assert [path.exists() for path in kept] == [True, True]
+
+
+def test_counts_that_no_table_has_are_counted_anew(lake: Lake) -> None:
+    lake.round(lake.file(events(1, 2), [0, 1]), end=2)
+    head = lake.table.snapshot()
+    assert head is not None
+    summary = {**head.summary.additional_properties, "total-records": "9" * 5000}
+    hostile = head.model_copy(update={"summary": Summary(Operation.REPLACE, **summary)})
+    assert totals_of(lake.table, hostile) == lake.truth.totals
+
+
+def test_a_file_that_is_written_once_can_be_read_by_whoever_reads_the_others(lake: Lake) -> None:
+    storage, location = lake.table.storage, lake.table.location
+    storage.write(f"{location}/a", b"a")
+    storage.write_new(f"{location}/b", b"b")
+    modes = [os.stat(storage.path(f"{location}/{name}")).st_mode for name in "ab"]
+    assert modes[0] == modes[1]
+    assert sorted(os.listdir(storage.path(location))) == ["a", "b", "metadata"], "nothing else is left"
+
+
 # --- conflicts -------------------------------------------------------------------------------------------------
 
 
@@ -394,6 +429,7 @@ def test_a_lost_manifest_is_corruption_of_that_table(lake: Lake) -> None:
     lake.round(lake.file(events(1, 2), [0, 5]), end=6)
     (manifest,) = lake.table.snapshot().manifests(lake.table.io)
     lake.table.storage.delete(manifest.manifest_path)
+    lake.table.catalog.manifests = ManifestCache()  # whoever wrote it still knows what was in it
     with pytest.raises(LakeCorrupt, match="missing"):
         lake.round(end=7, dead=[5])
 

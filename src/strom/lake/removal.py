@@ -9,7 +9,6 @@ are touched. Whatever a snapshot, a branch or a tag names at this moment stays, 
 from __future__ import annotations
 
 import logging
-import posixpath
 import re
 from collections.abc import Iterator
 
@@ -96,12 +95,4 @@ def _files(table: LakeTable, uri: str) -> list[str]:
         logger.info("%s: a list of files to be removed is passed over: %s", table.path, problem)
         return []
     found = files if isinstance(files, list) else []
-    return [one for one in found if isinstance(one, str) and _inside(table, one)]
-
-
-def _inside(table: LakeTable, uri: str) -> bool:
-    """Whether a file lies in the table's folder, also once its path is read as the storage reads it."""
-    if not uri.startswith(f"{table.location}/"):
-        return False
-    path = table.storage.path(uri)
-    return posixpath.normpath(path) == path and path.startswith(table.storage.path(table.location) + "/")
+    return [one for one in found if isinstance(one, str) and table.storage.inside(table.location, one)]

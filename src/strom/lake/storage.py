@@ -9,6 +9,7 @@ the environment; they are in no text that is shown.
 from __future__ import annotations
 
 import os
+import posixpath
 import tempfile
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -87,6 +88,13 @@ class Storage:
             return uri
         raise LakeUnsupported(f"{uri[:200]!r} is not in a warehouse of files or of S3", uri=uri[:200])
 
+    def inside(self, folder: str, uri: str) -> bool:
+        """Whether a URI is of a file in a folder, also once its path is read as the storage reads it."""
+        if not uri.startswith(f"{folder}/"):
+            return False
+        path = self.path(uri)
+        return posixpath.normpath(path) == path and path.startswith(self.path(folder) + "/")
+
     def open_input(self, uri: str) -> pa.NativeFile:
         """A file for reading at any place."""
         self._ask(uri)
@@ -145,10 +153,12 @@ class Storage:
             return self._objects.put_if_absent(path.partition("/")[2], content)
         with self.translated(uri):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), suffix=".tmp") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            # In a folder of its own, and not as a temporary file, which nobody else may read.
+            with tempfile.TemporaryDirectory(dir=os.path.dirname(path), suffix=".tmp") as place:
+                with open(f"{place}/new", "xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
                 try:
                     os.link(file.name, path)
                 except FileExistsError:

@@ -27,6 +27,7 @@ from strom.lake.table import LakeTable
 from strom.model.lake import Bounds, LakeKey, Tiered
 
 ANCESTORS_MAX = 10_000
+_DIGITS_MAX = 18
 _TOTALS = {
     "files": "total-data-files",
     "records": "total-records",
@@ -101,7 +102,9 @@ def totals_of(table: LakeTable, snapshot: Snapshot) -> Totals:
     """What a snapshot holds: by its summary, or counted when that does not say."""
     summary: Mapping[str, object] = snapshot.summary or {}
     texts = {name: summary.get(key) for name, key in _TOTALS.items()}
-    if all(isinstance(text, str) and text.isdecimal() for text in texts.values()):
+    if all(
+        isinstance(text, str) and text.isdecimal() and len(text) <= _DIGITS_MAX for text in texts.values()
+    ):
         return Totals(**{name: int(str(text)) for name, text in texts.items()})
     found = files_of(table, snapshot)
     size = found.size + sum(item.entry.data_file.file_size_in_bytes for item in found.deletes)
