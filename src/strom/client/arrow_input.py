@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from strom.client.casting import advice, cast
@@ -162,6 +163,19 @@ def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     joined = pa.Table.from_batches(batches).combine_chunks().to_batches()
     assert len(joined) == 1, "a group of batches is far below Arrow's limit for one chunk"
     return joined[0]
+
+
+def is_lent(data: object) -> bool:
+    """Whether rows lie in memory that whoever gave them may write to later: numpy's and pandas'. Arrow's stays."""
+    if isinstance(data, Mapping):
+        return any(map(is_lent, data.values()))
+    return isinstance(data, np.ndarray) or type(data).__module__.partition(".")[0] == "pandas"
+
+
+def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows in memory of their own."""
+    arrays = [pa.concat_arrays([column]) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 def _array_of(values: Any, arrow: pa.DataType) -> pa.Array:

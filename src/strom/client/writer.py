@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from strom.client.accumulator import Outgoing, Piece
 from strom.client.admin import Admin
-from strom.client.arrow_input import ArrowInput, Columns
+from strom.client.arrow_input import ArrowInput, Columns, is_lent, owned
 from strom.client.cluster import Cluster
 from strom.client.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of, new_writer_id
 from strom.client.door import AppendDoor, Door
@@ -157,6 +157,7 @@ class RowWriter:
         except InvalidProjection:
             yield self._learn_schema()
             intake = intake_of(self._table)
+        lent = is_lent(data)
         for portion in intake.portions(data):
             try:
                 batch = intake.conform(portion)
@@ -168,9 +169,9 @@ class RowWriter:
                 intake = intake_of(self._table)
                 batch = intake.conform(portion)
             for part in self._router.parts(batch):
-                yield from self._take_part(part, intake, aside)
+                yield from self._take_part(part, intake, aside, lent)
 
-    def _take_part(self, part: Part, intake: Intake, aside: bool) -> Iterator[Awaitable[object]]:
+    def _take_part(self, part: Part, intake: Intake, aside: bool, lent: bool) -> Iterator[Awaitable[object]]:
         if not self._knows(part.partition):
             yield self._find_partition(part)
         bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
@@ -181,6 +182,8 @@ class RowWriter:
             size += overhead
             if not self._delivery.room.try_take(size):
                 yield self._delivery.room.take(size)
+            if lent and size < self._options.alone_bytes_min:
+                rows = owned(rows)  # it may wait for others, longer than it is lent
             sealed = self._add(bucket, intake.piece(rows), size, intake.form)
             try:
                 for batch in sealed:
