@@ -21,7 +21,7 @@ from strom.lake.maintenance import EVERY, Maintenance
 from strom.lake.reachable import reachable
 from strom.lake.removal import remove_expired, remove_orphans
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
-from strom.lake.storage import Storage
+from strom.lake.storage import Listed, Storage
 from strom.lake.truth import read_truth
 from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.random import SystemRandomness
@@ -235,6 +235,21 @@ def test_what_a_dead_round_left_behind_goes_when_it_is_old(lake: Lake, watch: Wa
     assert before - files(lake) == {f"data/{data}", f"data/{data}.offsets", f"metadata/{lost.name}"}
     assert lake.ids() == [2]
     assert [held_files(lake.table, one).live_rows for one in ids(lake)] == [1] * 3
+
+
+def test_a_file_of_which_the_storage_does_not_say_how_old_it_is_stays(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(lake, 1)
+    lake.file(events(7), [100])  # of a round that is under way
+    before, really = files(lake), Storage.list
+
+    def ageless(self: Storage, uri: str) -> Iterator[Listed]:
+        return (one._replace(modified_ms=0) for one in really(self, uri))
+
+    monkeypatch.setattr(Storage, "list", ageless)
+    assert remove_orphans(lake.table, watch) == 0
+    assert files(lake) == before
 
 
 def test_what_waits_on_a_list_is_no_orphan(lake: Lake, watch: Watch) -> None:

@@ -52,7 +52,7 @@ def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS
     old = [
         f"{table.location}/{name}"
         for name, modified_ms in _names(table, table.location)
-        if modified_ms <= before_ms and _OURS.fullmatch(name)
+        if 0 < modified_ms <= before_ms and _OURS.fullmatch(name)  # 0: the storage does not say
     ]
     if not old:
         return 0
