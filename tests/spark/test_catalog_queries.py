@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 
 import strom
 from spark.place import drain, ids, table_on, users, users_on, write
@@ -272,3 +273,16 @@ def test_of_a_log_whole_partitions_are_deleted(spark: SparkSession, server: Serv
         assert spark.table(name).count() == 20
         spark.sql(f"TRUNCATE TABLE {name}")
         assert spark.table(name).count() == 0
+
+
+def test_functions_in_python_see_the_rows_of_their_own_batch(spark: SparkSession, wide: strom.Table) -> None:
+    """Spark keeps batches of columns while such a function works; their memory is the next batch's by then."""
+
+    @udf("bigint", useArrow=True)
+    def twice(number: int) -> int:
+        return 2 * number
+
+    frame = spark.table(f"strom.{wide.name}").select("id", "c8", twice("c1").alias("doubled"))
+    assert "ArrowEvalPython" in plan(frame)
+    found = sorted(frame.collect())
+    assert [tuple(row) for row in found] == [(number, number, 2 * number) for number in range(ROWS)]
