@@ -26,9 +26,9 @@ def visits(day: str, *ids: int) -> list[dict[str, Any]]:
     return [{"id": number, "day": day, "who": number % 7 if number % 5 else None} for number in ids]
 
 
-@pytest.mark.parametrize("how", ["inner", "full"])
+@pytest.mark.parametrize(("how", "lake"), [("inner", False), ("full", False), ("inner", True)])
 def test_rows_of_a_dropped_partition_leave_the_result(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path, how: str
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, how: str, lake: bool
 ) -> None:
     with (
         table_on(
@@ -38,6 +38,7 @@ def test_rows_of_a_dropped_partition_leave_the_result(
             partition_by="day",
             buckets=2,
             indexes={"by_who": "who"},
+            properties={"table.datalake.enabled": "true"} if lake else {},
         ) as left,
         table_on(server, USERS, primary_key="user", buckets=2) as right,
         strom.connect(server.address) as db,

@@ -35,6 +35,14 @@ def in_lake(table: Table) -> bool:
     return tiered(table.info)
 
 
+def kept_partitions(database: Database, table: Table) -> frozenset[int]:
+    """The ids of partitions whose rows the lake has, and of which nobody said that they are to go."""
+    record = database.lake(table.name).facts.record if in_lake(table) else None
+    if record is None or record.snapshot_id is None:
+        return frozenset()
+    return frozenset(record.partitions.keys() - record.dropped.keys())
+
+
 def with_history(database: Database, table: Table, extent: ScanPlan) -> ScanPlan:
     """Where every bucket begins and ends in both tiers; partitions that only the lake has come with it."""
     record = database.lake(table.name).facts.record

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from strom.api.matching import written_to
 from strom.client.key_door import WrittenTo
 from strom.spark import connections
-from strom.spark.history import in_lake
+from strom.spark.history import kept_partitions
 from strom.spark.joins.affected import Following, Share, shared
 from strom.spark.joins.plan import JoinPlan
 from strom.spark.joins.recompute import Recompute
@@ -124,14 +124,17 @@ class SideReader(StreamReader):
         """Partitions that were dropped between two positions, those that were made again too.
 
         The lake keeps rows of a partition that its table's retention dropped, and reads of both tiers have them: they
-        stay in the result.
+        stay in the result. One that somebody dropped is gone from both.
         """
         last = Position.from_json(end)
         first = start_of(start, last)
         again = {name for name, number in first.partitions.items() if last.partitions.get(name) != number}
         unknown = {name for name, _ in first.offsets if name is not None and name not in last.partitions}
-        found = tuple(sorted(again | unknown))
-        return () if not found or in_lake(self._table()) else found
+        found = sorted(again | unknown)
+        if not found:
+            return ()
+        held = kept_partitions(connections.database(self._options.server), self._table())
+        return tuple(name for name in found if first.partitions.get(name) not in held)
 
 
 class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
