@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import re
 import threading
@@ -76,9 +77,14 @@ def _close_idle() -> None:
 
 
 def _after_fork() -> None:
-    """A child has none of the threads behind its parent's databases, nor its parent's lock."""
+    """A child has none of the threads behind its parent's databases, nor its parent's lock.
+
+    Closing such a database would wait for those threads, or crash: the child lets it lie, for as long as it lives.
+    """
     global _lock
     _lock = threading.Lock()
+    for database in _idle:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
     _idle.clear()
 
 
