@@ -1,6 +1,6 @@
 """``python -m benchmarks [--only GROUP] [--quick] [--strict] [--results FOLDER]``: ask, print, keep JSON.
 
-The quick form of all questions together stays under five minutes on two cores: it takes less data and fewer
+The quick form of all questions together is made for five minutes on two cores: it takes less data and fewer
 repeats, and its questions about Spark share one session. Its ratios say whether something broke; figures for others to
 read come from the full form.
 """

@@ -65,7 +65,7 @@ def replaced(text: str, heading: str, section: str) -> str:
 def readme_section(found: Kept) -> str:
     """The table of the README."""
     parts = [
-        "`make bench` measures all of this beside a reference in the same run (`QUICK=1`: under five minutes); "
+        "`make bench` measures all of this beside a reference in the same run (`QUICK=1`: less data, for five minutes); "
         "`make figures` writes this section from what was measured.",
         f"{_machines(found)} Client, server and reference share the cores: ratios count, not the absolute numbers. "
         "Pictures, and all other questions: [docs/figures.md](docs/figures.md).",
@@ -112,7 +112,7 @@ def page(found: Kept, pictures: set[str]) -> str:
         "expects before it is asked (the opening of its file in `benchmarks/`); what misses its target says so.",
         "```\n"
         "make bench                    # every question in its full form: about an hour\n"
-        "make bench QUICK=1            # under five minutes\n"
+        "make bench QUICK=1            # less data, made for five minutes\n"
         "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark\n"
         "make figures                  # keep the newest run and draw; RUN=file for another one\n"
         "```",
