@@ -65,7 +65,7 @@ def replaced(text: str, heading: str, section: str) -> str:
 def readme_section(found: Kept) -> str:
     """The table of the README."""
     parts = [
-        "`make bench` measures all of this beside a reference in the same run (`QUICK=1`: less data, for five minutes); "
+        "`make bench` measures all of this beside a reference in the same run (`QUICK=1`: less data, five minutes); "
         "`make figures` writes this section from what was measured.",
         f"{_machines(found)} Client, server and reference share the cores: ratios count, not the absolute numbers. "
         "Pictures, and all other questions: [docs/figures.md](docs/figures.md).",
