@@ -54,13 +54,14 @@ def test_a_database_tells_what_it_was_created_with(server: ServerProcess) -> Non
 
 
 def test_the_database_of_a_connection_may_be_left_out_of_names(server: ServerProcess) -> None:
+    name = new_name("shop")
     with strom.connect(server.address) as admin:
-        admin.create_database("shop", if_exists="ignore")
-        with strom.connect(server.address, database="shop") as db:
+        admin.create_database(name)
+        with strom.connect(server.address, database=name) as db:
             table = db.create_table(new_name(), EVENTS)
-            assert table.name.startswith("shop.")
+            assert table.name.startswith(f"{name}.")
             assert table.name.partition(".")[2] in db.tables()
-            db.drop_table(table.name)
+        admin.drop_database(name, cascade=True)
 
 
 def test_a_table_tells_what_it_is(either: ServerProcess) -> None:

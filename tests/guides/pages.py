@@ -109,6 +109,7 @@ class Left:
 
     def __enter__(self) -> strom.Database:
         self._before = self._all()
+        assert "shop" not in self._before, "another test left the database of the pages on the shared server"
         return self._db
 
     def __exit__(self, *_: object) -> None:
