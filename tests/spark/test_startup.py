@@ -1,0 +1,79 @@
+"""Spark's Python processes import the PySpark that is installed, and whatever else somebody runs at their start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from strom.spark.sessions import STARTUP
+from strom.spark.startup.sitecustomize import without_copies
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def installation(folder: Path, *packages: str) -> tuple[Path, Path, Path]:
+    """A folder of packages with PySpark's zips in it: the folder, the zip of PySpark, the one of Py4J."""
+    for name in packages:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "__init__.py").touch()
+    zips = folder / "pyspark" / "python" / "lib"
+    zips.mkdir(parents=True, exist_ok=True)
+    return folder, zips / "pyspark.zip", zips / "py4j-0.10.9.9-src.zip"
+
+
+def test_a_zip_goes_where_its_modules_lie_unpacked_behind_it(tmp_path: Path) -> None:
+    site, spark_zip, py4j_zip = installation(tmp_path / "site", "pyspark", "py4j")
+    path = ["", str(spark_zip), str(py4j_zip), "/else", str(site)]
+    assert without_copies(path) == ["", "/else", str(site)]
+
+
+def test_a_zip_stays_that_is_the_only_copy(tmp_path: Path) -> None:
+    site, spark_zip, py4j_zip = installation(tmp_path / "site", "pyspark")
+    home, other_zip, _ = installation(tmp_path / "home")
+    path = [str(spark_zip), str(py4j_zip), str(other_zip), "/else/one.zip", str(site), str(home)]
+    assert without_copies(path) == [str(py4j_zip), str(other_zip), "/else/one.zip", str(site), str(home)]
+
+
+def test_a_zip_stays_when_another_installation_is_imported(tmp_path: Path) -> None:
+    _, spark_zip, _ = installation(tmp_path / "site", "pyspark", "py4j")
+    assert without_copies([str(spark_zip), "/other/site-packages"]) == [
+        str(spark_zip),
+        "/other/site-packages",
+    ]
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_what_somebody_runs_at_the_start_of_python_is_run(tmp_path: Path, *, other: bool) -> None:
+    if other:
+        (tmp_path / "sitecustomize.py").write_text("print('the other one ran')\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([STARTUP, str(tmp_path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", "print('started')"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split("\n")[:-1] == (["the other one ran"] if other else []) + ["started"]
+    assert done.stderr == ""
+
+
+def test_workers_import_the_pyspark_that_is_installed(spark: SparkSession) -> None:
+    def files(_: object) -> list[str]:
+        import py4j  # type: ignore[import-untyped]
+        import pyspark
+
+        return [pyspark.__file__, py4j.__file__]
+
+    import py4j
+    import pyspark
+
+    found = spark.sparkContext.parallelize([0], 1).map(files).collect()
+    assert found == [[pyspark.__file__, py4j.__file__]]
