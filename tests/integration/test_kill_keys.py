@@ -24,6 +24,9 @@ KEYS = 500
 INSERTED, BEFORE, AFTER, DELETED = 1, 2, 3, 4
 
 
+Tables = list[tuple[dict[int, int], dict[int, int]]]
+
+
 class Writer:
     """Changes keys of its own, one batch at a time, each sent until it is acknowledged.
 
@@ -92,7 +95,8 @@ class Writer:
         return KeyTable(self._leader, self._table.table_id, self._table.schema, bucket=self.bucket)
 
 
-async def campaign(server: ServerProcess, *, cycles: int, buckets: int, durability: str, seed: int) -> None:
+async def campaign(server: ServerProcess, *, cycles: int, buckets: int, durability: str, seed: int) -> Tables:
+    """Kill and start again while rows change. Returns every bucket's rows, as acknowledged and as they are there."""
     chance = random.Random(seed)
     async with Wire(server.address) as wire:
         table = await KeyTable.create(
@@ -116,7 +120,7 @@ async def campaign(server: ServerProcess, *, cycles: int, buckets: int, durabili
     stop.set()
     await asyncio.wait_for(asyncio.gather(*running), 150)
     assert all(writer.batches > 1 for writer in writers), "nothing was written: the test tests nothing"
-    await check(server, table, writers, buckets)
+    return await compared(server, table, writers, buckets)
 
 
 async def _warm(server: ServerProcess, table: KeyTable, buckets: int) -> None:
@@ -128,8 +132,9 @@ async def _warm(server: ServerProcess, table: KeyTable, buckets: int) -> None:
             await KeyTable(wire, table.table_id, table.schema, bucket=bucket).facts()
 
 
-async def check(server: ServerProcess, table: KeyTable, writers: list[Writer], buckets: int) -> None:
-    """Scan, lookups and a replay of the changelog agree with what was acknowledged."""
+async def compared(server: ServerProcess, table: KeyTable, writers: list[Writer], buckets: int) -> Tables:
+    """Scan, lookups and a replay of the changelog agree."""
+    tables: Tables = []
     async with Wire(server.address) as wire:
         leaders = await until_it_works(lambda: wire.leaders(NAME))
     for bucket in range(buckets):
@@ -143,12 +148,13 @@ async def check(server: ServerProcess, table: KeyTable, writers: list[Writer], b
         async with Wire(leaders[bucket]) as wire:
             one = KeyTable(wire, table.table_id, table.schema, bucket=bucket)
             scanned = {row["id"]: row["value"] for row in (await one.scan()).values()}
-            assert scanned == expected
-            assert (await one.facts()).live_rows == len(expected)
+            assert (await one.facts()).live_rows == len(scanned)
             wanted = [{"id": key} for writer in writers if writer.bucket == bucket for key in writer.sure]
             found = await one.lookup(wanted)
-            assert {row["id"]: row["value"] for _, row in found} == expected
-            assert replayed(await one.changelog()) == expected
+            assert {row["id"]: row["value"] for _, row in found} == scanned
+            assert replayed(await one.changelog()) == scanned
+        tables.append((expected, scanned))
+    return tables
 
 
 def replayed(changelog: list[tuple[int, int, dict[str, Any]]]) -> dict[int, int]:
@@ -175,7 +181,9 @@ SMALL = {"kv.segment.file-size": "64kb", "kv.snapshot.bytes": "64kb", "log.check
 def test_no_acknowledged_change_is_lost(tmp_path: Path, tablets: int, durability: str) -> None:
     with ServerProcess(tmp_path / "data", tablets=tablets, settings=SMALL) as server:
         cycles = 2 if tablets == 1 else 1
-        asyncio.run(campaign(server, cycles=cycles, buckets=3, durability=durability, seed=tablets))
+        tables = asyncio.run(campaign(server, cycles=cycles, buckets=3, durability=durability, seed=tablets))
+    assert len(tables) == 3
+    assert all(found == acknowledged for acknowledged, found in tables)
 
 
 @pytest.mark.torture
@@ -185,4 +193,6 @@ def test_no_acknowledged_change_is_lost_in_many_kills(tmp_path: Path, tablets: i
     seed = int(os.environ.get("STROM_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
     print(f"replay with STROM_TEST_SEED={seed}")
     with ServerProcess(tmp_path / "data", tablets=tablets, settings=SMALL) as server:
-        asyncio.run(campaign(server, cycles=40, buckets=3, durability=durability, seed=seed))
+        tables = asyncio.run(campaign(server, cycles=40, buckets=3, durability=durability, seed=seed))
+    assert len(tables) == 3
+    assert all(found == acknowledged for acknowledged, found in tables)

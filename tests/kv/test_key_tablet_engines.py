@@ -41,9 +41,9 @@ def test_the_tablet_is_what_one_change_after_the_other_gives(engine: str) -> Non
         for name, *arguments in history:
             world.now += 1
             getattr(world, name)(*arguments)
-            world.check()
+            assert world.seen() == world.expected
         world.finish()
         world.kill()
-        world.check()
+        assert world.seen() == world.expected
 
     check()

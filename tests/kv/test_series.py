@@ -65,7 +65,12 @@ def test_a_series_tells_the_state_at_every_offset_it_reaches(
         series, model = Series(base), _Model(base)
         for name, value in steps:
             series = _step(series, model, base, name, value)
-            _compare(series, model, base)
+            assert (series.start, series.end) == (model.start, model.end)
+            offsets = np.arange(model.start, model.end)
+            assert series.previous(offsets).tolist() == [model.cells.get(o, NONE) for o in offsets.tolist()]
+            assert _states(series, model) == {
+                below: _known(model, base, below) for below in range(model.start, model.end + 1)
+            }
     finally:
         patch.undo()
 
@@ -96,20 +101,25 @@ def _step(series: Series, model: _Model, base: int, name: str, value: object) ->
     return series
 
 
-def _compare(series: Series, model: _Model, base: int) -> None:
-    assert (series.start, series.end) == (model.start, model.end)
-    offsets = np.arange(model.start, model.end)
-    assert series.previous(offsets).tolist() == [model.cells.get(o, NONE) for o in offsets.tolist()]
+State = tuple[dict[int, int], list[list[int]]]
+"""Each key's newest version below an offset, and which rows below it were replaced, from the start and from there."""
+
+
+def _states(series: Series, model: _Model) -> dict[int, State]:
     newest = model.newest[-1]
+    states: dict[int, State] = {}
     for below in range(model.start, model.end + 1):
         stepped = series.step_back(np.array([*newest.values()], np.int64), below).tolist()
-        then = model.newest[below - base]
-        assert dict(zip(newest, stepped, strict=True)) == {key: then.get(key, NONE) for key in newest}
-        for low in (model.start, below):
-            dead = [
-                v >> 1 for o, v in model.cells.items() if o >= low and v >= 0 and v & 1 and v >> 1 < below
-            ]
-            assert series.replaced(low, series.end, below=below).tolist() == sorted(dead)
+        dead = [series.replaced(low, series.end, below=below).tolist() for low in (model.start, below)]
+        states[below] = dict(zip(newest, stepped, strict=True)), dead
+    return states
+
+
+def _known(model: _Model, base: int, below: int) -> State:
+    then = model.newest[below - base]
+    replaced = [(offset, v >> 1) for offset, v in model.cells.items() if v >= 0 and v & 1 and v >> 1 < below]
+    dead = [sorted(row for offset, row in replaced if offset >= low) for low in (model.start, below)]
+    return {key: then.get(key, NONE) for key in model.newest[-1]}, dead
 
 
 def test_a_view_stays_as_it_was() -> None:

@@ -25,6 +25,7 @@ from strom.testing.disk import Drawn, FirstBytes, ForgettingDisk, Survival, Trac
 from strom.testing.disk_state import Appended
 
 Rows = list[tuple[int, int]]
+LOST = "an acknowledged row is lost"
 POWER_LOSSES: list[bool | Survival] = [False, FirstBytes(150), *map(Drawn, range(3))]
 
 
@@ -95,11 +96,10 @@ def os_history() -> History:
     return history
 
 
-def check_recovered(history: History, disk: ForgettingDisk, moment: int, *, promised: int) -> Log:
-    """Open what the crash left; hold it against the history; go on with it."""
+def recovered(history: History, disk: ForgettingDisk, moment: int) -> Log:
+    """Open what the crash left and hold it against the history."""
     log = Log.open(disk, FOLDER, SMALL, START_MS)
     rows = read_everything(log)
-    assert log.end_offset >= promised, "an acknowledged row is lost"
     assert log.report.holes == []
     lines = [line for length, line in history.lines if moment >= length] + [
         history.all_rows(),
@@ -139,7 +139,8 @@ def go_on(log: Log, disk: ForgettingDisk) -> None:
 def test_power_loss_at_every_change_loses_nothing_that_was_synced(survival: bool | Survival) -> None:
     history = group_history()
     for moment, disk in ForgettingDisk.moments(history.trace, survival):
-        log = check_recovered(history, disk, moment, promised=history.promised_at(moment))
+        log = recovered(history, disk, moment)
+        assert log.end_offset >= history.promised_at(moment), LOST
         if moment % 5 == 0:
             go_on(log, disk)
 
@@ -149,13 +150,16 @@ def test_power_loss_at_every_change_loses_nothing_that_was_synced(survival: bool
 def test_power_loss_many_times_over(seed: int) -> None:
     history = group_history()
     for moment, disk in ForgettingDisk.moments(history.trace, Drawn(seed)):
-        go_on(check_recovered(history, disk, moment, promised=history.promised_at(moment)), disk)
+        log = recovered(history, disk, moment)
+        assert log.end_offset >= history.promised_at(moment), LOST
+        go_on(log, disk)
 
 
 def test_kill_9_at_every_change_loses_nothing_that_was_written() -> None:
     history = os_history()
     for moment, disk in ForgettingDisk.moments(history.trace, True):
-        log = check_recovered(history, disk, moment, promised=history.promised_at(moment))
+        log = recovered(history, disk, moment)
+        assert log.end_offset >= history.promised_at(moment), LOST
         if moment % 5 == 0:
             go_on(log, disk)
 
@@ -168,7 +172,8 @@ def test_kill_9_within_a_write_leaves_a_tail_that_is_cut(make: Callable[[], Hist
             continue
         for part in {1, len(operation.content) // 2, len(operation.content) - 1}:
             disk = torn_disk(history.trace, moment, operation, part)
-            check_recovered(history, disk, moment, promised=history.promised_at(moment))
+            log = recovered(history, disk, moment)
+            assert log.end_offset >= history.promised_at(moment), LOST
 
 
 def torn_disk(trace: Trace, moment: int, operation: Appended, part: int) -> ForgettingDisk:
@@ -210,7 +215,8 @@ def test_a_crash_around_a_truncation_leaves_the_log_cut_or_uncut(survival: bool 
     history.sync()
     history.promise(history.log.end_offset)
     for moment, disk in ForgettingDisk.moments(history.trace, survival):
-        log = check_recovered(history, disk, moment, promised=history.promised_at(moment))
+        log = recovered(history, disk, moment)
+        assert log.end_offset >= history.promised_at(moment), LOST
         if moment % 3 == 0:
             go_on(log, disk)
 
@@ -230,7 +236,7 @@ def test_a_crash_around_retention_leaves_no_gap_and_keeps_the_end(survival: bool
     history.sync()
     history.promise(history.log.end_offset)
     for moment, disk in ForgettingDisk.moments(history.trace, survival):
-        check_recovered(history, disk, moment, promised=history.promised_at(moment))
+        assert recovered(history, disk, moment).end_offset >= history.promised_at(moment), LOST
 
 
 @pytest.mark.parametrize("survival", [True, False, Drawn(0), Drawn(1)], ids=str)
@@ -241,7 +247,7 @@ def test_a_crash_during_recovery_is_recovered_from(survival: bool | Survival) ->
     Log.open(first, FOLDER, SMALL, START_MS).close()
     assert len(first.trace) > 3
     for _moment, disk in ForgettingDisk.moments(first.trace, survival):
-        check_recovered(history, disk, len(history.trace), promised=promised)
+        assert recovered(history, disk, len(history.trace)).end_offset >= promised, LOST
 
 
 def test_an_epoch_and_offset_are_never_given_twice() -> None:

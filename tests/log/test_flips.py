@@ -363,6 +363,8 @@ def test_a_shortened_file_is_made_again(suffix: str, clean: bool) -> None:
             if size < disk.size(f"{FOLDER}/{name}"):
                 disk.open(f"{FOLDER}/{name}").truncate(size)
                 log = check_flipped(folder, disk, cut_allowed=False)
+                assert log.end_offset == 11
+                assert set(read_what_is_sound(log)[0]) == set(folder.rows)
                 check_goes_on(folder, log, disk, name, size)
 
 

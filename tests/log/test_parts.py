@@ -221,6 +221,7 @@ def test_entries_in_the_wrong_place_are_not_believed() -> None:
     )
     bench.disk.write_whole(path, content[: at.SIDECAR_HEADER_SIZE] + third + first + second)
     bench.log = bench._open()
+    assert bench.read() == bench.rows
     bench.check()
 
 

@@ -88,6 +88,8 @@ def test_a_log_table_has_no_properties_of_keys(name: str) -> None:
 def test_indexes_can_come_and_go_later() -> None:
     p.validate({"table.index.by_s": "s"}, altering=True)
     p.check_alterable(["table.index.by_s"])
+    with pytest.raises(InvalidConfig, match="cannot be changed"):
+        p.check_alterable(["table.index.by_s", ENGINE])
 
 
 def test_deletes_are_ignored_where_the_engine_keeps_none() -> None:

@@ -100,9 +100,11 @@ def test_a_stream_that_is_not_ours_is_dropped(play: Play) -> None:
                 async with stranger(world, listener) as client:
                     client.send(said)
                     await client.is_dropped()
+                    assert not client.answers
             async with stranger(world, listener) as client:
                 client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                 await client.is_dropped()
+                assert [succeeded for succeeded, _ in client.answers.values()] == [False]
 
     play(main)
 
@@ -253,6 +255,8 @@ def test_answers_of_waiting_calls_that_nobody_reads_are_bounded_too() -> None:
             await until(lambda: listener.statistics().calls == 100)
             ready.set_result(None)
             await until(lambda: listener.statistics().connections == 0)
+            assert not client.answers
+            assert asyncio.get_running_loop().time() < limits.stall_timeout_s, "by their bytes, not by time"
 
     in_memory(main)
 

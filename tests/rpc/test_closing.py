@@ -115,10 +115,13 @@ def test_a_call_that_refuses_to_be_cancelled_does_not_hold_up_the_end() -> None:
         async with listening(world, handler) as listener, stranger(world, listener) as client:
             client.ask(0, FETCH_LOG, a_fetch())
             await until(lambda: listener.statistics().calls == 1)
+            began = asyncio.get_running_loop().time()
             await listener.close(timeout_s=1.0)
             await client.is_dropped()
+            assert asyncio.get_running_loop().time() - began < 5.0
             patience.set_result(None)
             await until(lambda: listener._service.budget.used == 0)
+            assert not client.answers
 
     in_memory(main)
 

@@ -187,9 +187,10 @@ async def _play(client: Stranger, hostile: list[tuple[str, Any]]) -> None:
     await asyncio.sleep(2.0)
 
 
-def _survives(
+def _faults(
     hostile: list[tuple[str, Any]], *, seed: int | None = None, authentication: Sasl | None = None
-) -> None:
+) -> list[str]:
+    """What was logged or raised unexpectedly. The honest client has to be answered meanwhile, within bounds."""
     faults: list[str] = []
 
     class Watch(logging.Handler):
@@ -229,15 +230,15 @@ def _survives(
     finally:
         logger.removeHandler(watch)
         logger.propagate = True
-    assert faults == []
+    return faults
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_every_stream_of_the_corpus_is_survived(path: Path) -> None:
     stream = [("send", bytes.fromhex(line)) for line in path.read_text().splitlines()]
-    _survives(stream)
-    _survives([*stream, ("wait", 30.0)], seed=1)
-    _survives([*stream, ("abort", None)], authentication=Sasl({"admin": "secret"}))
+    assert _faults(stream) == []
+    assert _faults([*stream, ("wait", 30.0)], seed=1) == []
+    assert _faults([*stream, ("abort", None)], authentication=Sasl({"admin": "secret"})) == []
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["uvloop", "asyncio"])
@@ -260,13 +261,13 @@ HOSTILE = st.lists(acts, max_size=15)
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(hostile=HOSTILE, seed=st.integers(0, 1000))
 def test_a_hostile_client_is_survived(hostile: list[tuple[str, Any]], seed: int) -> None:
-    _survives(hostile, seed=seed)
+    assert _faults(hostile, seed=seed) == []
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(hostile=HOSTILE, seed=st.integers(0, 1000))
 def test_a_hostile_client_is_survived_before_its_login(hostile: list[tuple[str, Any]], seed: int) -> None:
-    _survives(hostile, seed=seed, authentication=Sasl({"admin": "secret"}))
+    assert _faults(hostile, seed=seed, authentication=Sasl({"admin": "secret"})) == []
 
 
 @pytest.mark.torture
@@ -279,4 +280,4 @@ def test_a_hostile_client_is_survived_before_its_login(hostile: list[tuple[str, 
 )
 @given(hostile=st.lists(acts, max_size=60), seed=st.integers(0, 2**31), login=st.booleans())
 def test_many_hostile_clients_are_survived(hostile: list[tuple[str, Any]], seed: int, login: bool) -> None:
-    _survives(hostile, seed=seed, authentication=Sasl({"admin": "secret"}) if login else None)
+    assert _faults(hostile, seed=seed, authentication=Sasl({"admin": "secret"}) if login else None) == []

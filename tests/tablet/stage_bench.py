@@ -306,14 +306,17 @@ class Bench:
         tablet = self.tablet
         assert isinstance(tablet, KeyTablet)
         table = table_of(visible)
-        assert self._scanned(tablet) == table
+        assert self.scanned() == table
         assert tablet.live_rows() == len(table)
         if tablet.log.start_offset == 0:
             assert self._chained(tablet, high) == table
         found = tablet.lookup(pa.record_batch([list(range(8))], schema=pa.schema([ARROW.field(0)])))
         assert dict(rows_of(found.rows)) == table
 
-    def _scanned(self, tablet: KeyTablet) -> dict[int, int]:
+    def scanned(self) -> dict[int, int]:
+        """The live rows of a primary-key table, as (key: uid)."""
+        tablet = self.tablet
+        assert isinstance(tablet, KeyTablet)
         found: dict[int, int] = {}
         request = ScanRequest()
         while True:

@@ -293,6 +293,7 @@ def test_images_are_computed_when_rows_are_published_not_when_they_are_staged() 
     bench.append(1)
     bench.sync()
     bench.check()
+    assert bench.scanned() == {1: 7}
 
 
 def test_what_a_table_refuses_is_refused_when_it_is_staged() -> None:
@@ -322,8 +323,10 @@ def test_a_table_that_refuses_deletes_can_be_overwritten() -> None:
     bench.apply(bench.commit(A, overwrite=True))
     bench.sync()
     bench.check()
+    assert bench.scanned() == {2: 3, 3: 4}
     bench.crash()
     bench.check()
+    assert bench.scanned() == {2: 3, 3: 4}
 
 
 def test_changes_that_are_too_many_for_one_batch_become_several() -> None:
