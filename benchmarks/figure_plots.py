@@ -17,12 +17,8 @@ Answer = Mapping[str, Any]
 def pruning(kept: Kept) -> str | None:
     """Speed by the share of the bytes that is read."""
     answers = kept.get("log_projection", {}).get("answers", ())
-    curve = next((one["notes"][CURVE] for one in answers if CURVE in one["notes"]), None)
-    if not curve:  # an earlier run, which asked for two shares only
-        asked = ((0.1, "10 %"), (0.5, "50 %"))
-        found = [(share, one["ratio"]) for share, part in asked for one in answers if part in one["question"]]
-        curve = [*found, (1.0, 1.0)] if found else None
-    if not curve:
+    curve = next((one["notes"][CURVE] for one in answers if CURVE in one["notes"]), ())
+    if len(curve) < POINTS_MIN:
         return None
     full = curve[-1][1]
     series = {
@@ -40,6 +36,8 @@ def pruning(kept: Kept) -> str | None:
 
 
 CURVE = "curve_share_rows_per_second"
+POINTS_MIN = 4
+"""Fewer are no curve."""
 
 
 def upserts(kept: Kept) -> str | None:
@@ -92,13 +90,17 @@ def append_latency(kept: Kept) -> str | None:
 
 
 def union(kept: Kept) -> str | None:
-    """Queries over both tiers, beside one Parquet copy."""
-    picked = [one for one in kept.get("lake_union", {}).get("answers", ()) if one["reference"]]
-    rows = [_bar(one["question"], one) for one in picked]
+    """Queries over both tiers, beside one Parquet copy: by SQL here, by Spark on both of its roads."""
+    picked = [
+        (_tiers(engine, one["question"]), one)
+        for name, engine in (("lake_union", "SQL"), ("lake_spark", "Spark"))
+        for one in kept.get(name, {}).get("answers", ())
+        if one["reference"]
+    ]
     return _bars(
-        "One SQL query over lake and log",
-        rows,
-        note="time in multiples of DuckDB on one Parquet copy of all rows (less is better); | is the target",
+        "One query over lake and log",
+        [_cost(label, one) for label, one in picked],
+        note="time in multiples of the same engine on one Parquet copy of all rows: less is better; | is the target",
     )
 
 
@@ -209,6 +211,21 @@ def _bar(label: str, answer: Answer) -> Bar:
     value = answer["figure"]["median"] / answer["reference"]["median"]
     goal = answer["target"]["limit"] if answer["target"] and answer["ratio"] == answer_ratio(answer) else None
     return Bar(label, value, f"{words.digits(value)} {TIMES} {_of(answer)}", goal, answer["falls_short"])
+
+
+def _cost(label: str, answer: Answer) -> Bar:
+    """A bar of time, whichever way the unit points."""
+    value = 1 / (better(answer) or 1.0)
+    goal = answer["target"]["limit"] if answer["target"] else None
+    return Bar(label, value, f"{words.digits(value)} {TIMES} {_of(answer)}", goal, answer["falls_short"])
+
+
+def _tiers(engine: str, question: str) -> str:
+    """A question about both tiers, short enough for a bar."""
+    what, _, of = question.replace(" on both tiers", " of both tiers").partition(" of both tiers of ")
+    kind, _, road = of.partition(", by ")
+    table = "keys" if "primary-key" in kind else "log"
+    return f"{road or engine}: {what.removeprefix('the ')}, {table}"
 
 
 def answer_ratio(answer: Answer) -> float | None:

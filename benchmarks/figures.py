@@ -175,6 +175,10 @@ def main() -> int:
     found = kept()
     for row in figure_rows.missing(found):
         print(f"nothing is kept for {row.question}: {row.words}", file=sys.stderr)
+    for name, draw in PLOTS.items():
+        if draw(found) is None:
+            asked = ", ".join(one for one, picture in PICTURES.items() if picture == name)
+            print(f"no picture {name}.svg: too little is kept of {asked or 'its questions'}", file=sys.stderr)
     for path in (ROOT / "docs" / "figures").glob("*.svg"):
         path.unlink()
     for name, content in documents(found).items():

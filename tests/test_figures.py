@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import figure_rows, figure_words, figures, keep, plot
+from benchmarks import figure_plots, figure_rows, figure_words, figures, keep, plot
 from benchmarks.__main__ import questions
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +80,47 @@ def test_many_calls_are_kept_as_quantiles(tmp_path: Path) -> None:
     assert "values" not in figure
     assert [0.99, 990] in figure["quantiles"]
     assert figure["quantiles"][-1] == [1, 999]
+
+
+def both_tiers(*answers: dict[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for name in ("lake_union", "lake_spark"):
+        mine = [one for one in answers if ("by " in one["question"]) == (name == "lake_spark")]
+        kept[name] = {"answers": mine}
+    return kept
+
+
+def test_a_union_read_is_drawn_as_time_whichever_way_its_engine_counts() -> None:
+    limit = {"target": {"limit": 1.5, "at_least": False}}
+    drawn = figure_plots.union(
+        both_tiers(
+            answer("sum on both tiers of a log", 2, 1, "s", falls_short=True, **limit),
+            answer("all columns of both tiers of a primary-key table, by the SQL catalog", 4, 5, **limit),
+            answer("a row is in a union read, after its acknowledgement", 1, 1, "s", reference=None),
+        )
+    )
+    assert drawn is not None
+    for words in (
+        "SQL: sum, log",
+        f"2 {plot.TIMES} (1 s)",
+        "the SQL catalog: all columns, keys",
+        f"1.25 {plot.TIMES} (5 rows/s)",
+    ):
+        assert words in drawn
+    assert drawn.count(plot.FALLS_SHORT) == 1
+    assert figure_plots.union({}) is None
+
+
+def test_a_curve_needs_points_and_a_distribution_needs_calls() -> None:
+    two = answer("read columns", 2, 1, notes={figure_plots.CURVE: [[0.1, 8.0], [1.0, 1.0]]})
+    assert figure_plots.pruning({"log_projection": {"answers": [two]}}) is None
+    few = answer("lookup of one row, median (alone)", 2, 1, "µs")
+    assert figure_plots.lookup_latency({"keys_lookup": {"answers": [few]}}) is None
+
+
+@pytest.mark.parametrize("name", sorted(set(figure_plots.PLOTS) - {"union"}))
+def test_the_pictures_of_the_documents_are_drawn_from_the_kept_runs(name: str) -> None:
+    assert figure_plots.PLOTS[name](keep.kept()) is not None
 
 
 def test_better_is_better_whichever_way_the_unit_points() -> None:
