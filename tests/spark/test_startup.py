@@ -77,3 +77,9 @@ def test_workers_import_the_pyspark_that_is_installed(spark: SparkSession) -> No
 
     found = spark.sparkContext.parallelize([0], 1).map(files).collect()
     assert found == [[pyspark.__file__, py4j.__file__]]
+
+
+def test_the_environment_is_as_it_was(spark: SparkSession) -> None:
+    inside = spark._jvm.System.getenv("PYTHONPATH")  # type: ignore[union-attr]
+    assert STARTUP in inside.split(os.pathsep)
+    assert STARTUP not in os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,8 @@ LOCAL = {"spark.python.unix.domain.socket.enabled": "true"}
 """Where workers and the JVM share a machine and the system has Unix sockets."""
 DAEMON = {"spark.python.daemon.module": "strom.spark.daemon"}
 """Where workers surely find Strom: no traceback when a query has rows enough."""
-MODULES = "spark.executorEnv.PYTHONPATH"
 STARTUP = str(Path(__file__).parent / "startup")
-"""In front of the module path of workers on this machine: they start a second sooner (``startup/sitecustomize``)."""
+"""On the module path of Spark's Python processes on this machine: they start a second sooner (``sitecustomize``)."""
 
 
 def settings(
@@ -82,10 +82,9 @@ def session(
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     chosen = settings(servers, user=user, password=password)
-    if master is not None and (master == "local" or master.startswith("local[")):
+    local = master is not None and (master == "local" or master.startswith("local["))
+    if local:
         chosen |= DAEMON
-        said = (config or {}).get(MODULES)
-        config = {**(config or {}), MODULES: os.pathsep.join(filter(None, [STARTUP, said]))}
     chosen |= dict(config or {})
     _refuse_another(chosen.get(SERVERS))
     builder = SparkSession.builder.appName(name)
@@ -93,7 +92,22 @@ def session(
         builder = builder.master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _module_path(STARTUP) if local else nullcontext():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _module_path(place: str) -> Iterator[None]:
+    """The JVM is started with a place in front of the module path, and gives it to each of its Python processes."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [place, before]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def _refuse_another(servers: str | None) -> None:
