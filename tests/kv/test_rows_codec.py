@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kv.peer_rows import CASES, Case
+from kv.peer_case import Case
+from kv.peer_rows import CASES
 from strategies import data_types, record_batches, same, scalar_types, schemas
 from strom.errors import ChecksumMismatch, Corrupt, MalformedBatch, RecordTooLarge, SchemaMismatch, TornBatch
 from strom.kv.kv_batch import HEADER_SIZE, KvBatch, parse
