@@ -27,6 +27,7 @@ from strom.spark.joins.groups import groups_of
 from strom.spark.joins.plan import JoinPlan, join_plan
 from strom.spark.joins.recompute import Done, Recompute, Task
 from strom.spark.joins.result import Result, result_of
+from strom.spark.joins.sides import Seen
 from strom.spark.joins.starting import begin
 from strom.spark.options import Server
 from strom.spark.tasks import Task as Ranges
@@ -123,7 +124,7 @@ class Driver:
         database = connections.database(self._server)
         inputs = (self.plan.left, self.plan.right, self.result)
         seen = [written_to(database, one.info(self._server)) for one in inputs]
-        work = Recompute(self.plan, self.result, self.following, self._epoch, 60_000, *seen)
+        work = Recompute(self.plan, self.result, self.following, self._epoch, 60_000, Seen(*seen))
         for share in shares:
             held = touched(self.plan, self.following, share)
             if held:

@@ -25,11 +25,13 @@ class SnapshotFiles:
 
     def matching(self, schema: Schema, where: Predicate | None, names: Mapping[int, str]) -> list[LakeFile]:
         """Those whose rows may pass a checked filter. ``names``: the partitions by id, as they are known now."""
-        ids = {name: number for number, name in sorted(names.items())}  # of two with one name the newer
-        return [
-            file if file.partition_name is None else replace(file, partition_id=ids.get(file.partition_name))
-            for file in self._passing(schema, where)
-        ]
+        ids = _ids(names)
+        return [_placed(file, ids) for file in self._passing(schema, where)]
+
+    def described(self, names: Mapping[int, str]) -> list[tuple[LakeFile, Mapping[int, ColumnStats]]]:
+        """All of them, with what their manifests say of each column, by field id."""
+        ids = _ids(names)
+        return [(_placed(file, ids), columns) for file, columns in self._files]
 
     def _passing(self, schema: Schema, where: Predicate | None) -> list[LakeFile]:
         if where is None:
@@ -42,6 +44,16 @@ class SnapshotFiles:
                 file_statistics(schema, columns, file.rows, complete=is_own(file.path)), file.rows
             )
         ]
+
+
+def _ids(names: Mapping[int, str]) -> dict[str, int]:
+    """Partitions by name; of two with one name the newer."""
+    return {name: number for number, name in sorted(names.items())}
+
+
+def _placed(file: LakeFile, ids: Mapping[str, int]) -> LakeFile:
+    name = file.partition_name
+    return file if name is None else replace(file, partition_id=ids.get(name))
 
 
 def read_snapshot(table: LakeTable, snapshot_id: int) -> SnapshotFiles:

@@ -156,7 +156,7 @@ class UnionPlanner:
         await self._cluster.find_leaders(table, [one.partition_id for one in hot])
         lost = [one for one in chosen if one.partition_id not in there]
         if lost and wrong is not None:
-            raise _quarantined(wanted, wrong)  # rows that only the lake has
+            raise quarantined(wanted.table, wrong)  # rows that only the lake has
         left = [(bucket, name) for bucket, name in buckets_of(table, lost) if name is not None]
         return _Chosen(wanted, facts, list(buckets_of(table, hot)), left)
 
@@ -165,7 +165,7 @@ class UnionPlanner:
         those of partitions whose time was over."""
         if wanted.tier == "both" and wanted.table.description.has_primary_key:
             return None
-        raise _quarantined(wanted, facts)  # a log
+        raise quarantined(wanted.table, facts)  # a log
 
     async def _cut(self, chosen: Sequence[_Chosen]) -> dict[BucketId, Cut]:
         """Where every bucket ends; one whose log ends below the lake is left out."""
@@ -245,7 +245,7 @@ class UnionPlanner:
                 table=str(wanted.table.path),
             )
         if facts.record.quarantined:
-            raise _quarantined(wanted, facts)
+            raise quarantined(wanted.table, facts)
         return facts
 
     async def _lake_part(self, chosen: _Chosen) -> list[LakeFile]:
@@ -276,12 +276,13 @@ class UnionPlanner:
         return dict(await asyncio.gather(*(one(instant) for instant in asked)))
 
 
-def _quarantined(wanted: Wanted, facts: LakeFacts) -> LakeQuarantined:
+def quarantined(table: TableInfo, facts: LakeFacts) -> LakeQuarantined:
+    """Why a lake is not read, and what to do."""
     reason = facts.reason or "its lake holds what no round of ours wrote"
     return LakeQuarantined(
-        f"the lake table of {wanted.table.path} is quarantined: {reason.rstrip('.')}. Once it is in order, `strom lake "
-        f'rebuild {wanted.table.path}` lets it go on; what the servers still hold can be read with tier="hot"',
-        table=str(wanted.table.path),
+        f"the lake table of {table.path} is quarantined: {reason.rstrip('.')}. Once it is in order, `strom lake "
+        f'rebuild {table.path}` lets it go on; what the servers still hold can be read with tier="hot"',
+        table=str(table.path),
     )
 
 

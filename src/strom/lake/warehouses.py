@@ -22,6 +22,7 @@ from strom.runtime.tasks import Offload
 
 if TYPE_CHECKING:
     from strom.lake.catalogs import LakeCatalog
+    from strom.lake.file_description import ColumnStats
     from strom.lake.snapshot_files import SnapshotFacts, SnapshotFiles
     from strom.lake.table import LakeTable
 
@@ -63,10 +64,19 @@ class Warehouses:
         self, facts: LakeFacts, table: TableInfo, snapshot_id: int, where: Predicate | None
     ) -> list[LakeFile]:
         """The files of a snapshot whose rows may pass the filter, in the order of a scan."""
-        kept = self._kept.get((table.table_id, snapshot_id))
-        if kept is None:
-            kept = await self._offload.run(self._read, facts, table, snapshot_id)
+        kept = await self._snapshot(facts, table, snapshot_id)
         return kept.matching(table.schema, where, {} if facts.record is None else facts.record.partitions)
+
+    async def described(
+        self, facts: LakeFacts, table: TableInfo, snapshot_id: int
+    ) -> list[tuple[LakeFile, Mapping[int, ColumnStats]]]:
+        """All files of a snapshot, with what the manifests say of their columns, by field id."""
+        kept = await self._snapshot(facts, table, snapshot_id)
+        return kept.described({} if facts.record is None else facts.record.partitions)
+
+    async def _snapshot(self, facts: LakeFacts, table: TableInfo, snapshot_id: int) -> SnapshotFiles:
+        kept = self._kept.get((table.table_id, snapshot_id))
+        return kept or await self._offload.run(self._read, facts, table, snapshot_id)
 
     async def snapshots(self, facts: LakeFacts, table: TableInfo) -> list[SnapshotFacts]:
         """The snapshots that can still be read, oldest first."""

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from strom.client.places import PlaceLike
 from strom.errors import InvalidRequest
-from strom.spark.options import CHANGELOG_SUFFIX, flat, place_text
+from strom.lake.planned import bucket_of
+from strom.lake.reading import LakeFile
+from strom.spark import connections
+from strom.spark.options import CHANGELOG_SUFFIX, ReadOptions, flat, place_text
 from strom.spark.sessions import SERVERS
-from strom.spark.union_frame import union_frame
+from strom.spark.tasks import LakePart
+from strom.spark.union_frame import by_source, union_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +45,23 @@ def table(
     said = _said(spark, name, columns, where, places, servers, {**options, "limit": limit})
     frame = union_frame(spark, said)
     return spark.read.format("strom").options(**said).load() if frame is None else frame
+
+
+def files(
+    spark: SparkSession,
+    name: str,
+    files: Sequence[LakeFile],
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    servers: str | None = None,
+    **options: object,
+) -> DataFrame:
+    """The live rows of some files of a table's lake."""
+    said = _said(spark, name, columns, where, {}, servers, options)
+    table = connections.table(ReadOptions.of(said).server, name)
+    parts = [LakePart(bucket_of(table.table_id, one), one.partition_name, one) for one in files]
+    return by_source(spark, said, table, parts)
 
 
 def changes(

@@ -80,11 +80,11 @@ def _framed(
     parts = pin(options, table, predicate).parts
     files = [part for part in parts if isinstance(part, LakePart)]
     if not files:
-        return _by_source(spark, said, table, parts)
+        return by_source(spark, said, table, parts)
     config = connections.database(options.server).lake(options.table).config
     storage = Storage(config)
     if not _reachable(spark, uri_of(storage, files[0].file.path)):
-        return _by_source(spark, said, table, parts)
+        return by_source(spark, said, table, parts)
     shares = _shared(files)
     left: list[Part] = [*shares.left, *(part for part in parts if not isinstance(part, LakePart))]
     cold = ColdFrames(spark, storage, info.schema, columns, where, filtered)
@@ -95,16 +95,14 @@ def _framed(
     else:
         left += shares.dying
     if left or not frames:  # first: a union has the names and notes of its first part
-        frames.insert(0, _by_source(spark, said, table, left))
+        frames.insert(0, by_source(spark, said, table, left))
     whole = frames[0] if left else cold.clean(frames[0])
     for frame in frames[1:]:
         whole = whole.union(frame)
     return whole
 
 
-def _by_source(
-    spark: SparkSession, said: Mapping[str, str], table: Table, parts: Sequence[Part]
-) -> DataFrame:
+def by_source(spark: SparkSession, said: Mapping[str, str], table: Table, parts: Sequence[Part]) -> DataFrame:
     """What the Python source reads: by the SQL catalog where the session has it, as that leaves out columns and sends
     them as they are."""
     told = {**said, "_planned": text_of_parts(table.table_id, parts)}

@@ -24,6 +24,7 @@ from strom.client.changelog import CHANGE_TYPE
 from strom.client.filters import filter_of
 from strom.client.places import PlaceLike
 from strom.client.planning import BucketRange
+from strom.lake.retained import Place
 from strom.spark.joins.groups import DOUBTFUL, names
 from strom.spark.joins.keys import arrow_of
 from strom.spark.joins.plan import Input, JoinPlan, shows_before
@@ -45,6 +46,8 @@ class Share:
     right: Task | None
     gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By side: partitions that were dropped; one task looks for what the result holds of them."""
+    arrived: Mapping[str, Mapping[Place, int]] = field(default_factory=dict)
+    """By side: buckets that only the lake has, and from which offset on nobody has seen their rows."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,13 @@ def touched(plan: JoinPlan, found: Following, share: Share) -> list[pa.RecordBat
         if task is not None:
             # A new row may give a partner to one of the other side that stands alone in the result.
             trusted = found.whole and not (plan.right if number == 0 else plan.left).alone
-            batches += [_keys(plan, side, number, batch, trusted) for batch in wanted.rows(task)]
+            batches += [keys_of(plan, side, number, batch, trusted) for batch in wanted.rows(task)]
     return [batch for batch in batches if batch.num_rows]
 
 
-def _keys(plan: JoinPlan, side: Input, number: int, batch: pa.RecordBatch, trusted: bool) -> pa.RecordBatch:
-    """``trusted``: an insert leaves every row of the result as right as it was."""
+def keys_of(plan: JoinPlan, side: Input, number: int, batch: pa.RecordBatch, trusted: bool) -> pa.RecordBatch:
+    """The join keys of rows of a side, 0 or 1. ``trusted``: an insert leaves every row of the result as right as it
+    was."""
     null = _any_null(batch, side.join)
     if null is not None and not side.nulls:
         batch, null = batch.filter(pc.invert(null)), None

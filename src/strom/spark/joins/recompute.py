@@ -22,22 +22,25 @@ import pyarrow.compute as pc
 
 from strom.api.matching import Matches, Matching
 from strom.api.staging import Staging
-from strom.client.key_door import WrittenTo
 from strom.client.metadata import TableInfo
 from strom.client.staging import StageFact, StageOrder
-from strom.model.predicate import Predicate
+from strom.errors import LimitExceeded
 from strom.spark import connections
 from strom.spark.joins.affected import Following, Share, touched
+from strom.spark.joins.arrived import arrived
 from strom.spark.joins.definition import JK, LK, OWN, RK, Output
 from strom.spark.joins.departed import departed
 from strom.spark.joins.groups import Groups, groups_of
-from strom.spark.joins.keys import arrow_of, encoded, fitting
+from strom.spark.joins.keys import LEFT_ALONE, RIGHT_ALONE
 from strom.spark.joins.pairs import NONE, Positions, Rows, difference, pairs, portions
-from strom.spark.joins.plan import Input, JoinPlan
+from strom.spark.joins.plan import JoinPlan
 from strom.spark.joins.result import Result
+from strom.spark.joins.sides import Seen, SideRows
 
 KEYS_AT_ONCE = 16_384
 """In one call: one at a time is asked for, so this bounds what a task has in flight."""
+KEYS_OF_LAKE = 1 << 18
+"""For which rows that only the lake has are looked for in one reading of its files."""
 PAIRS_AT_ONCE = 1 << 18
 """Rows of the result that are made at once: a join key may have many on both sides."""
 PAIRS_AGAIN = 1
@@ -82,82 +85,20 @@ class Recompute:
     following: Following
     epoch: int
     lease_ms: int
-    left_seen: WrittenTo
-    right_seen: WrittenTo
-    result_seen: WrittenTo
+    seen: Seen
 
     def done(self, share: Share) -> Done | None:
         """What became of a share; None when it touched nothing."""
         began = time.perf_counter()
         held = touched(self.plan, self.following, share)
         held += departed(self.plan, self.result, share.gone)
+        held += arrived(self.plan, self.seen, share.arrived)
         if not held:
             return None
         task = Task(self)
         task.counts.changes = sum(batch.num_rows for batch in held)
         task.counts.read_s = time.perf_counter() - began
         return task.run(groups_of(held, self.plan))
-
-
-class _Reading:
-    """One side, and how it is looked up."""
-
-    def __init__(self, work: Recompute, side: Input, seen: WrittenTo) -> None:
-        database = connections.database(work.plan.server)
-        info = side.info(work.plan.server)
-        self.side = side
-        self._seen = seen
-        self._where: Predicate | None = side.predicate(info)
-        self._by_join: Matching = side.way.matching(database, info, side.columns)
-        self._by_key = Matching(database, info, side.columns) if side.nulls else None
-        arrow = {one.name: one.type for one in info.schema.to_arrow()}
-        self._join_types = [arrow[name] for name in side.join]
-        self._key_types = [arrow[name] for name in side.key]
-        self._encoded_types = [arrow_of(kind) for kind in side.key_types]
-
-    def of(self, groups: Groups, number: int) -> Matches:
-        """The rows of these groups that count. ``number``: 1 for the left side, 2 for the right."""
-        found = [self._ordinary(groups)]
-        if self._by_key is not None:
-            found.append(self._alone(self._by_key, groups, number))
-        rows = pa.concat_batches([one.rows for one in found]) if len(found) > 1 else found[0].rows
-        keys = np.concatenate([one.keys for one in found]) if len(found) > 1 else found[0].keys
-        if self._where is not None and rows.num_rows:
-            passed = pc.fill_null(self._where.mask(rows), False)
-            return Matches(rows.filter(passed), keys[passed.to_numpy(zero_copy_only=False)])
-        return Matches(rows, keys)
-
-    def _ordinary(self, groups: Groups) -> Matches:
-        place, values = groups.ordinary()
-        fitted = [fitting(value, kind) for value, kind in zip(values, self._join_types, strict=True)]
-        masks = [mask for _, mask in fitted if mask is not None]
-        columns = [column for column, _ in fitted]
-        if masks and not (kept := np.logical_and.reduce(masks)).all():
-            chosen = pa.array(np.flatnonzero(kept))
-            columns, place = [column.take(chosen) for column in columns], place[kept]
-        found = self._by_join.find(pa.RecordBatch.from_arrays(columns, list(self.side.join)), self._seen)
-        return Matches(found.rows, place[found.keys])
-
-    def _alone(self, by_key: Matching, groups: Groups, number: int) -> Matches:
-        """Rows whose join key is NULL: each has a group of its own, named by its primary key."""
-        place, values = groups.alone(number)
-        columns = [fitting(value, kind)[0] for value, kind in zip(values, self._key_types, strict=True)]
-        found = by_key.find(pa.RecordBatch.from_arrays(columns, list(self.side.key)), self._seen)
-        if not found.rows.num_rows:
-            return Matches(found.rows, found.keys)
-        nulls = [pc.is_null(found.rows.column(name)) for name in self.side.join]
-        still = nulls[0]
-        for one in nulls[1:]:
-            still = pc.or_(still, one)
-        return Matches(found.rows.filter(still), place[found.keys[still.to_numpy(zero_copy_only=False)]])
-
-    def keys(self, rows: pa.RecordBatch) -> pa.BinaryArray:
-        """The primary keys of rows, as bytes."""
-        columns = [
-            rows.column(name).cast(kind, safe=False)
-            for name, kind in zip(self.side.key, self._encoded_types, strict=True)
-        ]
-        return encoded(columns)
 
 
 class Task:
@@ -167,8 +108,9 @@ class Task:
         plan = work.plan
         self._work = work
         self._database = connections.database(plan.server)
-        self._left = _Reading(work, plan.left, work.left_seen)
-        self._right = _Reading(work, plan.right, work.right_seen)
+        seen = work.seen
+        self._left = SideRows(plan, plan.left, LEFT_ALONE, seen.left, seen.left_kept)
+        self._right = SideRows(plan, plan.right, RIGHT_ALONE, seen.right, seen.right_kept)
         self._info: TableInfo = work.result.info(plan.server)
         names = [*OWN, *(one.name for one in plan.outputs)]
         arrow = self._info.schema.to_arrow()
@@ -182,8 +124,12 @@ class Task:
         order = StageOrder(secrets.token_bytes(16), work.result.sink, work.epoch, work.lease_ms)
         staging = Staging(self._database, self._info, order)
         try:
-            for start in range(0, len(groups), KEYS_AT_ONCE):
-                self._stage(staging, groups.slice(start, KEYS_AT_ONCE))
+            for some, *kept in self._pages(groups):
+                for start in range(0, len(some), KEYS_AT_ONCE):
+                    end = min(start + KEYS_AT_ONCE, len(some))
+                    self._stage(
+                        staging, some.slice(start, end - start), [_part(one, start, end) for one in kept]
+                    )
             began = time.perf_counter()
             facts = tuple(staging.seal())
             self.counts.stage_s += time.perf_counter() - began
@@ -192,9 +138,38 @@ class Task:
             staging.give_up()
             raise
 
-    def _stage(self, staging: Staging, groups: Groups) -> None:
+    def _pages(self, groups: Groups) -> Iterator[tuple[Groups, Matches | None, Matches | None]]:
+        """All groups, with what only the lake has of each side: read for many of them at once, held within bounds."""
+        if not (self._left.in_lake or self._right.in_lake):
+            yield groups, None, None
+            return
+        start, count = 0, KEYS_OF_LAKE
+        while start < len(groups):
+            some = groups.slice(start, count)
+            began = time.perf_counter()
+            try:
+                left, right = self._left.kept(some), self._right.kept(some)
+            except LimitExceeded:
+                count = max(len(some) // 2, 1)
+                continue
+            self.counts.lookup_s += time.perf_counter() - began
+            yield some, left, right
+            start += len(some)
+
+    def _looked_up(self, groups: Groups, kept: Sequence[Matches | None]) -> tuple[Matches, Matches]:
+        """The rows of both sides now."""
+        sides = (self._left, self._right)
+        while True:
+            left, right = (side.of(groups, one) for side, one in zip(sides, kept, strict=True))
+            # A partition that went before it was asked is in the lake, and was not when that was looked at.
+            settled = [side.settled() for side in sides]
+            if all(settled):
+                return left, right
+            kept = [side.kept(groups, bounded=False) for side in sides]
+
+    def _stage(self, staging: Staging, groups: Groups, in_lake: Sequence[Matches | None]) -> None:
         began = time.perf_counter()
-        left, right = self._left.of(groups, 1), self._right.of(groups, 2)
+        left, right = self._looked_up(groups, in_lake)
         kept = self._of_result(groups, left, right)
         counts = self.counts
         counts.keys += len(groups)
@@ -217,7 +192,7 @@ class Task:
             return self._kept.nothing
         whole = len(asked) == len(groups)
         keys = groups.keys if whole else groups.keys.take(pa.array(asked))
-        found = self._kept.find(pa.RecordBatch.from_arrays([keys], [JK]), self._work.result_seen)
+        found = self._kept.find(pa.RecordBatch.from_arrays([keys], [JK]), self._work.seen.result)
         return found if whole else Matches(found.rows, asked[found.keys])
 
     def _portions(
@@ -283,6 +258,14 @@ class Task:
             staging.delete(gone)
         self.counts.written += len(change.write)
         self.counts.deleted += len(change.delete)
+
+
+def _part(found: Matches | None, start: int, end: int) -> Matches | None:
+    """What was found of some groups, which are counted from the first of them on."""
+    if found is None:
+        return None
+    rows, keys = found.within(start, end)
+    return Matches(rows, keys - start)
 
 
 def _keys_of(keys: pa.BinaryArray, rows: Positions) -> pa.BinaryArray:

@@ -24,16 +24,20 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from strom.api.matching import written_to
-from strom.client.key_door import WrittenTo
+from strom.api.table import Table
+from strom.client.planning import BucketRange, ScanPlan
+from strom.lake.retained import Place, Retained
 from strom.spark import connections
-from strom.spark.history import kept_partitions
+from strom.spark.history import in_lake, kept_partitions
 from strom.spark.joins.affected import Following, Share, shared
+from strom.spark.joins.kept_rows import look
 from strom.spark.joins.plan import JoinPlan
 from strom.spark.joins.recompute import Recompute
 from strom.spark.joins.result import Result
+from strom.spark.joins.sides import Seen
 from strom.spark.options import Server
 from strom.spark.problems import told, told_each
-from strom.spark.stream_position import Position, start_of
+from strom.spark.stream_position import Position, ids_of, place_of, start_of
 from strom.spark.stream_reader import LIMITS, StreamReader
 from strom.spark.tasks import HotPart, LakePart, Task
 from strom.spark.write_options import STREAM_LEASE_MS
@@ -73,8 +77,8 @@ class Driven:
             self, plan=replace(self.plan, server=server), following=replace(found, left=left, right=right)
         )
 
-    def seen(self) -> tuple[WrittenTo, WrittenTo, WrittenTo]:
-        """What lookups in the left side, the right one and the result must see from now on."""
+    def seen(self, kept: Sequence[Retained | None]) -> Seen:
+        """What lookups in both sides and the result must see from now on; ``kept``: what is in the lake alone."""
         plan, result = self.plan, self.result
         # Waits until every decision is applied: what was published before is seen by the lookups.
         connections.known_table(plan.server, result.table, result.table_id).scan(tier="hot").plan()
@@ -82,7 +86,7 @@ class Driven:
         left, right, own = (
             written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)
         )
-        return left, right, own
+        return Seen(left, right, own, *kept)
 
 
 def stream(spark: SparkSession, driven: Driven) -> DataFrame:
@@ -133,8 +137,54 @@ class SideReader(StreamReader):
         found = sorted(again | unknown)
         if not found:
             return ()
-        held = kept_partitions(connections.database(self._options.server), self._table())
+        # As it is now: a table may have come into the lake since the query began.
+        table = connections.table(self._options.server, self._options.table)
+        held = kept_partitions(connections.database(self._options.server), table)
         return tuple(name for name in found if first.partitions.get(name) not in held)
+
+    def unread(
+        self, start: Mapping[str, Any], end: Mapping[str, Any], kept: Retained | None
+    ) -> dict[Place, int]:
+        """Buckets that only the lake has, with rows that no batch has seen: from which offset on."""
+        if kept is None or not kept.ends:
+            return {}
+        first = start_of(start, Position.from_json(end))
+        since = {place: first.offsets.get(place, 0) for place in kept.ends}
+        return {place: low for place, low in since.items() if low < kept.ends[place]}
+
+    def _begin(self, table: Table) -> Position:
+        start = self._options.start
+        if not isinstance(start, Mapping):
+            return super()._begin(table)
+        # Offsets of a partition that went since are kept: by them it is seen that it is gone.
+        extent = self._look(table)
+        places = {place: at for place, at in start.items() if isinstance(place, tuple) and len(place) == 2}
+        return Position(extent.table_id, table.info.schema.schema_id, places, ids_of(extent))
+
+    # --- what looks like a loss and is none ---------------------------------------------------------------------
+
+    def _checked(self, position: Position, extent: ScanPlan) -> Position:
+        """Changes of a partition that went to the lake are not missed: its rows are looked for (``unread``)."""
+        behind = {
+            place_of(one): one.end
+            for one in extent.ranges
+            if position.offsets.get(place_of(one), one.end) < one.start == one.end
+            and self._in_lake_alone(one)
+        }
+        if behind:
+            position = replace(position, offsets={**position.offsets, **behind})
+        return super()._checked(position, extent)
+
+    def _still_there(self, part: BucketRange, first: int, *, named: bool) -> BucketRange | None:
+        if part.start < first and self._in_lake_alone(part):
+            return None
+        return super()._still_there(part, first, named=named)
+
+    def _in_lake_alone(self, one: BucketRange) -> bool:
+        table = self._table()
+        if one.partition is None or not in_lake(table):
+            return False
+        return all(known.partition_id != one.bucket.partition_id for known in table.partitions())
 
 
 class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -182,16 +232,34 @@ class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     # The changes of a primary-key table are in its log alone: no part is a file.
                     parts += [(which, task, part) for part in task.parts if not isinstance(part, LakePart)]
         found = shared(parts, self._driven.following.tasks)
+        return told(lambda: self._shares(found, start, end), server=self._driven.plan.server)
+
+    def _shares(
+        self, found: list[Share], start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> list[InputPartition]:
+        """What every task is told. Partitions that went are the first one's."""
+        plan = self._driven.plan
+        sides = (("left", self._left, plan.left), ("right", self._right, plan.right))
+        kept = [look(plan.server, side) for _, _, side in sides]
+        unread = {
+            which: reader.unread(start[which], end[which], one)
+            for (which, reader, _), one in zip(sides, kept, strict=True)
+        }
         gone = {
-            "left": self._left.gone(start["left"], end["left"]),
-            "right": self._right.gone(start["right"], end["right"]),
+            which: tuple(
+                {
+                    **dict.fromkeys(reader.gone(start[which], end[which])),
+                    **{name: None for name, _ in unread[which] if name is not None},
+                }
+            )
+            for which, reader, _ in sides
         }
         if any(gone.values()):
             first = found[0] if found else Share(None, None)
-            found = [replace(first, gone=gone), *found[1:]]
+            found = [replace(first, gone=gone, arrived=unread), *found[1:]]
         if not found:
             return []
-        seen = told(self._driven.seen, server=self._driven.plan.server)
+        seen = self._driven.seen(kept)
         return [InputPartition(pickle.dumps((one, seen))) for one in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -206,7 +274,7 @@ class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         epoch = None if context is None else context.getLocalProperty(EPOCH)
         assert epoch is not None, "only the batches of a delta join read this"
         driven = self._driven
-        work = Recompute(driven.plan, driven.result, driven.following, int(epoch), STREAM_LEASE_MS, *seen)
+        work = Recompute(driven.plan, driven.result, driven.following, int(epoch), STREAM_LEASE_MS, seen)
         done = work.done(share)
         if done is not None:
             yield pa.RecordBatch.from_pydict({"told": [pickle.dumps(done)]}, TOLD)

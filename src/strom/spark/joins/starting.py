@@ -21,8 +21,10 @@ from pyspark.sql.types import BinaryType
 
 from strom.client.key_plan import KeyScanPlan
 from strom.errors import InvalidRequest, SinkConflict
+from strom.lake.retained import Retained
 from strom.spark import connections, frames
 from strom.spark.joins.definition import JK, LK, RK, Output
+from strom.spark.joins.kept_rows import look
 from strom.spark.joins.keys import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, encoded
 from strom.spark.joins.plan import Input, JoinPlan
 from strom.spark.joins.result import Result
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 FOLDER, NAME = "join", "note.json"
 """In the checkpoint: where the note lies."""
 VERSION = 1
+MOMENTS_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,9 @@ def begin(
         return note
     _check_free(plan, result, rebuild=rebuild)
     if start == "full":
-        note = Note(plan.fingerprint, *(_instant(plan, side) for side in (plan.left, plan.right)))
-        write_initial(spark, plan, result, note)
+        left, right = (_moment(plan, side) for side in (plan.left, plan.right))
+        note = Note(plan.fingerprint, left.place, right.place)
+        write_initial(spark, plan, result, left, right)
     else:
         _empty(plan, result)
         note = Note(plan.fingerprint, start, start)
@@ -149,6 +153,32 @@ def _empty(plan: JoinPlan, result: Result) -> None:
             transaction.overwrite(result.table)
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What a side holds at an instant: rows of the servers up to these offsets, and what only the lake has."""
+
+    offsets: Mapping[Any, int]
+    kept: Retained | None = None
+
+    @property
+    def place(self) -> dict[Any, int]:
+        """Where the changes of every bucket begin."""
+        return {**({} if self.kept is None else self.kept.ends), **self.offsets}
+
+
+def _moment(plan: JoinPlan, side: Input) -> Moment:
+    """Both tiers now: no partition goes from one to the other between the two questions."""
+    for _ in range(MOMENTS_MAX):
+        before = look(plan.server, side)
+        offsets = _instant(plan, side)
+        if before is None:
+            return Moment(offsets)
+        after = look(plan.server, side)
+        if after is not None and before.there <= after.there and before.ends == after.ends:
+            return Moment(offsets, after)
+    raise InvalidRequest(f"partitions of {side.table} come and go while the join begins: start it again")
+
+
 def _instant(plan: JoinPlan, side: Input) -> dict[Any, int]:
     """The offset of every bucket now; whole transactions only."""
     table = connections.table(plan.server, side.table)
@@ -161,11 +191,11 @@ def _instant(plan: JoinPlan, side: Input) -> dict[Any, int]:
 # --- the initial result --------------------------------------------------------------------------------------------
 
 
-def write_initial(spark: SparkSession, plan: JoinPlan, result: Result, note: Note) -> None:
-    """Replace the result by the join of both tables as they were at the noted offsets."""
+def write_initial(spark: SparkSession, plan: JoinPlan, result: Result, left: Moment, right: Moment) -> None:
+    """Replace the result by the join of both tables as they were at these moments."""
     frame = joined(
-        _rows(spark, plan, plan.left, LEFT_ALONE, note.left),
-        _rows(spark, plan, plan.right, RIGHT_ALONE, note.right),
+        _rows(spark, plan, plan.left, LEFT_ALONE, left),
+        _rows(spark, plan, plan.right, RIGHT_ALONE, right),
         plan,
     )
     writer = frame.write.format("strom").mode("overwrite").option("table", result.table)
@@ -175,12 +205,22 @@ def write_initial(spark: SparkSession, plan: JoinPlan, result: Result, note: Not
     writer.save()
 
 
-def _rows(spark: SparkSession, plan: JoinPlan, side: Input, number: int, at: Any) -> DataFrame:
+def _rows(spark: SparkSession, plan: JoinPlan, side: Input, number: int, moment: Moment) -> DataFrame:
     columns = list(dict.fromkeys([*side.columns, *side.join]))
     options: dict[str, Any] = {"servers": plan.server.address}
     if plan.server.user:
         options |= {"user": plan.server.user, "password": plan.server.password}
-    frame = frames.table(spark, side.table, columns=columns, where=side.where, at=at, **options)
+    frame = frames.table(spark, side.table, columns=columns, where=side.where, at=moment.offsets, **options)
+    if moment.kept is not None and moment.kept.files:
+        kept = frames.files(
+            spark,
+            side.table,
+            [one.file for one in moment.kept.files],
+            columns=columns,
+            where=side.where,
+            **options,
+        )
+        frame = frame.unionByName(kept)
     return keyed(frame, plan, side, number)
 
 
