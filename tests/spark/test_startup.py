@@ -33,6 +33,13 @@ def test_a_zip_goes_where_its_modules_lie_unpacked_behind_it(tmp_path: Path) -> 
     assert without_copies(path) == ["", "/else", str(site)]
 
 
+def test_a_zip_goes_when_the_environment_is_reached_by_another_name(tmp_path: Path) -> None:
+    site, spark_zip, _ = installation(tmp_path / "site", "pyspark", "py4j")
+    link = tmp_path / "link"
+    link.symlink_to(site)
+    assert without_copies([str(spark_zip), str(link)]) == [str(link)]
+
+
 def test_a_zip_stays_that_is_the_only_copy(tmp_path: Path) -> None:
     site, spark_zip, py4j_zip = installation(tmp_path / "site", "pyspark")
     home, other_zip, _ = installation(tmp_path / "home")

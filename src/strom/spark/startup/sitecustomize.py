@@ -28,7 +28,11 @@ def _copied(place: Path, behind: list[str]) -> bool:
         return False
     name = place.name.partition("-")[0].removesuffix(".zip")
     installed = place.parents[3]
-    return str(installed) in behind and (installed / name / "__init__.py").is_file()
+    if not (installed / name / "__init__.py").is_file():
+        return False
+    # An environment may be reached by several names: one is its own, others are links.
+    real = installed.resolve()
+    return any(one and Path(one).resolve() == real for one in behind)
 
 
 def run_the_one_behind() -> None:
