@@ -121,12 +121,14 @@ def test_a_bulk_load_stays_on_the_loop_while_it_is_alone(
         await wire.produce(table, encoded(rows(0, 1)))
         loop = threads[-1]
         assert await stays(table, after_s=0.0, recent_s=-1.0)
+        assert await stays(other, after_s=0.0, recent_s=-1.0)  # the other load has ended
+        assert await stays(table, after_s=0.0, recent_s=-1.0)
         assert not await stays(
             table, after_s=0.0, recent_s=60.0
         )  # somebody asked something small a moment ago
         assert not await stays(other, after_s=60.0, recent_s=-1.0)  # there was another one a moment ago
         assert not await stays(other, after_s=0.0, recent_s=-1.0)
-        assert len(await wire.read_all(table)) == 4
+        assert len(await wire.read_all(table)) == 5
 
     serve(tmp_path, test)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
@@ -36,6 +37,28 @@ def test_jobs_run_in_the_order_they_came_and_one_at_a_time() -> None:
         return seen
 
     assert asyncio.run(main()) == list(range(200))
+
+
+def test_work_that_is_small_by_its_turn_is_done_on_the_loop_and_in_order() -> None:
+    async def main() -> None:
+        offload, tasks = ThreadOffload(2), Tasks()
+        lane = Lane("test", offload, tasks)
+        seen: list[tuple[int, bool]] = []
+        loop = threading.get_ident()
+        small = [False, True, False, True]
+
+        def job(number: int) -> None:
+            seen.append((number, threading.get_ident() == loop))
+
+        def turn(number: int) -> bool:
+            assert len(seen) == number, "asked before its turn"
+            return small[number]
+
+        await asyncio.gather(*(lane.submit(partial(job, one), stays=partial(turn, one)) for one in range(4)))
+        offload.close()
+        assert seen == list(enumerate(small))
+
+    asyncio.run(main())
 
 
 def test_a_failing_job_fails_alone() -> None:

@@ -3,6 +3,9 @@
 Appends must keep the order in which they arrived, and a log is changed by one hand at a time. Small work is done at
 once on the loop; large work leaves the loop for a thread. Then everything that comes after it on the same bucket queues
 behind it, small or not, so the order holds without a lock. Bulk work may wait for its turn among all buckets first.
+
+Work that had to queue may be small when its turn comes (``stays``): it is done on the loop then. Otherwise a stream of
+appends that once fell behind would pay for a hand-over each until it pauses.
 """
 
 from __future__ import annotations
@@ -10,11 +13,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from strom.runtime.tasks import Offload, Tasks
 
 T = TypeVar("T")
+
+
+class _Job(NamedTuple):
+    """Work in the queue."""
+
+    work: Callable[[], Any]
+    future: asyncio.Future[Any]
+    offload: Offload
+    stays: Callable[[], bool] | None
 
 
 class Lane:
@@ -25,7 +37,7 @@ class Lane:
         self._offload = offload
         self._bulk = bulk or offload
         self._tasks = tasks
-        self._queue: deque[tuple[Callable[[], Any], asyncio.Future[Any], Offload]] = deque()
+        self._queue: deque[_Job] = deque()
         self._running = False
 
     @property
@@ -33,31 +45,34 @@ class Lane:
         """Whether work may be done on the loop right now without overtaking anything."""
         return not self._running
 
-    def submit(self, job: Callable[[], T], *, bulk: bool = False) -> asyncio.Future[T]:
-        """Queue ``job``, to be run off the loop after everything before it."""
+    def submit(
+        self, job: Callable[[], T], *, bulk: bool = False, stays: Callable[[], bool] | None = None
+    ) -> asyncio.Future[T]:
+        """Queue ``job``, to be run after everything before it: off the loop, unless ``stays`` says otherwise then."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if not self._running:
             self._tasks.spawn(self._drain(), f"lane {self._name}").add_done_callback(self._ended)
             self._running = True
-        self._queue.append((job, future, self._bulk if bulk else self._offload))
+        self._queue.append(_Job(job, future, self._bulk if bulk else self._offload, stays))
         return future
 
     async def _drain(self) -> None:
         while self._queue:
-            await self._run(*self._queue.popleft())
+            await self._run(self._queue.popleft())
         self._running = False
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Nobody may wait for ever when the lane was cancelled, even before its first step."""
         if task.cancelled():
             self._running = False
-            for _, future, _ in self._queue:
-                future.cancel()
+            for job in self._queue:
+                job.future.cancel()
             self._queue.clear()
 
-    async def _run(self, job: Callable[[], Any], future: asyncio.Future[Any], offload: Offload) -> None:
+    async def _run(self, job: _Job) -> None:
+        future = job.future
         try:
-            result = await offload.run(job)
+            result = await self._done(job)
         except asyncio.CancelledError:
             future.cancel()
             raise
@@ -69,3 +84,10 @@ class Lane:
         else:
             if not future.done():
                 future.set_result(result)
+
+    async def _done(self, job: _Job) -> Any:
+        if job.stays is not None:
+            await asyncio.sleep(0)  # others have their turn first, as they would with a thread
+            if job.stays():
+                return job.work()
+        return await job.offload.run(job.work)

@@ -59,16 +59,23 @@ class Slot:
         unused = tablet is None or (not len(tablet.pending) and tablet.online and not tablet.has_stages)
         return self._lane.idle and self.readers == 0 and unused
 
-    def do(self, job: Callable[[LogTablet], T], *, small: bool, bulk: bool = False) -> T | asyncio.Future[T]:
+    def do(
+        self,
+        job: Callable[[LogTablet], T],
+        *,
+        small: bool,
+        bulk: bool = False,
+        stays: Callable[[], bool] | None = None,
+    ) -> T | asyncio.Future[T]:
         """Change the tablet: at once when the job is small and nothing is before it, else in its turn.
 
-        ``bulk``: other buckets' small work goes first.
+        ``bulk``: other buckets' small work goes first. ``stays``: asked in its turn, whether it is small by then.
         """
         self._check()
         self.touched_at = self._clock.monotonic()
         if small and self.tablet is not None and self._lane.idle:
             return job(self.tablet)
-        return self._lane.submit(lambda: job(self._opened()), bulk=bulk)
+        return self._lane.submit(lambda: job(self._opened()), bulk=bulk, stays=stays)
 
     def opened(self) -> LogTablet | Awaitable[LogTablet]:
         """The tablet, opened if need be."""

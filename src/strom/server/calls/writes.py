@@ -119,6 +119,7 @@ class Writes:
         self._small_calls_about = small_calls_about
         self._slow_until = 0.0
         self._bulk_bucket: BucketId | None = None
+        self._bulk_at = float("-inf")
         self._others_until = 0.0
 
     def now_ms(self) -> int:
@@ -133,33 +134,46 @@ class Writes:
 
     def begin(self, write: Write[R]) -> Begun[R]:
         """Do it, at once when it is small, else in the bucket's turn."""
-        slot, job = write.slot, write.job
+        slot, job, clock = write.slot, write.job, self._clock
 
         def do(tablet: LogTablet) -> tuple[LogTablet, Accepted]:
-            return tablet, job(tablet)
+            began = clock.monotonic()
+            accepted = job(tablet)
+            took = clock.monotonic() - began
+            if took > SLOW_S and _on_loop():
+                self._was_slow(write, took)
+            return tablet, accepted
 
-        began = self._clock.monotonic()
-        alone = write.size > write.inline_bytes_max and self._is_alone(write, began)
-        limit = write.alone_bytes_max if alone else write.inline_bytes_max
-        if began < self._slow_until:
-            limit = min(limit, INLINE_BYTES_MAX_WHEN_SLOW)
-        small = write.size <= limit and _is_quick(slot, write.size, self._clock.now_ms())
+        def stays() -> bool:
+            return self._stays(write)
+
         try:
-            result = slot.do(do, small=small, bulk=write.size >= BULK_BYTES_MIN)
+            result = slot.do(do, small=stays(), bulk=write.size >= BULK_BYTES_MIN, stays=stays)
         except OSError as error:
             return _failed(write, error)
-        ended = self._clock.monotonic()
-        if ended - began > (SLOW_ALONE_S if alone else SLOW_S):
-            self._slow_until = ended + SLOW_FOR_S
         if isinstance(result, asyncio.Future):
             return self._answered_later(write, result)
         return self._appended(write, *result)
 
-    def _is_alone(self, write: Write[Any], now: float) -> bool:
+    def _stays(self, write: Write[Any]) -> bool:
+        """Whether it may be done on the loop now."""
+        now = self._clock.monotonic()
+        limit = write.inline_bytes_max
+        if write.size > limit and self._is_alone(write.slot.bucket, now):
+            limit = write.alone_bytes_max
+        if now < self._slow_until:
+            limit = min(limit, INLINE_BYTES_MAX_WHEN_SLOW)
+        return write.size <= limit and _is_quick(write.slot, write.size, self._clock.now_ms())
+
+    def _was_slow(self, write: Write[Any], took: float) -> None:
+        if took > (SLOW_ALONE_S if write.size > write.inline_bytes_max else SLOW_S):
+            self._slow_until = self._clock.monotonic() + SLOW_FOR_S
+
+    def _is_alone(self, bucket: BucketId, now: float) -> bool:
         """Whether this is the only bulk load, and nobody asks small things."""
-        if write.slot.bucket != self._bulk_bucket:
-            self._bulk_bucket = write.slot.bucket
+        if bucket != self._bulk_bucket and now - self._bulk_at < ALONE_AFTER_S:
             self._others_until = now + ALONE_AFTER_S
+        self._bulk_bucket, self._bulk_at = bucket, now
         return now >= self._others_until and not self._small_calls_about()
 
     def _answered_later(
@@ -261,6 +275,15 @@ def as_told(error: BaseException) -> BaseException:
     if not isinstance(error, StromError):
         logger.error("a write failed", exc_info=error)
     return error
+
+
+def _on_loop() -> bool:
+    """Whether this is the loop's thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _is_quick(slot: Slot, size: int, now_ms: int) -> bool:
