@@ -39,6 +39,7 @@ from strom.protocol.api_keys import (
     PRODUCE_LOG,
     PUT_KV,
 )
+from strom.protocol.frame import encode_response
 from strom.protocol.message import Message, whole
 from strom.protocol.messages.databases import DatabaseExistsResponse
 from strom.protocol.messages.keys import LookupRequest
@@ -142,6 +143,31 @@ def test_a_call_answered_at_once_needs_no_task() -> None:
             assert before == [1], "only this test"
 
     in_memory(main)
+
+
+@everywhere
+def test_a_large_frame_may_be_answered_the_short_way_too(play: Play) -> None:
+    async def main(world: World) -> None:
+        class Handler:
+            def __init__(self) -> None:
+                self.at_once = {PRODUCE_LOG.key: self.quick}
+                self.sizes: list[int] = []
+
+            def quick(self, frame: Any, request_id: int) -> Any:
+                self.sizes.append(len(frame))
+                return encode_response(request_id, produced(len(self.sizes)))
+
+            def __call__(self, call: Call) -> Message:
+                raise AssertionError("the short way was not asked")
+
+        handler = Handler()
+        async with listening(world, handler) as listener, calling(world, listener) as caller:
+            for number, size in enumerate((100, 1_000_000, 100, 50_000), 1):
+                assert await caller.call(PRODUCE_LOG, a_produce(b"i" * size)) == produced(number)
+                assert handler.sizes[-1] > size
+                assert listener.statistics().request_bytes == 0
+
+    play(main)
 
 
 @everywhere

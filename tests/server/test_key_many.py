@@ -16,6 +16,7 @@ from integration.key_wire import KeyTable
 from integration.wire import Wire
 from strom.errors import StromError
 from strom.protocol import api_keys as api
+from strom.protocol.connection import SMALL_BYTES_MAX
 from strom.protocol.error_codes import error_of
 from strom.protocol.frame import REQUEST_HEAD, encode_response
 from strom.protocol.message import whole
@@ -126,6 +127,27 @@ def test_keys_of_text_go_the_short_way_too(tmp_path: Path, short: list[int]) -> 
         token = (written.log_end_offset, written.epoch)
         assert told(quick) == told(await ask(table, keys, at_least=token))
         assert len(bytes(whole(quick.positions or b""))) == 4 * 34
+
+    serve(tmp_path, test)
+
+
+def test_keys_that_arrive_as_a_large_frame_go_the_short_way_too(tmp_path: Path, short: list[int]) -> None:
+    async def test(wire: Wire) -> None:
+        table = await KeyTable.create(wire, "t", TEXTS, ["tenant", "number"])
+        names = [f"a tenant with a long name, {n:04d}" for n in range(1000)]
+        written = await table.upsert([{"tenant": name, "number": 1, "flag": True} for name in names])
+        keys = pa.RecordBatch.from_pylist(
+            [{"tenant": name, "number": 1} for name in names],
+            pa.schema([TEXTS.field("tenant"), TEXTS.field("number")]),
+        )
+        assert keys.nbytes > SMALL_BYTES_MAX
+        await ask(table, keys)  # may be the one that opens the bucket
+        before = len(short)
+        for _ in range(3):
+            quick = await ask(table, keys)
+        assert len(short) == before + 3
+        token = (written.log_end_offset, written.epoch)
+        assert told(quick) == told(await ask(table, keys, at_least=token))
 
     serve(tmp_path, test)
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from strom.runtime.effort import Effort, effort_of_thread
-from strom.server.calls.key_reads import ASIDE_S, INLINE_KEYS_MAX, INLINE_KEYS_MOST, INLINE_S_MAX, Pace
+from strom.server.calls.key_reads import (
+    ASIDE_S,
+    INLINE_CPU_S_MAX,
+    INLINE_KEYS_MAX,
+    INLINE_KEYS_MOST,
+    INLINE_S_MAX,
+    Pace,
+)
 
 
 class Thread:
@@ -30,9 +37,9 @@ def test_many_keys_stay_on_the_loop_while_that_is_quick() -> None:
 
 
 def test_after_a_slow_one_many_keys_go_aside_for_a_while_and_few_do_not() -> None:
-    for slow in ({"faults": 1}, {"cpu_s": 1.5 * INLINE_S_MAX}):
+    for slow in ({"faults": 1}, {"cpu_s": 1.1 * INLINE_CPU_S_MAX}):
         thread = Thread()
-        thread.lookup(2 * INLINE_S_MAX, **slow)
+        thread.lookup(INLINE_S_MAX + slow.get("cpu_s", 0.0), **slow)
         assert not thread.pace.allows(INLINE_KEYS_MAX + 1)
         assert thread.pace.allows(INLINE_KEYS_MAX)
         thread.now += ASIDE_S
@@ -41,7 +48,7 @@ def test_after_a_slow_one_many_keys_go_aside_for_a_while_and_few_do_not() -> Non
 
 def test_a_loop_that_only_had_to_wait_for_a_processor_goes_on_as_before() -> None:
     thread = Thread()
-    thread.lookup(20 * INLINE_S_MAX, cpu_s=INLINE_S_MAX / 2)
+    thread.lookup(20 * INLINE_CPU_S_MAX, cpu_s=0.9 * INLINE_CPU_S_MAX)
     assert thread.pace.allows(INLINE_KEYS_MOST)
 
 

@@ -212,12 +212,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         counted = self.flow.arrived()
         service, began = self._service, self._traffic.now()
         api_key, version, request_id = read_request_head(frame)
-        if version == 0 and api_key in service.at_once and self._session.welcome and not counted:
+        if version == 0 and api_key in service.at_once and self._session.welcome:
             api, at_once = service.at_once[api_key]
             quick = at_once(frame, request_id)
             if quick is not None:
                 self._write(quick)
                 self._traffic.answered(api, began, len(frame), quick)
+                if counted:
+                    self.flow.uncount(counted)
                 return
         call = None
         try:

@@ -46,6 +46,18 @@ from strom.tablet.log_tablet import LogTablet
 _EMPTY = Value()
 
 
+class _Asked(NamedTuple):
+    """What one bucket of LookupRows is asked, and where."""
+
+    forms: KeyForms
+    tablet: LogTablet
+    request: LookupRowsRequest
+    batch: memoryview
+    """Keys, or tuples of an index."""
+    header: BatchHeader
+    columns: tuple[int, ...]
+
+
 class _Answer(NamedTuple):
     """What one bucket of LookupRows found."""
 
@@ -136,12 +148,9 @@ class KeyLookupCalls:
         def find(facts: TableFacts, tablet: LogTablet) -> LookupRowsBucketResponse:
             forms = facts.knowing(request.schema_id).keys
             columns = forms.columns(request.schema_id, request.columns)
+            asked = _Asked(forms, tablet, request, batch, header, columns)
             after = bucket.rows_after
-            found = (
-                self._answer(forms, tablet, request, batch, header, columns)
-                if after is None
-                else self._page(forms, tablet, request, batch, header, columns, after)
-            )
+            found = self._answer(asked) if after is None else self._page(asked, after)
             return LookupRowsBucketResponse(
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
@@ -162,59 +171,46 @@ class KeyLookupCalls:
             single=request.index is None,
         )
 
-    def _answer(
-        self,
-        forms: KeyForms,
-        tablet: LogTablet,
-        request: LookupRowsRequest,
-        batch: memoryview,
-        header: BatchHeader,
-        columns: tuple[int, ...],
-    ) -> _Answer:
-        limit = self._batches.decompressed_bytes_max
+    def _answer(self, asked: _Asked) -> _Answer:
+        forms, tablet, request, batch, header, columns = asked
         all_columns = None if len(columns) == len(forms.arrow) and columns == forms.all_columns else columns
         if request.index is None and header.record_count <= SLICE_KEYS and forms.flat(columns):
-            keys = forms.key_batches.read(batch, header, limit)
+            keys = forms.key_batches.read(batch, header, self._batches.decompressed_bytes_max)
             quick = key_tablet(tablet).lookup_message(keys, columns=all_columns)
             message = memoryview(quick.message)
             self._limits.check_bytes(len(message))
             records = encode_message(message, len(quick.positions), schema_id=request.schema_id)
             return _Answer(records, quick.positions, quick.high_watermark, quick.epoch)
-        schema = forms.tuples(request.index)
-        keys = decode(batch, schema, header=header, decompressed_bytes_max=limit, full_validation=True)
-        found = self._found(forms, tablet, request.index, keys, all_columns)
+        found = self._found(forms, tablet, request.index, self._tuples(asked), all_columns)
         whole_batch = encode(found.rows, schema_id=request.schema_id)
         self._limits.check_bytes(len(whole_batch))
         return _Answer([whole_batch], found.positions, found.high_watermark, found.epoch)
 
-    def _page(
-        self,
-        forms: KeyForms,
-        tablet: LogTablet,
-        request: LookupRowsRequest,
-        batch: memoryview,
-        header: BatchHeader,
-        columns: tuple[int, ...],
-        after: int,
-    ) -> _Answer:
+    def _page(self, asked: _Asked, after: int) -> _Answer:
         """Some of the rows of one tuple that were written after an offset."""
+        forms, request = asked.forms, asked.request
         index = forms.prefix_index if request.index == "$prefix" else request.index
-        if index is None or header.record_count != 1:
+        if index is None or asked.header.record_count != 1:
             raise InvalidRequest(
                 "rows_after is for one tuple of an index: a key has one row", index=request.index
             )
-        limit = self._batches.decompressed_bytes_max
-        tuples = decode(
-            batch,
-            forms.tuples(request.index),
-            header=header,
-            decompressed_bytes_max=limit,
+        most = self._limits.answer_bytes_max // 2  # what is sent has its frame around it
+        found = key_tablet(asked.tablet).lookup_page(
+            index, self._tuples(asked), after, columns=asked.columns, bytes_max=most
+        )
+        records: list[Bytes] = [encode(found.rows, schema_id=request.schema_id)]
+        self._limits.check_bytes(len(records[0]))  # a page has one row at least, however large that is
+        return _Answer(records, found.positions, found.high_watermark, found.epoch, found.more_after)
+
+    def _tuples(self, asked: _Asked) -> pa.RecordBatch:
+        """What is looked up, as columns."""
+        return decode(
+            asked.batch,
+            asked.forms.tuples(asked.request.index),
+            header=asked.header,
+            decompressed_bytes_max=self._batches.decompressed_bytes_max,
             full_validation=True,
         )
-        most = self._limits.answer_bytes_max // 2  # what is sent has its frame around it
-        found = key_tablet(tablet).lookup_page(index, tuples, after, columns=columns, bytes_max=most)
-        records: list[Bytes] = [encode(found.rows, schema_id=request.schema_id)]
-        return _Answer(records, found.positions, found.high_watermark, found.epoch, found.more_after)
 
     def _found(
         self,
