@@ -9,7 +9,7 @@ from strom.errors import ChecksumMismatch, Expired, StorageFull, StorageOffline
 from strom.log import layout as at
 from strom.log.grouped_log import GROUPS_IN_FILE_MAX, GroupedLog
 from strom.log.groups import KEPT, Group, Groups, Origin, decode_groups, encode_closed, encode_open
-from strom.record.batch import check
+from strom.record.batch import Checked, check
 from strom.testing.disk import Drawn, FirstBytes, ForgettingDisk, Survival
 
 Rows = list[tuple[int, int]]
@@ -42,8 +42,8 @@ class Bench:
 
     def put(self, count: int = 2) -> None:
         view = memoryview(batch_bytes(self.number, count))
-        header, columns = check(view, layout=LAYOUT)
-        appended = self.log.append_to_group(view, header, columns, now_ms=START_MS)
+        checked = Checked(*check(view, layout=LAYOUT), None)
+        appended = self.log.append_to_group(view, checked, now_ms=START_MS)
         self._note(appended.base_offset, count)
 
     def close(self) -> Group:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from strom.errors import StromError
+from strom.log.layout import WHOLE_BATCH_BYTES_MAX
 from strom.log.log import Appended, Log, LogSettings, LogSlice
-from strom.record.batch import check, split
+from strom.record.batch import DEFAULT_LIMITS, check_and_sum, split
 from strom.record.columns import ColumnLayout
 from strom.record.decode import decode
 from strom.record.encode import encode
@@ -70,8 +71,8 @@ def batch_bytes(
 def append_bytes(log: Log, batch: bytearray, *, now_ms: int = START_MS) -> Appended:
     """Check and append, as a tablet does."""
     view = memoryview(batch)
-    header, columns = check(view, layout=LAYOUT)
-    return log.append(view, header, columns, now_ms=now_ms)
+    checked = check_and_sum(view, layout=LAYOUT, limits=DEFAULT_LIMITS, sum_from=WHOLE_BATCH_BYTES_MAX)
+    return log.append(view, checked, now_ms=now_ms)
 
 
 def numbers_of(found: LogSlice, schema: pa.Schema | None = None) -> list[tuple[int, int]]:

@@ -28,8 +28,7 @@ from strom.log.recovery import Recovered, Recovery
 from strom.log.segment import Segment
 from strom.log.settings import LogSettings
 from strom.log.sidecar import encode_entry
-from strom.record.batch import BatchHeader, stamp
-from strom.record.columns import BatchColumns
+from strom.record.batch import Checked, stamp
 from strom.runtime.files import File, Files
 
 GROUPS_IN_FILE_MAX = 512
@@ -174,12 +173,11 @@ class GroupedLog(Log):
                 raise self._failed("write the groups", error) from error
         super()._begin_epoch()
 
-    def append_to_group(
-        self, view: memoryview, header: BatchHeader, columns: BatchColumns, *, now_ms: int
-    ) -> Appended:
+    def append_to_group(self, view: memoryview, checked: Checked, *, now_ms: int) -> Appended:
         """Append one checked batch to the open group, as ``append`` does; it has no writer."""
         self._check_online()
         assert self._open_group is not None
+        header, columns, buffer_crcs = checked
         base_offset = self._write_end
         segment = self._chain.active
         if not segment.empty and self._is_due(segment, header.size, now_ms):
@@ -197,6 +195,7 @@ class GroupedLog(Log):
             position=segment.log_size,
             epoch=self._chain.epochs.latest,
             synced_end=self._sync.synced_end,
+            buffer_crcs=buffer_crcs,
         )
         try:
             write_batch(segment, self._chain.files_of(segment), view, entry)

@@ -34,8 +34,7 @@ from strom.log.sidecar import encode_entry
 from strom.log.slices import LogSlice, ProjectionOf, Skip, SliceReader
 from strom.log.sync import PendingCheckpoint, SyncPoint, SyncState
 from strom.log.writers import WriterBatch, Writers
-from strom.record.batch import BatchHeader, stamp
-from strom.record.columns import BatchColumns
+from strom.record.batch import BatchHeader, Checked, stamp
 from strom.record.project import Projection
 from strom.runtime.files import Files
 
@@ -204,14 +203,13 @@ class Log:
 
     # --- appending -----------------------------------------------------------------------------------------------
 
-    def append(
-        self, view: memoryview, header: BatchHeader, columns: BatchColumns, *, now_ms: int
-    ) -> Appended:
-        """Append one batch that ``record.check`` has passed; its bytes are stamped in place.
+    def append(self, view: memoryview, checked: Checked, *, now_ms: int) -> Appended:
+        """Append one batch that ``record.check_and_sum`` has passed; its bytes are stamped in place.
 
         Raises StorageFull (nothing has changed), OutOfOrderSequence, UnknownWriter, StorageOffline.
         """
         self._check_online()
+        header, columns, buffer_crcs = checked
         known = self._writers.find_duplicate(header, now_ms=now_ms)
         if known is not None:
             return Appended(known.base_offset, known.next_offset, True)
@@ -234,6 +232,7 @@ class Log:
             position=segment.log_size,
             epoch=self._chain.epochs.latest,
             synced_end=self._sync.synced_end,
+            buffer_crcs=buffer_crcs,
         )
         try:
             write_batch(segment, self._chain.files_of(segment), view, entry)

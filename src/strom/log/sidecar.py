@@ -17,8 +17,6 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-import numpy as np
-
 from strom.errors import ChecksumMismatch
 from strom.log import layout as at
 from strom.record import layout as batch_at
@@ -89,14 +87,20 @@ def encode_entry(
     position: int,
     epoch: int,
     synced_end: int,
+    buffer_crcs: Sequence[int] | None = None,
 ) -> bytes:
-    """The entry of a stamped batch. ``buffers`` are (position, length) from the batch's start."""
+    """The entry of a stamped batch. ``buffers`` are (position, length) from the batch's start.
+
+    ``buffer_crcs`` are their checksums, where somebody has them.
+    """
     if header.size <= at.WHOLE_BATCH_BYTES_MAX:
         crcs = b""
     else:
-        # Columns without nulls have no validity, so many buffers are empty; their checksum is 0.
-        found = [crc32c(view[start : start + size]) if size else 0 for start, size in buffers]
-        crcs = np.array(found, "<u4").tobytes()
+        if buffer_crcs is None:
+            # Columns without nulls have no validity, so many buffers are empty; their checksum is 0.
+            buffer_crcs = [crc32c(view[start : start + size]) if size else 0 for start, size in buffers]
+        assert len(buffer_crcs) == len(buffers)
+        crcs = _crcs_of(len(buffer_crcs)).pack(*buffer_crcs)
     packed = at.ENTRY.pack(
         0,
         len(crcs) // at.BUFFER_CRC_LENGTH,

@@ -21,6 +21,7 @@ from strom.record import layout as at
 from strom.record.checksum import crc32c
 from strom.record.columns import BatchColumns, ColumnLayout
 from strom.record.message import read_metadata, verify_message
+from strom.record.summing import sum_up
 from strom.runtime.files import Bytes
 
 _MIB = 1024 * 1024
@@ -173,7 +174,10 @@ def split(records: Bytes) -> list[tuple[BatchHeader, memoryview]]:
 
 def check_crc(view: Bytes, header: BatchHeader) -> None:
     """Raise ChecksumMismatch unless the CRC fits the bytes it covers."""
-    found = crc32c(memoryview(view)[at.SCHEMA_ID_POSITION[header.magic] : header.size])
+    _compare_crc(crc32c(memoryview(view)[at.SCHEMA_ID_POSITION[header.magic] : header.size]), header)
+
+
+def _compare_crc(found: int, header: BatchHeader) -> None:
     if found != header.crc:
         raise ChecksumMismatch(
             f"batch at offset {header.base_offset}: checksum {found:08x}, header says {header.crc:08x}",
@@ -181,6 +185,15 @@ def check_crc(view: Bytes, header: BatchHeader) -> None:
             expected=header.crc,
             found=found,
         )
+
+
+class Checked(NamedTuple):
+    """What a batch was found to be."""
+
+    header: BatchHeader
+    columns: BatchColumns
+    buffer_crcs: list[int] | None
+    """The checksum of each buffer, where they were asked for."""
 
 
 def check(
@@ -192,6 +205,14 @@ def check(
     nodes and buffers are those of the table's schema. Raises RecordTooLarge, TornBatch, ChecksumMismatch or
     MalformedBatch, and nothing else.
     """
+    header, columns, _ = check_and_sum(view, layout=layout, limits=limits, sum_from=None)
+    return header, columns
+
+
+def check_and_sum(
+    view: Bytes, *, layout: ColumnLayout | None, limits: BatchLimits, sum_from: int | None
+) -> Checked:
+    """As ``check``; the checksums of the buffers of a batch of more than ``sum_from`` bytes come by the way."""
     view = memoryview(view)
     header = read_header(view)
     if header.size > limits.batch_bytes_max:
@@ -203,13 +224,17 @@ def check(
     if header.size != len(view):
         kind = TornBatch if header.size > len(view) else MalformedBatch
         raise kind(f"a batch of {header.size} bytes came as {len(view)}", size=header.size, found=len(view))
-    check_crc(view, header)
+    crcs = None
+    if sum_from is None or header.size <= sum_from:
+        check_crc(view, header)
+    else:
+        crcs = _sum_and_check_crc(view, header)
     _check_counts(header, limits)
     if not header.attributes & at.ATTRIBUTE_APPEND_ONLY:
         _check_changes(view, header)
     columns = read_columns(view, header)
     if header.message_position == header.size:
-        return header, columns
+        return Checked(header, columns, crcs)
     verify_message(view, header.message_position)
     if layout is not None:
         layout.check(
@@ -218,7 +243,19 @@ def check(
             record_count=header.record_count,
             decompressed_bytes_max=limits.decompressed_bytes_max,
         )
-    return header, columns
+    return Checked(header, columns, crcs)
+
+
+def _sum_and_check_crc(view: memoryview, header: BatchHeader) -> list[int]:
+    """Check the CRC by way of those of the buffers, and give these."""
+    try:
+        columns = read_columns(view, header)
+    except MalformedBatch:
+        check_crc(view, header)  # damaged bytes may say anything: then the checksum is what is wrong
+        raise
+    found, crcs = sum_up(view, columns, start=at.SCHEMA_ID_POSITION[header.magic])
+    _compare_crc(found, header)
+    return crcs
 
 
 def _check_counts(header: BatchHeader, limits: BatchLimits) -> None:

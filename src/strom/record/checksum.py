@@ -57,6 +57,16 @@ def crc32c(buffer: Bytes, initial: int = 0) -> int:
     return cast(int, _binding(initial, buffer if type(buffer) is bytes else _view(buffer, _byte)))
 
 
+def crc32c_within(memory: pa.Buffer, start: int, length: int, initial: int = 0) -> int:
+    """The checksum of ``length`` bytes at ``start``, which must lie within ``memory``: no view of them is made."""
+    if not 0 <= start <= memory.size - length:
+        raise ValueError(f"{length} bytes at {start} lie outside a buffer of {memory.size}")
+    extend = _extend_at if length >= LARGE_BYTES else _extend_small_at
+    if extend is None:
+        return cast(int, _binding(initial, _view(memory, _byte, length, start)))
+    return extend(initial, memory.address + start, length)
+
+
 def crc32c_parts(buffer: Bytes, parts: Iterable[tuple[int, int]], *, start: int = 0) -> tuple[int, ...]:
     """The checksum of each (start, length) of ``buffer``, counted from ``start``; they must lie within it."""
     held = pa.py_buffer(buffer)

@@ -46,7 +46,7 @@ from strom.kv.write_pass import Written, whole_rows, write_pass
 from strom.log.grouped_log import GroupedLog
 from strom.log.log import ExpiredSegments, LogSettings
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchLimits
+from strom.record.batch import BatchLimits, Checked
 from strom.runtime.files import Files
 from strom.runtime.locks import new_lock
 from strom.tablet.key_epochs import epoch_of
@@ -348,7 +348,7 @@ class KeyTablet(KeyPublishing):
         stamp = Stamp(self.definition.schema.schema_id, writer_id, batch_sequence)
         where, limit = (written.directory, written.source, written.row), 2 * self._limits.batch_bytes_max
         batch = compose(*where, written.kinds, stamp, bytes_max=limit)
-        appended = self._append_one(batch.content, batch.header, batch.columns, now_ms=now_ms)
+        appended = self._append_one(batch.content, Checked(batch.header, batch.columns, None), now_ms=now_ms)
         try:
             if batch.rows.rows:
                 self.store.publish(

@@ -19,13 +19,22 @@ import pyarrow as pa
 
 from strom.errors import InvalidTimestamp, MalformedBatch, SchemaNotFound, StorageOffline, StromError
 from strom.log.grouped_log import GroupedLog
+from strom.log.layout import WHOLE_BATCH_BYTES_MAX
 from strom.log.log import Appended
 from strom.log.slices import LogSlice
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchHeader, BatchLimits, check, read_columns, read_header, split
+from strom.record.batch import (
+    BatchHeader,
+    BatchLimits,
+    Checked,
+    check_and_sum,
+    read_columns,
+    read_header,
+    split,
+)
 from strom.record.encode import encode
-from strom.record.message import BatchColumns, ColumnLayout
+from strom.record.message import ColumnLayout
 from strom.record.project import Projection
 from strom.tablet.groups import Applied, Commit, Cut, PieceForm, apply_commits, cut_at
 from strom.tablet.pending import Pending
@@ -124,35 +133,30 @@ class LogTablet:
             raise MalformedBatch("the request holds no batch", bucket=str(self.bucket))
         return self._append_all(batches, now_ms=now_ms, size=len(records))
 
-    def _checked(
-        self, schema_id: int, view: memoryview, layout_of: LayoutOf
-    ) -> tuple[memoryview, BatchHeader, BatchColumns]:
+    def _checked(self, schema_id: int, view: memoryview, layout_of: LayoutOf) -> tuple[memoryview, Checked]:
         layout = layout_of(schema_id)
         if layout is None:
             raise SchemaNotFound(
                 f"the batch names schema {schema_id}, which its table does not have", schema_id=schema_id
             )
-        header, columns = check(view, layout=layout, limits=self._limits)
-        if not header.append_only:
+        checked = check_and_sum(view, layout=layout, limits=self._limits, sum_from=WHOLE_BATCH_BYTES_MAX)
+        if not checked.header.append_only:
             raise MalformedBatch("a log table takes appends only, the batch carries change types")
-        return view, header, columns
+        return view, checked
 
-    def _append_all(
-        self, batches: list[tuple[memoryview, BatchHeader, BatchColumns]], *, now_ms: int, size: int
-    ) -> Accepted:
+    def _append_all(self, batches: list[tuple[memoryview, Checked]], *, now_ms: int, size: int) -> Accepted:
         results = [self._append_one(*batch, now_ms=now_ms) for batch in batches]
         return Accepted(
             base_offset=results[0].base_offset,
             next_offset=max(result.next_offset for result in results),
-            rows=sum(batch[1].record_count for batch in batches),
+            rows=sum(checked.header.record_count for _, checked in batches),
             size=size,
             duplicate=all(result.duplicate for result in results),
         )
 
-    def _append_one(
-        self, view: memoryview, header: BatchHeader, columns: BatchColumns, *, now_ms: int
-    ) -> Appended:
-        result = self._append(view, header, columns, now_ms=now_ms)
+    def _append_one(self, view: memoryview, checked: Checked, *, now_ms: int) -> Appended:
+        header = checked.header
+        result = self._append(view, checked, now_ms=now_ms)
         if not result.duplicate:
             self.recent.add(
                 view,
@@ -191,7 +195,7 @@ class LogTablet:
         """Refuse what an append would refuse, so that publishing cannot fail; the rows of the piece."""
         rows = 0
         for found, view in split(piece.records):
-            _, header, _ = self._checked(found.schema_id, view, form.layout_of)
+            header = self._checked(found.schema_id, view, form.layout_of)[1].header
             if header.writer_id >= 0:
                 raise MalformedBatch(
                     "a staged batch has no writer: what makes it unique is its stage",
@@ -257,7 +261,7 @@ class LogTablet:
     def publish_piece(self, piece: Piece, form: PieceForm, now_ms: int) -> int:
         """Append a piece to the open group."""
         for header, view in split(piece.records):
-            self._append_one(view, header, read_columns(view, header), now_ms=now_ms)
+            self._append_one(view, Checked(header, read_columns(view, header), None), now_ms=now_ms)
         return len(piece.records)
 
     def publish_nothing(self, schema_id: int, now_ms: int) -> int:
@@ -266,7 +270,8 @@ class LogTablet:
 
     def _append_nothing(self, batch: bytearray, now_ms: int) -> BatchHeader:
         header = read_header(batch)
-        self._append_one(memoryview(batch), header, read_columns(batch, header), now_ms=now_ms)
+        checked = Checked(header, read_columns(batch, header), None)
+        self._append_one(memoryview(batch), checked, now_ms=now_ms)
         return header
 
     def empty(self, now_ms: int) -> None:
