@@ -176,10 +176,14 @@ def assemble_message(
 
 def columns_of(batch: pa.RecordBatch) -> tuple[list[int], list[Bytes]] | None:
     """Nodes and buffers straight from the columns; None when one is nested, or has bits that would have to move."""
-    rows = batch.num_rows
+    return buffers_of(batch.columns, batch.num_rows)
+
+
+def buffers_of(columns: Sequence[pa.Array], rows: int) -> tuple[list[int], list[Bytes]] | None:
+    """The same, of columns that are at hand."""
     nodes: list[int] = []
     buffers: list[Bytes] = []
-    for column in batch.columns:
+    for column in columns:
         parts = column.buffers()
         kind = column.type
         start = column.offset

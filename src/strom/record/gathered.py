@@ -21,7 +21,7 @@ from strom.record.encode import (
     SMALL_BYTES,
     VARIABLE_TYPES,
     assemble_message,
-    columns_of,
+    buffers_of,
     filled_up,
     head_of,
 )
@@ -69,15 +69,19 @@ def gather(
     batch_sequence: int,
 ) -> Gathered | None:
     """The batch, not compressed, all of it appended; None where its columns have to be written anew anyway."""
-    found = columns_of(batch) if batch.get_total_buffer_size() >= SMALL_BYTES else None
-    if found is None or not batch.num_rows:
+    rows = batch.num_rows
+    if not rows or batch.get_total_buffer_size() < SMALL_BYTES:
+        return None
+    columns = batch.columns
+    found = buffers_of(columns, rows)
+    if found is None:
         return None
     nodes, buffers = found
-    block, body_crc = _summed_up(batch, buffers, frozenset(statistics or ()))
-    metadata, *body = assemble_message(batch.num_rows, nodes, buffers, CODEC_NONE)
+    block, body_crc = _summed_up(columns, buffers, frozenset(statistics or ()))
+    metadata, *body = assemble_message(rows, nodes, buffers, CODEC_NONE)
     magic = at.MAGIC_STATISTICS if block else at.MAGIC_PLAIN
     header = head_of(
-        batch.num_rows,
+        rows,
         block,
         None,
         schema_id=schema_id,
@@ -92,15 +96,18 @@ def gather(
     return Gathered([head, *body])
 
 
-def _summed_up(batch: pa.RecordBatch, buffers: Sequence[Bytes], wanted: frozenset[int]) -> tuple[bytes, int]:
+def _summed_up(
+    columns: Sequence[pa.Array], buffers: Sequence[Bytes], wanted: frozenset[int]
+) -> tuple[bytes, int]:
     """The statistics of the wanted columns, and the checksum of all: each column while it is in the cache."""
     collected = Collector()
     crc = place = 0
-    for position, column in enumerate(batch.columns):
-        if position in wanted:
-            collected.add(position, column)
+    for position, column in enumerate(columns):
         end = place + (3 if column.type.id in VARIABLE_TYPES else 2)
-        for buffer in buffers[place:end]:
+        own = buffers[place:end]
+        if position in wanted:
+            collected.add(position, column, own)
+        for buffer in own:
             if length := len(buffer):
                 crc = crc32c(buffer, crc)
                 if padding := -length % at.BUFFER_ALIGNMENT:

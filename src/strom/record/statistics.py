@@ -57,12 +57,12 @@ class Collector:
         self._minima: list[Comparable | None] = []
         self._maxima: list[Comparable | None] = []
 
-    def add(self, position: int, column: pa.Array) -> None:
-        """Look at the column at ``position``, which is behind the one before."""
+    def add(self, position: int, column: pa.Array, buffers: Sequence[Bytes] | None = None) -> None:
+        """Look at the column at ``position``, which is behind the one before; ``buffers`` as ``bounds`` takes them."""
         slot = slot_of(column.type)
         if slot is None or position > _COLUMN_MAX:
             return
-        found = bounds(column)
+        found = bounds(column, buffers)
         if found is None or not _fits(found[0], slot) or not _fits(found[1], slot):
             return
         self._positions.append(position)
