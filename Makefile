@@ -16,21 +16,12 @@ help: ## Show these verbs
 $(STAMP): pyproject.toml constraints.txt
 	@echo "==> Python environment in $(VENV) (once; one to three minutes)"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Strom needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "==> installing strom and what its tests need; PySpark alone is 400 MB"
 	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]' \
-	  | awk '/Downloading .*[0-9][0-9]\.[0-9] MB|Building wheel|Installing collected/ {print "    " substr($$0, 1, 90); fflush()}'
+	  | { grep --line-buffered -oE '(Downloading .*[0-9][0-9]\.[0-9] MB|Building wheel|Installing collected).{0,60}' || true; }
 	@$(BIN)/python -m strom.spark.java_home
 	@touch $(STAMP)
-
-$(VENV)/.running: pyproject.toml constraints.txt
-	@echo "==> Python environment in $(VENV) (once; about half a minute)"
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Strom needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "==> installing strom with its server"
-	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[server]' \
-	  | awk '/Downloading .*[0-9][0-9]\.[0-9] MB|Installing collected/ {print "    " substr($$0, 1, 90); fflush()}'
-	@touch $(VENV)/.running
 
 # Kernels are cached beside the source: compiled here, no server compiles while somebody waits.
 $(VENV)/.kernels: $(STAMP) $(wildcard src/strom/kv/*.py src/strom/kv/*/*.py)
@@ -47,17 +38,10 @@ $(VENV)/.bytecode: $(SOURCES)
 setup: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Make the environment in .venv with everything for developing
 	@echo "ready: $(BIN)/strom --help"
 
-# Spark is large: it is installed beside the chapters that need no Spark. Strom itself is not touched meanwhile.
-demo: $(VENV)/.running $(VENV)/.bytecode ## One story through everything, each answer checked: FAST=1 for the small form
-	@rm -f $(VENV)/.sparked.failed; test -e $(STAMP) && touch $(VENV)/.sparked; \
-	if [ ! -e $(VENV)/.sparked ]; then \
-	  echo "==> installing Spark and the lake's libraries meanwhile (see $(VENV)/sparked.log)"; \
-	  ( $(BIN)/python tools/extras.py spark lake > $(VENV)/extras.txt \
-	    && $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(VENV)/extras.txt \
-	    && $(BIN)/python -m strom.spark.java_home && touch $(VENV)/.sparked \
-	    || echo "see $(VENV)/sparked.log" > $(VENV)/.sparked.failed ) > $(VENV)/sparked.log 2>&1 & \
-	fi; \
-	STROM_DEMO_WAITS_FOR=$(VENV)/.sparked $(BIN)/python -m strom.cli.main demo $(if $(FAST),--fast); code=$$?; wait; exit $$code
+# What a log table needs is installed first; the rest beside the first chapter (tools/demo.py).
+demo: ## One story through everything, each answer checked: FAST=1 for the small form
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Strom needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@$(PYTHON) tools/demo.py $(if $(FAST),--fast)
 
 check: $(STAMP) ## Format, lint, types, layers (seconds)
 	@$(BIN)/ruff format --check src tests benchmarks tools

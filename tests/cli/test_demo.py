@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from strom.cli.demo import installing
 from strom.cli.demo.story import Story
+
+TOOLS = Path(__file__).parents[2] / "tools"
 
 
 def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -48,3 +53,87 @@ def test_a_check_that_fails_ends_the_story_badly(capsys: pytest.CaptureFixture[s
     story.equal(1, 2, "one is two")
     assert not story.end()
     assert "1 of 2 checks FAILED" in capsys.readouterr().out
+
+
+def test_what_is_installed_already_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(installing.WAITING_FOR, str(tmp_path))
+    (tmp_path / "keys").touch()
+    installing.wait_for("keys", "the next chapter needs it", Story())
+    monkeypatch.delenv(installing.WAITING_FOR)
+    installing.wait_for("spark", "the next chapter needs it", Story())
+    assert capsys.readouterr().out == ""
+
+
+def test_what_cannot_be_installed_ends_the_story_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(installing.WAITING_FOR, str(tmp_path))
+    (tmp_path / "spark.failed").write_text("no network; see beside.log")
+    with pytest.raises(installing.NotInstalled, match="no network"):
+        installing.wait_for("spark", "the next chapters need Spark", Story())
+
+
+# --- what `make demo` does around it ------------------------------------------------------------------------------
+
+AROUND = """
+import subprocess, sys
+sys.path.insert(0, {tools!r})
+import demo
+rest = subprocess.Popen([sys.executable, "-c", {sleeper!r}], start_new_session=True)
+code = 1
+try:
+    code = demo.told([sys.executable, "-c", {story!r}])
+finally:
+    demo.finish(rest, wait=code == 0)
+sys.exit(code)
+"""
+SLEEPER = "import os, time; print('rest', os.getpid(), flush=True); time.sleep(100)"
+STORY = """
+import os, subprocess, sys, time
+server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+try:
+    print("story", os.getpid(), server.pid, flush=True)
+    {body}
+finally:
+    server.kill(); server.wait()
+"""
+
+
+def around(body: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """The story, a server of its own and what is installed beside it; with their process ids."""
+    story = STORY.format(body=body)
+    script = AROUND.format(tools=str(TOOLS), sleeper=SLEEPER, story=story)
+    running = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    said = running.stdout.readline().split() + running.stdout.readline().split()
+    return running, [int(word) for word in said if word.isdigit()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_ends_the_demo_ends_all_it_started(number: signal.Signals) -> None:
+    running, pids = around("time.sleep(100)")
+    assert len(pids) == 3
+    running.send_signal(number)
+    running.communicate(timeout=60)
+    assert running.returncode == 128 + number
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_story_that_fails_stops_what_is_installed_beside_it() -> None:
+    running, pids = around("sys.exit(1)")
+    running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_the_first_chapter_waits_for_few_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    import demo as make_demo
+
+    names = {one.partition(">")[0] for one in make_demo.light()}
+    assert {"pyarrow", "numpy", "typer"} <= names
+    assert not names & {"numba", "pyspark", "pandas", "duckdb", "pyiceberg[sql-sqlite]"}
+    code = "import sys, strom.server.up, strom.cli.main; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0

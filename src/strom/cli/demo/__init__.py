@@ -27,8 +27,6 @@ Examples:
   strom demo --no-spark
 """
 
-WAITING_FOR = "STROM_DEMO_WAITS_FOR"
-"""Names a file: the Spark chapters begin when it is there. `make demo` installs Spark meanwhile."""
 FAST_ROWS = 60_000
 
 
@@ -73,9 +71,9 @@ def _told(folder: Path, rows: int, with_spark: bool) -> bool:
         )
         with strom.connect(server.address) as database:
             shop = Shop(database)
-            shop.create()
+            shop.create_log()
             logs.tell(story, shop, rows)
-            keyed.tell(story, shop, max(1000, rows // 5))
+            keyed.tell(story, shop, max(1000, rows // 5), folder)
             shop.open(max(1000, rows // 100))
             if with_spark:
                 _spark_chapters(story, shop, server.address, folder)
@@ -94,9 +92,7 @@ def _spark_chapters(story: Story, shop: object, address: str, folder: Path) -> N
     from strom.cli.demo.shop import Shop
 
     assert isinstance(shop, Shop)
-    marker = os.environ.get(WAITING_FOR)
-    if marker:
-        wait_for(Path(marker), story)
+    wait_for("spark", "the next chapters need Spark, which is still being installed (400 MB, once)", story)
     from strom.cli.demo import sparked
 
     story.note("a Spark session starts: a JVM and its Python workers, some fifteen seconds")

@@ -1,29 +1,66 @@
-"""Waiting for Spark while somebody else installs it."""
+"""What a chapter needs and may not be there yet: packages that somebody else installs meanwhile, compiled kernels."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 from strom.cli.demo.story import Story
-from strom.errors import InvalidSetting
+from strom.errors import StromError
 
+WAITING_FOR = "STROM_DEMO_WAITS_FOR"
+"""Names a folder where a file appears for each part that is installed: `make demo` does that beside the story."""
 PATIENCE_S = 1800.0
-TELL_EVERY_S = 5.0
+POLL_S = 0.2
 
 
-def wait_for(marker: Path, story: Story) -> None:
-    """Until ``marker`` is there; ``marker`` with ``.failed`` says that it will not be."""
-    failed = marker.with_name(marker.name + ".failed")
-    began = told = time.monotonic()
-    if not marker.exists():
-        story.note("the next chapters need Spark, which is still being installed (400 MB, once)")
-    while not marker.exists():
-        if failed.exists() or time.monotonic() - began > PATIENCE_S:
-            raise InvalidSetting(
-                f"Spark could not be installed: {failed.read_text() if failed.exists() else ''}"
-            )
-        if time.monotonic() - told > TELL_EVERY_S:
-            told = time.monotonic()
-            story.note(f"… {told - began:,.0f} s")
-        time.sleep(0.2)
+class NotInstalled(StromError):
+    """A chapter cannot be told: something it needs could not be installed or compiled."""
+
+
+def wait_for(part: str, words: str, story: Story) -> None:
+    """Until a part is installed; at once where nobody said that it is being installed."""
+    folder = os.environ.get(WAITING_FOR)
+    if folder is None or (mark := Path(folder) / part).exists():
+        return
+    failed = mark.with_name(f"{part}.failed")
+    story.note(words)
+    with story.patience():
+        began = time.monotonic()
+        while not mark.exists():
+            if failed.exists() or time.monotonic() - began > PATIENCE_S:
+                raise NotInstalled(
+                    failed.read_text() if failed.exists() else f"{part} took too long to install"
+                )
+            time.sleep(POLL_S)
+    story.say("installed")
+
+
+def compile_kernels(story: Story, folder: Path) -> None:
+    """Before a server needs them: while it compiles, it acknowledges no upsert, and writers lose their patience."""
+    log = folder / "kernels.log"
+    story.note("a new installation compiles the kernels of primary-key tables, once: one to two minutes")
+    with log.open("wb") as output:
+        running = subprocess.Popen(
+            [sys.executable, "-u", "-m", "strom.kv.compile"], stdout=output, stderr=output
+        )
+    try:
+        with story.patience(lambda: _last_line(log)):
+            code = running.wait()
+    finally:
+        if running.poll() is None:
+            running.kill()
+            running.wait()
+    if code:
+        raise NotInstalled(
+            f"the kernels could not be compiled: see {log} (pip install '.[server]' brings Numba)"
+        )
+    story.say("compiled")
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").splitlines()
+    return lines[-1] if lines else ""

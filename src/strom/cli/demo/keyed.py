@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from strom.cli.demo.installing import compile_kernels, wait_for
 from strom.cli.demo.shop import CITIES, Shop
 from strom.cli.demo.story import Story
 
 LOOKUPS = 500
 
 
-def tell(story: Story, shop: Shop, rows: int) -> None:
+def tell(story: Story, shop: Shop, rows: int, folder: Path) -> None:
     """Upsert, look up, go back, replay."""
     story.chapter(
         "Customers: a primary-key table",
         "The same log, plus an index from a key to the offset of its newest row. Rows are stored once, in columns.",
     )
-    story.note("a new installation compiles its kernels at the first upsert, once: up to two minutes")
+    wait_for("keys", "this chapter needs Numba, which is still being installed", story)
+    compile_kernels(story, folder)
+    shop.create_keyed()
     table = shop.table("customers")
     with story.patience():
         table.upsert([{"customer_id": 0, "name": "first", "city": CITIES[0], "spent": 0.0}])

@@ -30,6 +30,7 @@ CLICK_COLUMNS = {
     "at": "TIMESTAMP(3)",
     "day": "STRING",
 }
+TIERED = {"table.datalake.enabled": "true", "table.datalake.freshness": "5 s"}
 BATCH_ROWS = 10_000
 
 
@@ -52,13 +53,20 @@ class Shop:
 
     def create(self) -> None:
         """The database and its tables, those of an earlier demo gone."""
+        self.create_log()
+        self.create_keyed()
+
+    def create_log(self) -> None:
+        """The database, those tables of an earlier demo gone, and the one without a key."""
         self.database.create_database(DATABASE, if_exists="ignore")
         for name in reversed(self.database.tables(DATABASE)):
             self.database.drop_table(f"{DATABASE}.{name}")
-        tiered = {"table.datalake.enabled": "true", "table.datalake.freshness": "5 s"}
         self.database.create_table(
-            f"{DATABASE}.clicks", CLICK_COLUMNS, partition_by=["day"], buckets=2, properties=tiered
+            f"{DATABASE}.clicks", CLICK_COLUMNS, partition_by=["day"], buckets=2, properties=TIERED
         )
+
+    def create_keyed(self) -> None:
+        """The tables with a key."""
         self.database.create_table(
             f"{DATABASE}.customers",
             {"customer_id": "BIGINT", "name": "STRING", "city": "STRING", "spent": "DOUBLE"},
@@ -70,7 +78,7 @@ class Shop:
             {"order_id": "BIGINT", "customer_id": "BIGINT", "state": "STRING", "amount": "DOUBLE"},
             primary_key="order_id",
             buckets=2,
-            properties=tiered,
+            properties=TIERED,
         )
         self.database.create_table(
             f"{DATABASE}.payments",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from strom.cli.watch import Watch, bracketed
@@ -45,14 +45,14 @@ class Story:
         print(f"{INDENT}{text}", flush=True)
 
     @contextmanager
-    def patience(self) -> Iterator[None]:
-        """While something takes long, a sign of life every few seconds."""
+    def patience(self, doing: Callable[[], str] = str) -> Iterator[None]:
+        """While something takes long, a sign of life every few seconds, with what is being done."""
         over = threading.Event()
         began = self.watch.now()
 
         def tell() -> None:
             while not over.wait(LIFE_S):
-                self.note(f"… {self.watch.now() - began:,.0f} s")
+                self.note(f"… {self.watch.now() - began:,.0f} s {doing()}".rstrip())
 
         teller = threading.Thread(target=tell, daemon=True)
         teller.start()
