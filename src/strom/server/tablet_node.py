@@ -62,21 +62,16 @@ class TabletNode:
         metrics: Metrics,
         budget: Budget,
     ) -> None:
-        self._tasks = Tasks()
-        self._commit_tasks = Tasks()
-        self._lanes = _threads(world, LANE_THREADS)
-        self._syncs = _threads(world, SYNC_THREADS)
-        self._view = view
-        self.tables = Tables(view, metrics, settings["durability"])
-        shared = TabletSettings.of(settings)
-        self._core_wait = CoreWait() if isinstance(self._lanes, ThreadOffload) else None
+        self._world, self._settings, self._view, self._metrics = world, settings, view, metrics
+        self._shared = TabletSettings.of(settings)
+        self._make_threads()
         turns = _turns(world, budget, metrics, self._core_wait)
-        readers = InTurns(world.offload, turns)
+        self.tables = Tables(view, metrics, settings["durability"])
         self.tablets = Tablets(
             world,
             folder,
             server_id,
-            shared,
+            self._shared,
             view,
             self.tables,
             self._lanes,
@@ -85,14 +80,11 @@ class TabletNode:
         self._space = DiskSpace(
             world.files, folder, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock
         )
-        commit = GroupCommit(self._syncs, self._commit_tasks, metrics, workers=SYNC_THREADS)
-        checkpoints = Checkpoints(
-            self._syncs, self._commit_tasks, every_bytes=settings["log.checkpoint.bytes"]
+        self.expiry = StageExpiry(
+            self.tablets, world.clock, metrics, every_ms=settings["stage.check-interval"]
         )
-        writes = Writes(
-            commit, checkpoints, self._space, world.clock, small_calls_about=turns.small_calls_about
-        )
-        limits = FilterLimits.of(settings)
+        writes, self.stages = self._writing(turns)
+        readers = InTurns(world.offload, turns)
         self._fetches = Fetches(
             self.tablets,
             readers,
@@ -100,63 +92,95 @@ class TabletNode:
             crowded=lambda: budget.full,
             piece=turns.piece,
         )
-        lookups = LookupLimits.of(settings)
-        reads = KeyReads(self.tablets, self.tables, world.offload, world.clock)
-        scans = KeyScanCalls(
-            self.tablets,
-            self.tables,
-            KeyReads(self.tablets, self.tables, readers, world.clock),
-            limits,
-            world.clock,
-            max_bytes=settings["server.fetch.max-bytes"],
-            piece=turns.piece,
+        self.groups: Sequence[CallGroup] = (
+            *self._log_calls(writes),
+            *self._key_calls(writes, readers, turns),
+            self.stages,
+            ResumeCalls(self.tablets, view, self.tables, world.files, self._shared.limits),
         )
-        self.expiry = StageExpiry(
-            self.tablets, world.clock, metrics, every_ms=settings["stage.check-interval"]
+        self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
+        self._make_upkeep()
+        _follow(metrics, self.tablets, self._space)
+        follow_keys(metrics, self.tablets)
+
+    def _make_threads(self) -> None:
+        """Where work is done: short work on tablets, syncs, and long jobs, each with threads of its own."""
+        self._tasks, self._commit_tasks = Tasks(), Tasks()
+        self._lanes = _threads(self._world, LANE_THREADS)
+        self._syncs = _threads(self._world, SYNC_THREADS)
+        self._job_threads = _threads(self._world, self._settings["kv.jobs"])
+        self._core_wait = CoreWait() if isinstance(self._lanes, ThreadOffload) else None
+
+    def _writing(self, turns: Turns) -> tuple[Writes, StageCalls]:
+        """What makes rows durable, shared by plain writes and stages."""
+        commit = GroupCommit(self._syncs, self._commit_tasks, self._metrics, workers=SYNC_THREADS)
+        checkpoints = Checkpoints(
+            self._syncs, self._commit_tasks, every_bytes=self._settings["log.checkpoint.bytes"]
         )
-        self.stages = StageCalls(
+        clock = self._world.clock
+        writes = Writes(commit, checkpoints, self._space, clock, small_calls_about=turns.small_calls_about)
+        stages = StageCalls(
             self.tablets,
             self.tables,
             commit,
             checkpoints,
             self._space,
-            world.clock,
-            shared.limits,
+            clock,
+            self._shared.limits,
             self.expiry,
-            metrics,
+            self._metrics,
         )
-        self.groups: Sequence[CallGroup] = (
+        return writes, stages
+
+    def _log_calls(self, writes: Writes) -> Sequence[CallGroup]:
+        """Calls on logs: those of log tables, and the changelogs of the others."""
+        limits = FilterLimits.of(self._settings)
+        return (
             ProduceCalls(self.tablets, self.tables, writes),
             FetchLogCalls(self._fetches, self.tables, limits),
             FetchRowsCalls(self._fetches, self.tables, limits),
+        )
+
+    def _key_calls(self, writes: Writes, readers: Offload, turns: Turns) -> Sequence[CallGroup]:
+        """Calls on primary-key tables, and those on offsets, which ask scans where an instant lies."""
+        world, lookups = self._world, LookupLimits.of(self._settings)
+        reads = KeyReads(self.tablets, self.tables, world.offload, world.clock)
+        scans = KeyScanCalls(
+            self.tablets,
+            self.tables,
+            KeyReads(self.tablets, self.tables, readers, world.clock),
+            FilterLimits.of(self._settings),
+            world.clock,
+            max_bytes=self._settings["server.fetch.max-bytes"],
+            piece=turns.piece,
+        )
+        return (
             OffsetCalls(self.tablets, self.tables, world.offload, world.clock, scans),
-            KeyWriteCalls(self.tablets, self.tables, writes, shared.limits),
+            KeyWriteCalls(self.tablets, self.tables, writes, self._shared.limits),
             LookupCalls(self.tablets, self.tables, reads, writes, lookups),
-            KeyLookupCalls(reads, lookups, shared.limits),
-            KeyManyCalls(reads, lookups, shared.limits),
+            KeyLookupCalls(reads, lookups, self._shared.limits),
+            KeyManyCalls(reads, lookups, self._shared.limits),
             KeyRowCalls(reads, lookups),
             scans,
-            self.stages,
-            ResumeCalls(self.tablets, view, self.tables, world.files, shared.limits),
         )
-        self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
+
+    def _make_upkeep(self) -> None:
+        """What goes on in the background; ``start`` begins it."""
+        clock, settings = self._world.clock, self._settings
         self._retention = Retention(
-            self.tablets, self.tables, view, world.clock, every_ms=settings["log.retention.check-interval"]
+            self.tablets, self.tables, self._view, clock, every_ms=settings["log.retention.check-interval"]
         )
-        self._job_threads = _threads(world, settings["kv.jobs"])
         self._jobs = KeyJobs(
             self.tablets,
             self.tables,
             self._space,
             self._job_threads,
             self._commit_tasks,
-            world.clock,
-            metrics,
+            clock,
+            self._metrics,
             at_once=settings["kv.jobs"],
         )
-        self._kernels = Kernels(self._lanes, self._tasks, world.clock)
-        _follow(metrics, self.tablets, self._space)
-        follow_keys(metrics, self.tablets)
+        self._kernels = Kernels(self._lanes, self._tasks, clock)
 
     def start(self) -> None:
         """Begin the work in the background."""
