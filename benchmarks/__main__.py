@@ -46,9 +46,10 @@ def main() -> int:
     run = Run()
     path = Path(options.results) / f"bench-{time.strftime('%Y%m%dT%H%M%S')}.json"
     with ExitStack() as outliving:
+        common = Path(outliving.enter_context(tempfile.TemporaryDirectory(prefix="strom-bench-common-")))
         for number, name in enumerate(names, 1):
             print(f"[{number:2}/{len(names)}] {name} …", file=sys.stderr, flush=True)
-            _ask(run, name, options.quick, outliving)
+            _ask(run, name, options.quick, outliving, common)
             _keep(run, path, options.quick)  # after each: a run that is cut short has what it had
             print(_progress(run, name, options.quick), file=sys.stderr, flush=True)
             for answer in run.answers.get(name, ()):
@@ -71,10 +72,10 @@ def questions(only: str | None = None) -> list[str]:
     return sorted(found, key=lambda name: GROUPS.index(name.partition("_")[0]))
 
 
-def _ask(run: Run, name: str, quick: bool, outliving: ExitStack) -> None:
+def _ask(run: Run, name: str, quick: bool, outliving: ExitStack, common: Path) -> None:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix=f"strom-bench-{name}-") as folder:
-        bench = Bench(Path(folder), quick=quick, outliving=outliving if quick else None)
+        bench = Bench(Path(folder), quick, outliving=outliving if quick else None, common=common)
         try:
             run.answers[name] = importlib.import_module(f"benchmarks.{name}").measure(bench)
         except Exception:

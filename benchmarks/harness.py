@@ -100,6 +100,8 @@ class Bench:
     pids: list[int] = field(default_factory=list)
     outliving: ExitStack | None = None
     """For what several questions may share, as the quick form does with a Spark session; closed after the last one."""
+    common: Path | None = None
+    """A folder that all questions of a run see, for data that is the same for several; gone after the last one."""
 
     @property
     def repeats(self) -> int:

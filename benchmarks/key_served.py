@@ -16,7 +16,8 @@ from strom.testing.process import ServerProcess
 
 SETTLED_TIMEOUT_S = 30.0
 QUIET_LOOKS = 5
-"""So many looks without a job: the server looks twice a second."""
+QUIET_LOOKS_QUICK = 2
+"""So many looks without a job: the server looks twice a second, and a job on many rows takes seconds."""
 
 
 @contextmanager
@@ -81,10 +82,10 @@ def job_count(server: ServerProcess) -> int:
     )
 
 
-def settle(server: ServerProcess) -> None:
+def settle(server: ServerProcess, looks: int = QUIET_LOOKS) -> None:
     """Wait until carries, merges and snapshots of what was written have been done."""
     began, before, quiet = time.monotonic(), -1, 0
-    while quiet < QUIET_LOOKS and time.monotonic() - began < SETTLED_TIMEOUT_S:
+    while quiet < looks and time.monotonic() - began < SETTLED_TIMEOUT_S:
         done = job_count(server)
         quiet = quiet + 1 if done == before else 0
         before = done

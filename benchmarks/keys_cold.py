@@ -21,6 +21,7 @@ from benchmarks.key_engine import Engine
 from benchmarks.key_rows import INT_KEY, history
 from benchmarks.key_served import micros, one
 from benchmarks.rocks import Rocks
+from benchmarks.rocks_loaded import loaded
 
 ASKED = 300
 COLUMNS = {"ten columns": None, "two columns": (2, 4)}
@@ -30,13 +31,10 @@ def measure(bench: Bench) -> list[Answer]:
     keys, form = bench.size(10_000_000, 100_000), INT_KEY
     answers = []
     picked = np.random.default_rng(9).integers(0, keys, ASKED)
-    with Engine(bench.folder / "a", form, "WAL") as engine, Rocks(bench.folder / "rocks") as rocks:
+    with Engine(bench.folder / "a", form, "WAL") as engine, loaded(bench, form, keys, 1) as rocks:
         for numbers, version in history(keys, 1):
-            rows = form.rows(numbers, version)
-            engine.upsert(rows)
-            rocks.put(form.encoded(numbers, rows))
+            engine.upsert(form.rows(numbers, version))
         engine.settle()
-        rocks.db.flush()
         theirs = micros(_rocks(rocks, form.key_bytes(picked)))
         for words, columns in COLUMNS.items():
             ours = micros(_ours(engine, picked, columns))

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import Answer, Bench, Samples, Target, ratio_of
-from benchmarks.key_rows import INT_KEY, TEXT_KEY, Form, Numbers, history
-from benchmarks.key_served import load, served
+from benchmarks.key_rows import INT_KEY, TEXT_KEY, Form, Numbers
+from benchmarks.key_served import QUIET_LOOKS, QUIET_LOOKS_QUICK, load, served, settle
 from benchmarks.rocks import Rocks
+from benchmarks.rocks_loaded import loaded
 from strom.api import Table
 
 ASKED = 1_000
@@ -29,12 +30,10 @@ def measure(bench: Bench) -> list[Answer]:
         name = form.name.split()[0]
         random = np.random.default_rng(7)
         picked = [random.integers(0, keys, ASKED) for _ in range(rounds)]
-        with served(bench.folder / name) as (server, db), Rocks(bench.folder / f"rocks-{name}") as rocks:
+        with served(bench.folder / name) as (server, db), loaded(bench, form, keys, updates) as rocks:
             table = db.create_table("t", form.schema, primary_key=list(form.key), buckets=1)
             load(table, form, keys, updates)
-            for numbers, version in history(keys, updates):
-                rocks.put(form.encoded(numbers, form.rows(numbers, version)))
-            rocks.db.flush()
+            settle(server, bench.size(QUIET_LOOKS, QUIET_LOOKS_QUICK))
             bench.pids = server.pids
             figure, theirs = _compare(bench, form, table, rocks, picked)
             bench.pids = []

@@ -22,25 +22,22 @@ import strom
 from benchmarks.harness import Answer, Bench, Target, ratio_of
 from benchmarks.key_engine import Engine
 from benchmarks.key_rows import INT_KEY, Encoded, history
-from benchmarks.rocks import Rocks
+from benchmarks.rocks_loaded import loaded
 from strom.kv import kv_batch
 from strom.record.checksum import crc32c
 from strom.tablet.key_tablet import KeyTablet
 
 
 def measure(bench: Bench) -> list[Answer]:
-    keys = bench.size(1_000_000, 50_000)
+    keys, updates = bench.size(1_000_000, 50_000), bench.size(10, 1)
     count = bench.size(200_000, 20_000)
     form = INT_KEY
     batches = _captured(bench.folder / "peer", np.random.default_rng(5).integers(0, keys, count))
     encoded = [_entries(batch) for batch in batches]
-    with Engine(bench.folder / "a", form, "FULL") as engine, Rocks(bench.folder / "rocks") as rocks:
-        for numbers, version in history(keys, 2):
-            rows = form.rows(numbers, version)
-            engine.upsert(rows)
-            rocks.put(form.encoded(numbers, rows))
+    with Engine(bench.folder / "a", form, "FULL") as engine, loaded(bench, form, keys, updates) as rocks:
+        for numbers, version in history(keys, updates):
+            engine.upsert(form.rows(numbers, version))
         engine.settle()
-        rocks.db.flush()
 
         def ours() -> float:
             began = time.perf_counter()

@@ -14,9 +14,9 @@ import numpy as np
 
 import strom
 from benchmarks.harness import Answer, Bench, Target, ratio_of
-from benchmarks.key_rows import INT_KEY, history
+from benchmarks.key_rows import INT_KEY
 from benchmarks.key_served import load, served, settle
-from benchmarks.rocks import Rocks
+from benchmarks.rocks_loaded import loaded
 
 COLUMNS = ["amount", "quantity"]
 
@@ -26,7 +26,7 @@ def measure(bench: Bench) -> list[Answer]:
     form = INT_KEY
     with (
         served(bench.folder / "data", {"kv.scan.lease": "2 s"}) as (server, db),
-        Rocks(bench.folder / "rocks") as rocks,
+        loaded(bench, form, keys, updates) as rocks,
     ):
         table = db.create_table("t", form.schema, primary_key=list(form.key), buckets=1)
         load(table, form, keys, updates)
@@ -34,9 +34,6 @@ def measure(bench: Bench) -> list[Answer]:
         for start in range(0, keys, 10_000):
             log.append(form.rows(np.arange(start, start + 10_000)))
         log.flush()
-        for numbers, version in history(keys, updates):
-            rocks.put(form.encoded(numbers, form.rows(numbers, version)))
-        rocks.db.flush()
         settle(server)
         bench.pids = server.pids
 

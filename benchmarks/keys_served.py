@@ -13,9 +13,10 @@ import time
 import numpy as np
 
 from benchmarks.harness import Answer, Bench, Samples, Target, ratio_of
-from benchmarks.key_rows import INT_KEY, TEXT_KEY, Encoded, history
-from benchmarks.key_served import load, properties, served
+from benchmarks.key_rows import INT_KEY, TEXT_KEY, Encoded
+from benchmarks.key_served import QUIET_LOOKS, QUIET_LOOKS_QUICK, load, properties, served, settle
 from benchmarks.rocks import Rocks
+from benchmarks.rocks_loaded import loaded
 from strom.api import Table
 
 ROWS = 10_000
@@ -32,13 +33,12 @@ def measure(bench: Bench) -> list[Answer]:
         picked = [random.integers(0, keys, ROWS) for _ in range(bench.size(ROUNDS, ROUNDS // 3))]
         plain = [form.rows(numbers, 99 + i) for i, numbers in enumerate(picked)]
         encoded = [form.encoded(numbers, batch) for numbers, batch in zip(picked, plain, strict=True)]
-        with served(bench.folder / name) as (server, db), Rocks(bench.folder / f"rocks-{name}") as rocks:
+        with served(bench.folder / name) as (server, db), loaded(bench, form, keys, updates) as rocks:
             table = db.create_table(
                 "t", form.schema, primary_key=list(form.key), buckets=1, properties=properties(image)
             )
             load(table, form, keys, updates)
-            for numbers, version in history(keys, updates):
-                rocks.put(form.encoded(numbers, form.rows(numbers, version)))
+            settle(server, bench.size(QUIET_LOOKS, QUIET_LOOKS_QUICK))
             bench.pids = server.pids
             ours, theirs = _compare(bench, table, plain, rocks, encoded)
             bench.pids = []

@@ -7,7 +7,8 @@ pays per batch: one hash, one probe and one copy of columns per row (0.2 µs; th
 cache), and about 0.3 ms of Python. At ten times the keys the probe and the old row miss the cache: at least half.
 An int64 key costs 12 bytes of slot at a load of at most 0.75, and 8 of version: well under 40. What ten updates per
 key leave on disk is reported; merges keep at least half of the base files' rows alive. (Of ten million keys each is
-updated once: to load RocksDB with a hundred million updates takes longer than all the rest.)
+updated once: to load RocksDB with a hundred million updates takes longer than all the rest.) Every run takes random
+keys of its own: of those of the run before, both would have the rows at hand, in a memtable and in the tail.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from benchmarks.harness import Answer, Bench, Samples, Target, ratio_of
 from benchmarks.key_engine import Engine
 from benchmarks.key_rows import INT_KEY, TEXT_KEY, Form, history
 from benchmarks.rocks import Rocks
+from benchmarks.rocks_loaded import loaded
 
 BATCHES = {10_000: {"FULL": 3.0, "WAL": 10.0}, 100: {"FULL": 1.0, "WAL": 1.0}}
 ROUNDS = {10_000: 12, 100: 200}
@@ -46,9 +48,7 @@ def _at(
 ) -> list[Answer]:
     name = f"{form.name.split()[0]}-{keys}"
     answers = []
-    with Rocks(bench.folder / f"rocks-{name}") as rocks:
-        for numbers, version in history(keys, updates):
-            rocks.put(form.encoded(numbers, form.rows(numbers, version)))
+    with loaded(bench, form, keys, updates) as rocks:
         for image in images:
             with Engine(bench.folder / f"{name}-{image}", form, image) as engine:
                 for numbers, version in history(keys, updates):
@@ -73,21 +73,27 @@ def _at(
 
 def _compare(bench: Bench, engine: Engine, rocks: Rocks, keys: int, rows: int) -> tuple[Samples, Samples]:
     random, form = np.random.default_rng(5), engine.form
-    picked = [random.integers(0, keys, rows) for _ in range(bench.size(ROUNDS[rows], ROUNDS[rows] // 2))]
-    plain = [form.rows(numbers, 99 + i) for i, numbers in enumerate(picked)]
-    encoded = [form.encoded(numbers, batch) for numbers, batch in zip(picked, plain, strict=True)]
+    count = bench.size(ROUNDS[rows], ROUNDS[rows] // 2)
+    picked = [[random.integers(0, keys, rows) for _ in range(count)] for _ in range(bench.repeats + 1)]
+    plain = [[form.rows(numbers, 99 + i) for i, numbers in enumerate(run)] for run in picked]
+    encoded = [list(map(form.encoded, *run)) for run in zip(picked, plain, strict=True)]
+    mine, theirs = iter(plain), iter(encoded)
+    engine.settle()  # both begin at rest; what they do beside the writes from here on is counted
+    rocks.settle()
 
     def ours() -> float:
+        run = next(mine)
         began = time.perf_counter()
-        for batch in plain:
+        for batch in run:
             engine.upsert(batch)
-        return len(plain) * rows / (time.perf_counter() - began)
+        return count * rows / (time.perf_counter() - began)
 
     def reference() -> float:
+        run = next(theirs)
         began = time.perf_counter()
-        for batch in encoded:
+        for batch in run:
             rocks.get_put(batch)
-        return len(encoded) * rows / (time.perf_counter() - began)
+        return count * rows / (time.perf_counter() - began)
 
     return bench.compare(ours, reference, "rows/s")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from rocksdict import Options, Rdict, WriteBatch
 
 from benchmarks.key_rows import Encoded
 
-WRITE_ROWS = 10_000
+BUSY = ("rocksdb.compaction-pending", "rocksdb.num-running-compactions", "rocksdb.num-running-flushes")
 
 
 class Rocks:
@@ -35,6 +36,12 @@ class Rocks:
     def get(self, keys: list[bytes]) -> list[bytes | None]:
         """All of them at once."""
         return self.db.get(keys)  # type: ignore[no-any-return]
+
+    def settle(self) -> None:
+        """Wait until what was written lies where it stays: flushed, and compacted as far as RocksDB wants it."""
+        self.db.flush()
+        while any(self.db.property_int_value(name) for name in BUSY):
+            time.sleep(0.05)
 
     def disk_bytes(self) -> int:
         """Bytes of the files."""
