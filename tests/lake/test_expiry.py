@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.update import SetPropertiesUpdate
 
 from lake.lake_places import Lake, events
 from strom.errors import LakeConflict, LakeSnapshotNotFound
@@ -188,9 +189,55 @@ def test_a_list_of_an_expiry_that_did_not_land_removes_nothing(
     before = files(lake)
     watch.ms += HOUR_MS
     assert remove_expired(lake.table, HOUR_MS, watch) == 0
-    assert {name for name in before if "removed" not in name} == files(lake)
-    assert len(ids(lake)) == 6
+    assert files(lake) == before
     assert [held_files(lake.table, one).live_rows for one in ids(lake)] == [1] * 6
+    assert expire(lake, watch) == 4
+    assert remove_expired(lake.table, HOUR_MS, watch) == 0, "its snapshots went just now, however old it is"
+    assert before <= files(lake)
+    watch.ms += HOUR_MS
+    assert remove_expired(lake.table, HOUR_MS, watch) > 0
+    assert len([name for name in files(lake) if "removed" in name]) == 1
+    remove_orphans(lake.table, watch)
+    assert len([name for name in files(lake) if "removed" in name]) == 1, "its writer may only be slow"
+    watch.ms += 24 * HOUR_MS
+    remove_orphans(lake.table, watch)
+    assert not [name for name in files(lake) if "removed" in name]
+    assert lake.ids() == [5]
+
+
+def test_a_tag_that_is_made_while_snapshots_expire_stays(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(lake, 6)
+    found = ids(lake)
+    really = SqlCatalog.commit_table
+    once = iter([True])
+
+    def late(self: SqlCatalog, *arguments: Any) -> Any:
+        if next(once, False):
+            changed = lake.catalog.load(lake.table.path)
+            assert changed is not None
+            changed.manage_snapshots().create_tag(found[1], "mine").commit()
+        return really(self, *arguments)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", late)
+    assert expire(lake, watch) == 3
+    assert ids(lake) == [found[1], *found[-2:]]
+    assert lake.table.metadata.refs["mine"].snapshot_id == found[1]
+    assert len([name for name in files(lake) if "removed" in name]) == 1
+
+
+def test_the_table_does_not_remember_lists_that_are_gone(lake: Lake, watch: Watch) -> None:
+    def known() -> list[str]:
+        return [name for name in lake.table.refresh().iceberg.properties if name.startswith("strom.removed.")]
+
+    fill(lake, 6)
+    for _ in range(3):
+        assert expire(lake, watch) > 0
+        assert len(known()) == 1
+        watch.ms += HOUR_MS
+        assert remove_expired(lake.table, HOUR_MS, watch) > 0
+        fill(lake, 2)
 
 
 def test_a_removal_that_dies_is_done_again(lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +282,32 @@ def test_what_a_dead_round_left_behind_goes_when_it_is_old(lake: Lake, watch: Wa
     assert before - files(lake) == {f"data/{data}", f"data/{data}.offsets", f"metadata/{lost.name}"}
     assert lake.ids() == [2]
     assert [held_files(lake.table, one).live_rows for one in ids(lake)] == [1] * 3
+
+
+def test_what_a_killed_writer_left_unfinished_goes_when_it_is_old(lake: Lake, watch: Watch) -> None:
+    fill(lake, 1)
+    storage, location = lake.table.storage, lake.table.location
+    folder = Path(storage.path(location)) / "metadata"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "link", _dies)
+        patched.setattr("tempfile.TemporaryDirectory.__exit__", lambda *_: None)
+        patched.setattr("tempfile.TemporaryDirectory._cleanup", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            storage.write_if_absent(f"{location}/metadata/strom-offsets-1.json", b"x")
+    (folder / "theirs.tmp").mkdir()
+    left = [one for one in folder.iterdir() if one.name.startswith("tmp")]
+    assert len(left) == 1
+    watch.ms = int(left[0].stat().st_mtime * 1000) + 23 * HOUR_MS
+    assert remove_orphans(lake.table, watch) == 0
+    assert left[0].exists()
+    watch.ms += 2 * HOUR_MS
+    assert remove_orphans(lake.table, watch) == 1
+    assert [one.name for one in folder.iterdir() if one.is_dir()] == ["theirs.tmp"]
+    assert lake.ids() == [0]
+
+
+def _dies(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_file_of_which_the_storage_does_not_say_how_old_it_is_stays(
@@ -293,6 +366,8 @@ def test_a_list_that_names_files_outside_of_the_tables_folder_removes_none_of_th
     ]
     listed = json.dumps({"files": paths}).encode()
     storage.write(f"{location}/metadata/strom-removed-{watch.ms}-ab.json", listed)
+    named = SetPropertiesUpdate(updates={f"strom.removed.{watch.ms}-ab": str(watch.ms)})
+    lake.table.commit(named, requirements=())
     watch.ms += HOUR_MS
     assert remove_expired(lake.table, HOUR_MS, watch) == 0
     assert [storage.read(f"{above}/{name}") for name in names] == [b"another table's"] * 2
@@ -357,7 +432,6 @@ def test_what_another_service_lists_while_orphans_are_looked_for_waits_too(
 def test_an_expiry_that_loses_its_race_leaves_no_list(
     lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour later its files would go at once, however short ago their snapshots did."""
     fill(lake, 6)
 
     def loses(*_: Any) -> None:

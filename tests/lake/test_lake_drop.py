@@ -10,8 +10,9 @@ import pytest
 import strom
 from lake.drill_place import COLUMNS, LAKE, House, ids, put, record_of
 from strom.client.lake import LakeDoor
-from strom.errors import InvalidRequest, LakeSnapshotNotFound
+from strom.errors import InvalidRequest, LakeOfAnotherTable, LakeSnapshotNotFound, LakeUnavailable
 from strom.lake.reporting import report_of
+from strom.lake.storage import Storage
 
 pytestmark = pytest.mark.slow
 
@@ -68,19 +69,95 @@ def test_tables_that_had_a_name_before_never_mix_with_the_one_that_has_it(house:
         assert ids(table.scan()) == [2, 12]
 
 
-def test_a_folder_without_a_catalog_entry_is_found_and_removed(house: House) -> None:
-    """As when an earlier removal was interrupted."""
+@pytest.mark.parametrize("part", ["data", "metadata", ""])
+def test_a_removal_that_was_interrupted_is_finished(
+    house: House, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    with house.open() as (db, tierer):
+        table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        put(table, 1)
+        tierer.round(table)
+        db.drop_table("t")
+        really = Storage.delete_folder
+
+        def dies(self: Storage, uri: str) -> None:
+            if uri.endswith(f"/{part}" if part else f"-{table.table_id}"):
+                raise LakeUnavailable("killed")
+            really(self, uri)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Storage, "delete_folder", dies)
+            with pytest.raises(LakeUnavailable, match="killed"):
+                db.lake_drop("t")
+        assert tierer.catalog.tables("fluss") == []
+        (house.warehouse / "fluss" / "t-mine").mkdir()
+        (house.warehouse / "fluss" / "t-1-7").mkdir()
+        (one,) = db.lake_drop("t").removed
+        assert (one.names, one.rows, one.table_id) == ((), None, table.table_id)
+        assert folders(house) == ["t-1-7", "t-mine"]
+
+
+def test_a_folder_that_nothing_shows_to_be_ours_stays(house: House) -> None:
     with house.open() as (db, tierer):
         table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
         put(table, 1)
         tierer.round(table)
         db.drop_table("t")
         tierer.catalog.drop(table.info.path)
-        (house.warehouse / "fluss" / "t-mine").mkdir()
-        (house.warehouse / "fluss" / "t-1-7").mkdir()
+        with pytest.raises(LakeSnapshotNotFound, match=rf"t-{table.table_id} stays: .* remove the folder"):
+            db.lake_drop("t")
+        assert folders(house) == [f"t-{table.table_id}"]
+
+
+def test_the_folder_of_a_table_that_exists_is_its_own_also_when_the_catalog_is_lost(house: House) -> None:
+    with house.open() as (db, tierer):
+        table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        put(table, 1)
+        tierer.round(table)
+        tierer.catalog.drop(table.info.path)
+        table.alter(set=OFF)
         (one,) = db.lake_drop("t").removed
-        assert (one.names, one.rows, one.table_id) == ((), None, table.table_id)
-        assert folders(house) == ["t-1-7", "t-mine"]
+        assert (one.names, one.table_id) == ((), table.table_id)
+        assert folders(house) == []
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["the same id", "another id"])
+def test_a_lake_of_another_cluster_that_shares_the_warehouse_stays(tmp_path: Path, alike: bool) -> None:
+    warehouse = tmp_path / "shared"
+
+    def place(name: str) -> dict[str, str]:
+        return {"lake_warehouse": f"file://{warehouse}", "lake_catalog_uri": f"{tmp_path}/{name}.db"}
+
+    theirs, ours = House(tmp_path / "theirs"), House(tmp_path / "ours")
+    with (
+        theirs.open(**place("theirs")) as (their_db, their_tierer),
+        ours.open(**place("ours")) as (db, tierer),
+    ):
+        other = their_db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        put(other, 1, 2, 3)
+        their_tierer.round(other)
+        if not alike:
+            db.create_table("first", COLUMNS)
+        table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        assert (table.table_id == other.table_id) == alike
+        put(table, 7)
+        if alike:
+            with pytest.raises(LakeOfAnotherTable, match="belongs to another lake table"):
+                tierer.round(table)
+        else:
+            tierer.round(table)
+        db.drop_table("t")
+        found = db.lake_drop("t", dry_run=True)
+        left = f"file://{warehouse}/fluss/t-{other.table_id}"
+        assert found.others == (left,)
+        assert [one.files for one in found.removed] == [not alike]
+        db.lake_drop("t")
+        assert tierer.catalog.tables("fluss") == []
+        assert [one.name for one in (warehouse / "fluss").iterdir()] == [f"t-{other.table_id}"]
+        assert ids(other.scan(tier="lake")) == [1, 2, 3]
+        with pytest.raises(LakeSnapshotNotFound, match="may be another cluster's"):
+            db.lake_drop("t")
+        assert ids(other.scan(tier="lake")) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("key", [None, "id"])

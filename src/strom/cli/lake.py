@@ -267,6 +267,7 @@ def _remnants(found: LakeDrop) -> list[str]:
         + f" in {one.location}"
         for one in found.removed
     ]
+    lines += [f"stays, as nothing in it says that it is this cluster's: {one}" for one in found.others]
     if found.own:
         lines.append(f"table {found.path} exists: rows that only the lake has are lost with this")
     return lines

@@ -21,7 +21,7 @@ from strom.model.table import TablePath
 
 if TYPE_CHECKING:
     from strom.lake.catalogs import LakeCatalog
-    from strom.lake.dropping import LakeRemnant
+    from strom.lake.dropping import LakeRemnant, Remnants
     from strom.lake.rebuilding import Found
     from strom.lake.table import LakeTable
 
@@ -61,6 +61,8 @@ class LakeDrop:
     own: bool
     """Whether the lake of a table that exists is among it."""
     dry_run: bool
+    others: tuple[str, ...] = ()
+    """Folders of the name that nothing shows to be this cluster's: they stay."""
 
 
 async def rebuild_lake(
@@ -104,20 +106,21 @@ async def drop_lake(
     """
     door = LakeDoor(cluster)
     config = await door.config()
-    facts = await _facts(cluster, path)
+    facts, created_ms = await _facts(cluster, path)
     live_id = None if facts is None else facts.table_id
 
-    def find(catalog: LakeCatalog) -> list[LakeRemnant]:
+    def find(catalog: LakeCatalog) -> Remnants:
         from strom.lake.dropping import find_remnants
 
-        return find_remnants(catalog, path, live_id)
+        return find_remnants(catalog, path, live_id, created_ms)
 
-    found = await warehouses.on_catalog(config, find)
+    remnants = await warehouses.on_catalog(config, find)
+    found = remnants.ours
     own = facts is not None and (facts.record is not None or any(one.table_id == live_id for one in found))
     off = facts is not None and not facts.enabled
     chosen = [one for one in found if off or one.table_id != live_id]
     if not chosen and not (own and off):
-        raise _nothing_to_drop(path, own)
+        raise _nothing_to_drop(path, own, remnants.others)
     for one in chosen:
         if one.table_id != live_id and await _exists(door, one.table_id):
             raise LakeConflict(f"{path} was made again meanwhile: look again")
@@ -127,7 +130,7 @@ async def drop_lake(
         await warehouses.on_catalog(config, lambda catalog: _remove(catalog, path, chosen))
         for one in chosen:
             warehouses.forget(one.table_id)
-    return LakeDrop(path, tuple(chosen), own and off, dry_run)
+    return LakeDrop(path, tuple(chosen), own and off, dry_run, tuple(remnants.others))
 
 
 def _remove(catalog: LakeCatalog, path: TablePath, remnants: Sequence[LakeRemnant]) -> None:
@@ -162,12 +165,13 @@ async def _forget(door: LakeDoor, facts: LakeFacts) -> None:
         raise LakeConflict(f"a round of {facts.path} reported meanwhile: look again")
 
 
-async def _facts(cluster: Cluster, path: TablePath) -> LakeFacts | None:
+async def _facts(cluster: Cluster, path: TablePath) -> tuple[LakeFacts | None, int | None]:
+    """The table of this name and when it was created; None when there is none."""
     try:
-        await Admin(cluster).table(path)
+        info = await Admin(cluster).table(path)
     except TableNotFound:
-        return None
-    return await LakeDoor(cluster).describe(path)
+        return None, None
+    return await LakeDoor(cluster).describe(path), info.created_ms
 
 
 async def _exists(door: LakeDoor, table_id: int) -> bool:
@@ -178,11 +182,17 @@ async def _exists(door: LakeDoor, table_id: int) -> bool:
     return True
 
 
-def _nothing_to_drop(path: TablePath, own: bool) -> StromError:
+def _nothing_to_drop(path: TablePath, own: bool, others: Sequence[str]) -> StromError:
     if own:
         return InvalidRequest(
             f"{path} is copied into the lake: switch that off first (strom table alter {path} --set "
             "table.datalake.enabled=false). Rows that only the lake has are lost with it",
             table=str(path),
         )
-    return LakeSnapshotNotFound(f"the lake has nothing of a table {path}", table=str(path))
+    left = ""
+    if others:
+        left = (
+            f". {', '.join(others)} stays: no lake table of this cluster's catalog is in it, so that it may be another "
+            "cluster's. If nobody needs it, remove the folder"
+        )
+    return LakeSnapshotNotFound(f"the lake has nothing of a table {path}{left}", table=str(path))

@@ -27,7 +27,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import TableRequirement, TableUpdate, ValidatableTableRequirement
 from requests import RequestException
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
@@ -40,6 +40,11 @@ NAME = "strom"
 _SQLITE_TIMEOUT_SECONDS = 30
 
 Identifier = tuple[str, str]
+
+
+class LocalRequirement(ValidatableTableRequirement):
+    """A requirement that Iceberg's protocol has no word for. A catalog in SQLite checks it in the commit itself; of
+    one behind REST the table is looked at right before."""
 
 
 class LakeCatalog:
@@ -119,7 +124,13 @@ class LakeCatalog:
         LakeConflict: it was not changed. LakeCommitUnknown: nobody knows.
         """
         self.asked += 1
+        local = [one for one in requirements if isinstance(one, LocalRequirement)]
         try:
+            if local and not isinstance(self._catalog, SqlCatalog):
+                found = self._catalog.load_table(table.name()).metadata
+                for one in local:
+                    one.validate(found)
+                requirements = tuple(one for one in requirements if not isinstance(one, LocalRequirement))
             made = self._catalog.commit_table(table, requirements, updates)
         except (CommitFailedException, NoSuchTableError) as problem:
             raise LakeConflict(

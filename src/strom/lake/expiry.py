@@ -5,21 +5,33 @@ what the caller needs (the snapshot of the cluster's record); and the newest sum
 it, which is the truth about the table.
 
 A scan that was planned before may still hold files of a snapshot that is forgotten. So the list of files is written
-first, with its time in its name, and the files go when ``removal_ms`` have passed and still no snapshot names them
-(``removal.py``). Dying between the two leaves a list of files that are all named: nothing happens to them.
+first, and the commit that forgets the snapshots names the list and its own time, as a property of the table. The files
+go when ``removal_ms`` have passed since then and still no snapshot names them (``removal.py``). A list that no commit
+names, because its writer died between the two or lost, lets nothing go, whenever its snapshots do.
+
+What a branch or a tag names when the commit lands stays, also where somebody made it after this looked.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemovePropertiesUpdate,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+)
 
 from strom.errors import LakeConflict
+from strom.lake.catalogs import LocalRequirement
 from strom.lake.reachable import reachable, reachable_once
 from strom.lake.summary import is_told
 from strom.lake.table import LakeTable
@@ -29,7 +41,11 @@ from strom.runtime.random import Randomness
 
 HOUR_MS = 3_600_000
 REMOVED_PREFIX = "strom-removed-"
+COMMITTED_PREFIX = "strom.removed."
+"""Of the property that says when the snapshots of a list went."""
 TRIES = 5
+
+_LIST = re.compile(re.escape(REMOVED_PREFIX) + r"(\d{1,15}-[0-9a-f]+)\.json")
 
 
 class Aged(NamedTuple):
@@ -62,11 +78,10 @@ def expire_snapshots(
             return 0
         listed = _note(table, old, now_ms, randomness)
         try:
-            _commit(table, head, old)
+            _commit(table, head, old, listed, clock)
         except LakeConflict:
-            # Left behind, it would let its files go as soon as it is old, and their snapshots may only just have gone.
             if listed is not None:
-                table.storage.delete(listed)
+                table.storage.delete(listed)  # nobody will ever name it
             continue
         return len(old)
     return 0
@@ -113,10 +128,60 @@ def _note(table: LakeTable, old: set[int], now_ms: int, randomness: Randomness) 
     return uri
 
 
-def _commit(table: LakeTable, head: Snapshot, old: set[int]) -> None:
+class AssertUnnamed(LocalRequirement):
+    """No branch and no tag names one of these snapshots."""
+
+    type: Literal["strom-assert-unnamed"] = "strom-assert-unnamed"
+    snapshot_ids: frozenset[int]
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """CommitFailedException when one does."""
+        refs = {} if base_metadata is None else base_metadata.refs
+        for name, ref in refs.items():
+            if ref.snapshot_id in self.snapshot_ids:
+                raise CommitFailedException(
+                    f"Requirement failed: {name} names snapshot {ref.snapshot_id} now"
+                )
+
+
+def _commit(table: LakeTable, head: Snapshot, old: set[int], listed: str | None, clock: Clock) -> None:
     expected = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": head.snapshot_id})
-    update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(old)})
+    unnamed: Any = AssertUnnamed(snapshot_ids=frozenset(old))
+    updates: list[Any] = [RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(old)})]
+    if listed is not None:
+        named = {COMMITTED_PREFIX + name_of(listed): str(clock.now_ms())}
+        updates.append(SetPropertiesUpdate(updates=named))
+    done = _done(table)
+    if done:
+        updates.append(RemovePropertiesUpdate(removals=done))
     try:
-        table.commit(update, requirements=(expected,))
+        table.commit(*updates, requirements=(expected, unnamed))
     except ValueError as problem:  # PyIceberg's word for a snapshot that somebody else has just forgotten
         raise LakeConflict(f"Snapshots of lake table {table.path} are gone already: {problem}") from problem
+
+
+# --- which lists count ----------------------------------------------------------------------------------------
+
+
+def name_of(listed: str) -> str:
+    """What a list is called in the table's properties; empty when it is none."""
+    found = _LIST.fullmatch(listed.rpartition("/")[2])
+    return "" if found is None else found[1]
+
+
+def committed(properties: Mapping[str, str]) -> dict[str, int]:
+    """The lists whose snapshots are gone, and since when."""
+    return {
+        key.removeprefix(COMMITTED_PREFIX): int(since)
+        for key, since in properties.items()
+        if key.startswith(COMMITTED_PREFIX) and since.isdecimal() and len(since) <= 15
+    }
+
+
+def _done(table: LakeTable) -> list[str]:
+    """Properties of lists that are gone, with their files."""
+    known = [key for key in table.iceberg.properties if key.startswith(COMMITTED_PREFIX)]
+    if not known:
+        return []
+    there = {name_of(one.uri) for one in table.storage.list(f"{table.location}/metadata")}
+    return [key for key in known if key.removeprefix(COMMITTED_PREFIX) not in there]

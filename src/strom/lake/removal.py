@@ -1,9 +1,10 @@
 """Removal of files that no snapshot names: those of expired snapshots, and those of rounds that died or lost.
 
-Of expired snapshots there are lists (``expiry.py``): their files go once the list is old enough that no scan can hold
-them. What a killed round or a lost commit leaves behind is in no list; it is found by looking at the whole folder, and
-goes when it has lain there for ``ORPHAN_MS``, longer than any round or compaction takes. Only names that Strom gives
-are touched. Whatever a snapshot, a branch or a tag names at this moment stays, whatever a list says.
+Of expired snapshots there are lists (``expiry.py``): their files go once the commit that named the list is old enough
+that no scan can hold them. A list that no commit named is thrown away when it is old. What a killed round or a lost
+commit leaves behind is in no list; it is found by looking at the whole folder, and goes when it has lain there for
+``ORPHAN_MS``, longer than any round, compaction or expiry takes. Only names that Strom gives are touched. Whatever a
+snapshot, a branch or a tag names at this moment stays, whatever a list says.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from strom.errors import LakeCorrupt
-from strom.lake.expiry import REMOVED_PREFIX
+from strom.lake.expiry import committed, name_of
 from strom.lake.reachable import reachable
 from strom.lake.table import LakeTable
 from strom.model.document import Document
@@ -21,7 +22,6 @@ from strom.runtime.clock import Clock
 
 ORPHAN_MS = 24 * 3_600_000
 
-_LIST = re.compile("metadata/" + re.escape(REMOVED_PREFIX) + r"(\d{1,15})-[0-9a-f]+\.json")
 _OURS = re.compile(
     r"data/strom-[^/]+\.parquet(\.offsets)?"
     r"|metadata/(snap-\d+\.avro|\d+-m\d+\.avro|strom-offsets-\d+\.json|\d+-[0-9a-f-]{36}\.metadata\.json)"
@@ -31,11 +31,18 @@ logger = logging.getLogger(__name__)
 
 
 def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
-    """Remove what the lists name that are old enough; how many files it were."""
-    due = [one for one, since_ms in _lists(table) if since_ms <= clock.now_ms() - removal_ms]
+    """Remove what the lists name whose snapshots went long enough ago; how many files it were."""
+    lists = list(_lists(table))
+    if not lists:
+        return 0
+    before_ms = clock.now_ms() - removal_ms
+    since = committed(table.refresh().iceberg.properties)
+    due = [
+        one for one, _ in lists if (went_ms := since.get(name_of(one))) is not None and went_ms <= before_ms
+    ]
     if not due:
         return 0
-    named = reachable(table.refresh())
+    named = reachable(table)
     removed = 0
     for listed in due:
         for uri in _files(table, listed):
@@ -49,28 +56,34 @@ def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
 def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS) -> int:
     """Remove files of ours that no snapshot names, no list either, and that are old; how many it were."""
     before_ms = clock.now_ms() - orphan_ms
+    unfinished = table.storage.remove_unfinished(f"{table.location}/metadata", before_ms)
+    lists = [listed for listed, since_ms in _lists(table) if since_ms <= before_ms]
     old = [
         f"{table.location}/{name}"
         for name, modified_ms in _names(table, table.location)
         if 0 < modified_ms <= before_ms and _OURS.fullmatch(name)  # 0: the storage does not say
     ]
-    if not old:
-        return 0
+    if not old and not lists:
+        return unfinished
     named = reachable(table.refresh())  # after the listing: what a commit named meanwhile is seen
+    counting = committed(table.iceberg.properties)
+    for listed in lists:
+        if name_of(listed) not in counting:
+            table.storage.delete(listed)
     # After that: a snapshot that was gone by then had its list before.
     waiting = {uri for listed, _ in _lists(table) for uri in _files(table, listed)}
     orphans = [uri for uri in old if uri not in named and uri not in waiting]
     for uri in orphans:
         table.storage.delete(uri)
-    return len(orphans)
+    return unfinished + len(orphans)
 
 
 def _lists(table: LakeTable) -> Iterator[tuple[str, int]]:
-    """The lists and their times."""
+    """The lists, and when each was written."""
     for name, _ in _names(table, f"{table.location}/metadata"):
-        found = _LIST.fullmatch(name)
-        if found is not None:
-            yield f"{table.location}/{name}", int(found[1])
+        known = name_of(name)
+        if known and name == f"metadata/{name.rpartition('/')[2]}":
+            yield f"{table.location}/{name}", int(known.partition("-")[0])
 
 
 def _names(table: LakeTable, folder: str) -> Iterator[tuple[str, int]]:

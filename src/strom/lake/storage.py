@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shutil
 import tempfile
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ from strom.model.lake import LakeConfig
 
 READ_MAX = 1 << 30
 """The largest file that is read whole."""
+UNFINISHED = ".tmp"
+"""How a folder's name ends in which a file is being written."""
 
 
 @dataclass
@@ -154,7 +157,7 @@ class Storage:
         with self.translated(uri):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             # In a folder of its own, and not as a temporary file, which nobody else may read.
-            with tempfile.TemporaryDirectory(dir=os.path.dirname(path), suffix=".tmp") as place:
+            with tempfile.TemporaryDirectory(dir=os.path.dirname(path), suffix=UNFINISHED) as place:
                 with open(f"{place}/new", "xb") as file:
                     file.write(content)
                     file.flush()
@@ -165,6 +168,25 @@ class Storage:
                     return False
         self.sync(uri)
         return True
+
+    def remove_unfinished(self, uri: str, before_ms: int) -> int:
+        """Remove what a killed ``write_if_absent`` left in a folder, once it is that old; how many it were."""
+        if self._objects is not None:
+            return 0  # an object is there whole, or it is not there
+        removed = 0
+        with self.translated(uri):
+            try:
+                found = list(os.scandir(self.path(uri)))
+            except FileNotFoundError:
+                return 0
+            for one in found:
+                named = one.name.startswith("tmp") and one.name.endswith(UNFINISHED)
+                if named and one.is_dir(follow_symlinks=False):
+                    old = one.stat(follow_symlinks=False).st_mtime_ns // 1_000_000 <= before_ms
+                    if old:
+                        shutil.rmtree(one.path, ignore_errors=True)
+                        removed += 1
+        return removed
 
     def exists(self, uri: str) -> bool:
         """Whether there is such a file."""

@@ -76,7 +76,7 @@ class Warehouses:
 
     async def _snapshot(self, facts: LakeFacts, table: TableInfo, snapshot_id: int) -> SnapshotFiles:
         kept = self._kept.get((table.table_id, snapshot_id))
-        return kept or await self._offload.run(self._read, facts, table, snapshot_id)
+        return kept if kept is not None else await self._offload.run(self._read, facts, table, snapshot_id)
 
     async def snapshots(self, facts: LakeFacts, table: TableInfo) -> list[SnapshotFacts]:
         """The snapshots that can still be read, oldest first."""
