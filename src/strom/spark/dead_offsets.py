@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
+from strom.errors import LakeCorrupt
 from strom.lake import sidecar
-from strom.lake.reading import POSITION_PATH, POSITION_ROW, LakeFile
+from strom.lake.reading import LakeFile, read_offsets, rows_by_file
 from strom.lake.storage import Storage
 from strom.spark.tasks import LakePart
 
@@ -38,22 +38,27 @@ def _named(storage: Storage, parts: Sequence[LakePart]) -> Mapping[str, Longs]:
     wanted = {part.file.path for part in parts}
     found: dict[str, list[Longs]] = {}
     for path in sorted({one for part in parts for one in part.file.deletes}):
-        with storage.open_input(path) as source:
-            table = pq.read_table(source, columns=[POSITION_PATH, POSITION_ROW]).combine_chunks()
-        if not table.num_rows:
-            continue
-        paths = table.column(POSITION_PATH).chunk(0).dictionary_encode()
-        numbers, rows = paths.indices.to_numpy(), table.column(POSITION_ROW).to_numpy()
-        order = np.argsort(numbers, kind="stable")
-        edges = np.searchsorted(numbers[order], np.arange(len(paths.dictionary) + 1))
-        for number, name in enumerate(paths.dictionary.to_pylist()):
+        for name, rows in rows_by_file(storage, path).items():
             if name in wanted:
-                found.setdefault(name, []).append(rows[order[edges[number] : edges[number + 1]]])
-    return {name: np.concatenate(rows).astype(np.int64) for name, rows in found.items()}
+                found.setdefault(name, []).append(rows)
+    return {name: np.concatenate(rows) for name, rows in found.items()}
 
 
 def _offsets_of(storage: Storage, file: LakeFile, rows: Longs) -> Longs:
+    if len(rows) and not 0 <= rows.min() <= rows.max() < file.rows:
+        raise LakeCorrupt(f"{file.path} has {file.rows} rows, and deletes name others", uri=file.path)
     if file.last_offset - file.first_offset + 1 == file.rows:
         return rows + file.first_offset
+    offsets = _offsets_in(storage, file)
+    if len(offsets) != file.rows:
+        raise LakeCorrupt(f"{file.path} has not the {file.rows} rows that its table says", uri=file.path)
+    return offsets[rows]
+
+
+def _offsets_in(storage: Storage, file: LakeFile) -> Longs:
     uri = file.path + sidecar.SUFFIX
-    return sidecar.decode(storage.read(uri), uri).all()[rows]
+    try:
+        content = storage.read(uri)
+    except LakeCorrupt:  # it is missing, and the column says the same
+        return read_offsets(storage, file.path)
+    return sidecar.decode(content, uri).all()

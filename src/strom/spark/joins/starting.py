@@ -87,6 +87,7 @@ def write_note(spark: SparkSession, checkpoint: str, note: Note) -> None:
     """Let a checkpoint remember. It is there whole, or it is not there."""
     place = _local(spark, checkpoint)
     if place is not None:
+        made = {one.parent for one in (place, *place.parents) if not one.exists()}
         place.mkdir(parents=True, exist_ok=True)
         fresh = place / f".{NAME}.new"
         with fresh.open("w") as file:
@@ -94,9 +95,20 @@ def write_note(spark: SparkSession, checkpoint: str, note: Note) -> None:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(place / NAME)
+        for folder in (place, *made):
+            _sync(folder)
         return
     frame = spark.createDataFrame([(note.to_json(),)], "value string")
     frame.coalesce(1).write.mode("overwrite").text(f"{checkpoint}/{FOLDER}")
+
+
+def _sync(folder: Path) -> None:
+    """Let the names in a folder survive a power failure."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _local(spark: SparkSession, checkpoint: str) -> Path | None:
