@@ -65,8 +65,8 @@ def replaced(text: str, heading: str, section: str) -> str:
 def readme_section(found: Kept) -> str:
     """The table of the README."""
     parts = [
-        "`make bench` measures all of this beside a reference in the same run (`QUICK=1`: less data, five minutes); "
-        "`make figures` writes this section from what was measured.",
+        "`make bench` measures all of this beside a reference in the same run (`QUICK=1`: less data, under five "
+        "minutes); `make figures` writes this section from what was measured.",
         f"{_machines(found)} Client, server and reference share the cores: ratios count, not the absolute numbers. "
         "Pictures, and all other questions: [docs/figures.md](docs/figures.md).",
     ]
@@ -94,7 +94,8 @@ def comparison_section(found: Kept, pictures: set[str]) -> str:
     parts = [
         "On one machine, in the same run, by `make bench`; below 1 we lose. Several of these are bounds rather than "
         "rivals: a raw socket stores nothing that can be asked, RocksDB runs inside the asking process, an echo does "
-        "no work.",
+        "no work. Neither Kafka nor Fluss was run: `pip` fetches no broker of theirs. The raw socket into a file "
+        "is what any of them has to stay below on this machine.",
         "\n".join(["| | Strom | beside | times better |", "|---|---|---|---|", *lines]),
     ]
     if "comparison" in pictures:
@@ -112,7 +113,7 @@ def page(found: Kept, pictures: set[str]) -> str:
         "expects before it is asked (the opening of its file in `benchmarks/`); what misses its target says so.",
         "```\n"
         "make bench                    # every question in its full form: about an hour\n"
-        "make bench QUICK=1            # less data, made for five minutes\n"
+        "make bench QUICK=1            # less data, under five minutes (250 s when last timed)\n"
         "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark\n"
         "make figures                  # keep the newest run and draw; RUN=file for another one\n"
         "```",
@@ -179,13 +180,15 @@ def main() -> int:
         if draw(found) is None:
             asked = ", ".join(one for one, picture in PICTURES.items() if picture == name)
             print(f"no picture {name}.svg: too little is kept of {asked or 'its questions'}", file=sys.stderr)
-    for path in (ROOT / "docs" / "figures").glob("*.svg"):
-        path.unlink()
-    for name, content in documents(found).items():
+    made = documents(found)
+    for name, content in made.items():
         target = ROOT / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content)
         print(f"wrote {name}")
+    for path in (ROOT / "docs" / "figures").glob("*.svg"):
+        if f"docs/figures/{path.name}" not in made:
+            path.unlink()  # of a run that is kept no longer
     return 0
 
 

@@ -1,7 +1,7 @@
 """A fraud rule by a lookup join: every payment is looked at beside what is known of its card, right now.
 
-    strom up &
-    python examples/fraud/fraud.py localhost:9123
+    strom up --data /tmp/strom-examples          # in another terminal
+    python examples/fraud/fraud.py
 
 Payments arrive in a log. What is known of a card (its country, its limit, whether it was reported stolen) lies in a
 table that others change at any moment. A payment is suspicious when its card is stolen or unknown, when it is above
@@ -50,13 +50,26 @@ def suspicious(spark: SparkSession) -> DataFrame:
     return judged.where("reason IS NOT NULL")
 
 
-def main(address: str) -> None:
+def arriving(hour: int, chance: random.Random) -> list[dict[str, object]]:
+    """A thousand payments; one card in a hundred is unknown, one payment in twenty comes from elsewhere."""
+    return [
+        {
+            "payment_id": hour * 1000 + number,
+            "card": f"c{chance.randrange(101)}",
+            "amount": chance.expovariate(1 / 100),
+            "country": chance.choice(["NL"] * 20 + ["??"]),
+        }
+        for number in range(1000)
+    ]
+
+
+def run(spark: SparkSession, address: str) -> None:
+    """Three hours at the bank, a card stolen in each."""
     chance = random.Random(7)
     with strom.connect(address) as db:
         payments, cards, alarms = tables(db)
         cards.upsert([{"card": f"c{n}", "home": "NL", "credit": 500.0, "stolen": False} for n in range(100)])
         cards.flush()
-        spark = strom.spark.session(address, master="local[2]", config={"spark.ui.enabled": "false"})
         query = strom.spark.merge(
             suspicious(spark), "bank.alarms", checkpoint=tempfile.mkdtemp(prefix="fraud-")
         )
@@ -65,25 +78,24 @@ def main(address: str) -> None:
             for hour in range(3):
                 cards.upsert([{"card": f"c{hour}", "home": "NL", "credit": 500.0, "stolen": True}])
                 cards.flush()
-                first = hour * 1000
-                payments.append(
-                    [
-                        {
-                            "payment_id": first + n,
-                            "card": f"c{chance.randrange(101)}",
-                            "amount": chance.expovariate(1 / 100),
-                            "country": chance.choice(["NL"] * 20 + ["??"]),
-                        }
-                        for n in range(1000)
-                    ]
-                )
+                payments.append(arriving(hour, chance))
                 payments.flush()
                 query.processAllAvailable()
-                found = alarms.scan(["reason"]).to_arrow().column("reason").value_counts().to_pylist()
-                print(f"hour {hour}:", ", ".join(f"{one['counts']} {one['values']}" for one in found))
+                reasons = alarms.scan(["reason"]).to_arrow().column("reason").to_pylist()
+                told = (f"{reasons.count(one)} {one}" for one in sorted(set(reasons)))
+                print(f"hour {hour}:", ", ".join(told), flush=True)
         finally:
             query.stop()
-            spark.stop()
+
+
+def main(address: str) -> None:
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    spark = strom.spark.session(address, master="local[2]", config=quiet)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        run(spark, address)
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

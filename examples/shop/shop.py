@@ -1,10 +1,10 @@
 """A shop: orders, payments and shipments into one wide table that is always right.
 
-    strom up &
-    python examples/shop/shop.py localhost:9123
+    strom up --data /tmp/strom-examples          # in another terminal
+    python examples/shop/shop.py
 
 Three tables change all the time: orders are placed, changed and cancelled, payments arrive late and in parts, parcels
-are sent, lost and sent again. Two delta joins in a chain keep ``shop.wide``: a row for every order with every payment
+are sent, lost and sent again. Two delta joins in a chain keep ``store.wide``: a row for every order with every payment
 and every parcel of it, NULL where there is none. Nothing is kept in Spark; stop the program when you like and start
 it again.
 """
@@ -36,15 +36,15 @@ class Shop:
     def __init__(self, db: strom.Database, seed: int = 1) -> None:
         self._chance = random.Random(seed)
         self._last = 0
-        db.create_database("shop", if_exists="ignore")
+        db.create_database("store", if_exists="ignore")
         made = {"if_exists": "ignore", "buckets": 2}
-        self.orders = db.create_table("shop.orders", ORDERS, primary_key="order_id", **made)  # type: ignore[arg-type]
+        self.orders = db.create_table("store.orders", ORDERS, primary_key="order_id", **made)  # type: ignore[arg-type]
         by_order = {"by_order_id": "order_id"}
         self.payments = db.create_table(
-            "shop.payments", PAYMENTS, primary_key="payment_id", indexes=by_order, **made  # type: ignore[arg-type]
+            "store.payments", PAYMENTS, primary_key="payment_id", indexes=by_order, **made  # type: ignore[arg-type]
         )  # fmt: skip
         self.parcels = db.create_table(
-            "shop.parcels", PARCELS, primary_key="parcel_id", indexes=by_order, **made  # type: ignore[arg-type]
+            "store.parcels", PARCELS, primary_key="parcel_id", indexes=by_order, **made  # type: ignore[arg-type]
         )  # fmt: skip
 
     def day(self, events: int) -> None:
@@ -94,11 +94,11 @@ class Shop:
 def wide_table(spark: SparkSession) -> DeltaJoin:
     """Orders with payments, and these with parcels: a chain of two joins."""
     paid = strom.spark.delta_join(
-        "shop.orders", "shop.payments", on="order_id", how="left", into="shop.paid_orders", spark=spark
+        "store.orders", "store.payments", on="order_id", how="left", into="store.paid_orders", spark=spark
     )
     return strom.spark.delta_join(
         paid,
-        strom.spark.Side("shop.parcels", where="carrier <> 'ship'"),
+        strom.spark.Side("store.parcels", where="carrier <> 'ship'"),
         on="order_id",
         how="left",
         select=[
@@ -112,16 +112,16 @@ def wide_table(spark: SparkSession) -> DeltaJoin:
             "carrier",
             "delivered",
         ],
-        into="shop.wide",
+        into="store.wide",
         spark=spark,
     )
 
 
-def main(address: str) -> None:
+def run(spark: SparkSession, address: str) -> None:
+    """Five days in the shop."""
     with strom.connect(address) as db:
         shop = Shop(db)
         shop.day(500)
-        spark = strom.spark.session(address, master="local[2]", config={"spark.ui.enabled": "false"})
         wide = wide_table(spark)
         print(wide.explain())
         query = wide.start(tempfile.mkdtemp(prefix="shop-"), rebuild=True)
@@ -130,11 +130,20 @@ def main(address: str) -> None:
                 shop.day(300)
                 for one in (*query.before, query):
                     one.query.processAllAvailable()
-                rows = db.table("shop.wide").scan(["order_id"]).count()
-                print(f"day {day}: {rows} rows in shop.wide, {query.lag()} changes behind")
+                rows = db.table("store.wide").scan(["order_id"]).count()
+                print(f"day {day}: {rows:,} rows in store.wide, {query.lag()} changes behind", flush=True)
         finally:
             query.stop()
-            spark.stop()
+
+
+def main(address: str) -> None:
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    spark = strom.spark.session(address, master="local[2]", config=quiet)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        run(spark, address)
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

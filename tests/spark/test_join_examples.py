@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pytest
 
 import strom
 import strom.spark
+from guides.pages import Left, Page
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+PAGE = (EXAMPLES / "README.md").read_text()
 
 
 def example(name: str) -> ModuleType:
@@ -45,15 +48,15 @@ def test_the_shops_wide_table_is_sparks_join_of_all_three(
                 shop.day(100)
             wide.start(str(tmp_path), trigger={"availableNow": True}).wait()
             frames = {
-                name: strom.spark.table(spark, f"shop.{name}") for name in ("orders", "payments", "parcels")
+                name: strom.spark.table(spark, f"store.{name}") for name in ("orders", "payments", "parcels")
             }
             joined = frames["orders"].join(frames["payments"], "order_id", "left")
             joined = joined.join(frames["parcels"].where("carrier <> 'ship'"), "order_id", "left")
-            kept = strom.spark.table(spark, "shop.wide").select(*joined.columns)
+            kept = strom.spark.table(spark, "store.wide").select(*joined.columns)
             assert kept.count() == joined.count() > 100
             assert kept.exceptAll(joined).count() == 0
         finally:
-            db.drop_database("shop", cascade=True)
+            db.drop_database("store", cascade=True)
 
 
 def test_the_fraud_rule_finds_what_is_known_of_a_card_now(
@@ -98,3 +101,24 @@ def test_the_fraud_rule_finds_what_is_known_of_a_card_now(
             }
         finally:
             db.drop_database("bank", cascade=True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), re.findall(r"^python examples/(\w+)/(\w+)\.py$", PAGE, re.MULTILINE)
+)
+def test_a_program_prints_what_its_page_shows(
+    folder: str, name: str, spark: SparkSession, server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert folder == name
+    with Left(server.address):
+        example(name).run(spark, server.address)
+    told = re.search(rf"examples/{name}/{name}\.py\n```\n.*?```text\n(.*?)```", PAGE, re.DOTALL)
+    assert told is not None
+    assert capsys.readouterr().out.endswith(told[1])
+
+
+def test_the_commands_of_the_page_run(server: ServerProcess, tmp_path: Path) -> None:
+    with Left(server.address) as db:
+        ran = Page("examples/README.md", server.address, tmp_path).run("shell")
+        assert len(ran.commands) >= 3
+        assert db.tables("shop") == ["large_orders", "orders"]
