@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import strom
 from api.place import table_on
 from strom.api.matching import Matching
+from strom.errors import LimitExceeded
 from strom.spark import connections
 from strom.spark.joins import lookup
 from strom.spark.joins.lookup import LookUp
@@ -156,3 +157,46 @@ def test_a_page_is_not_larger_than_an_answer_where_its_first_rows_are_the_larges
         assert max(one.matches.rows.nbytes for one in parts) < 1_000_000
         assert [row["id"] for one in parts for row in one.matches.rows.to_pylist()] == list(range(4000))
         connections.forget(Server(small.address))
+
+
+@pytest.mark.parametrize("index", [None, "by_number"])
+def test_a_row_that_is_larger_than_an_answer_is_told_with_the_limit(
+    tmp_path: Path, index: str | None
+) -> None:
+    """As when the limit was lowered after it was written."""
+    columns = {"id": "BIGINT", "number": "BIGINT", "word": "STRING"}
+    with (
+        ServerProcess(tmp_path / "data") as large,
+        strom.connect(large.address) as db,
+    ):
+        table = db.create_table("rows", columns, primary_key="id", buckets=1, indexes={"by_number": "number"})
+        table.upsert(
+            [{"id": 1, "number": 7, "word": "w" * 3_000_000}, {"id": 2, "number": 8, "word": "small"}]
+        )
+        table.flush()
+    with (
+        ServerProcess(tmp_path / "data", settings={"server.request.max-bytes": "1 mb"}) as small,
+        strom.connect(small.address) as db,
+    ):
+        matching = Matching(db, db.table("rows").info, ["id", "word"], index=index)
+        first, other = (7, 8) if index else (1, 2)
+        asked = "number" if index else "id"
+        with pytest.raises(LimitExceeded, match=r"more than \d+ bytes"):
+            matching.find(pa.record_batch({asked: pa.array([first, other], pa.int64())}))
+        found = matching.find(pa.record_batch({asked: pa.array([other], pa.int64())}))
+        assert found.rows.column("word").to_pylist() == ["small"]
+
+
+def test_a_lookup_is_found_though_another_thread_clears_what_is_remembered(words: strom.Table) -> None:
+    class Forgetful(dict[Any, Any]):
+        """Empty again as soon as something is in it."""
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            pass
+
+    lookups = words._face.lookups
+    lookups._quick, lookups._quick_many = Forgetful(), Forgetful()
+    row = words.lookup(3)
+    assert row is not None
+    assert row["word"] == "3"
+    assert words.lookup_many([3, 4])["word"].to_pylist() == ["3", "4"]

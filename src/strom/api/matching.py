@@ -104,8 +104,10 @@ class Matching:
             count = min(self.at_once, batch.num_rows - start)
             try:
                 found = self._found(batch.slice(start, count), at_least)
-            except LimitExceeded:
+            except LimitExceeded as error:
                 if count == 1:
+                    if self._lookup.shape.name is None:
+                        raise _too_large(self._lookup, error) from None
                     yield from self._pages(batch.slice(start, 1), start, at_least)
                     start += 1
                     continue
@@ -139,6 +141,14 @@ class Matching:
         rows = found[0].rows if len(found) == 1 else concatenate([one.rows for one in found])
         keys = found[0].keys if len(found) == 1 else np.concatenate([one.keys for one in found])
         return Matches(rows, keys + start if start else keys)
+
+
+def _too_large(lookup: Lookup, error: LimitExceeded) -> LimitExceeded:
+    """A key has one row, and that is no page: there is no smaller question."""
+    return LimitExceeded(
+        f"a row of {lookup.table.path} is larger than an answer: {error.message}, or raise server.request.max-bytes",
+        **error.facts,
+    )
 
 
 def written_to(database: Database, table: TableInfo) -> dict[BucketId, Written]:

@@ -44,15 +44,20 @@ class Lookups:
     def one_by_key(self, columns: Sequence[str] | None) -> OneKey | None:
         """The quick way of ``by_key`` for a single one, for a thread that blocks; None where there is none."""
         lookup = self.by_key(columns)
-        if lookup not in self._quick:
-            self._quick[lookup] = OneKey.of(lookup)
-        return self._quick[lookup]
+        try:
+            return self._quick[lookup]
+        except KeyError:
+            # Kept in hand: another thread may clear what is remembered at any time.
+            found = self._quick[lookup] = OneKey.of(lookup)
+            return found
 
     def many_by_key(self, lookup: Lookup) -> ManyKeys | None:
         """The quick way of ``by_key`` for many, likewise."""
-        if lookup not in self._quick_many:
-            self._quick_many[lookup] = ManyKeys.of(lookup)
-        return self._quick_many[lookup]
+        try:
+            return self._quick_many[lookup]
+        except KeyError:
+            found = self._quick_many[lookup] = ManyKeys.of(lookup)
+            return found
 
     def by_prefix(self, names: Sequence[str], columns: Sequence[str] | None) -> Lookup:
         """By the bucket key; where there are partitions, with their keys or without (then all are asked)."""
