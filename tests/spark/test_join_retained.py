@@ -120,3 +120,21 @@ def test_rows_that_only_the_lake_has_stay_in_the_result_when_their_join_key_chan
         the.left.delete([{"id": 22, "day": "d2"}])
         the.left.flush(), the.right.flush()
         the.check()
+
+
+def test_a_query_that_rested_while_partitions_went_sees_what_it_missed(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    with joined(spark, server, tmp_path, "left") as the:
+        the.check()
+        # Nobody read these changes, nor those of a day that came and went.
+        the.write(
+            the.left, *visits("d1", 70, 71, 73), {"id": 1, "day": "d1", "who": 3}, *visits("d3", 8, 9, 10)
+        )
+        the.left.delete([{"id": 2, "day": "d1"}])
+        the.drop(the.left, "d1")
+        let_retention_drop(the.tierer, the.left, "d3")
+        the.check()
+        the.left.create_partition({"day": "d1"})
+        the.write(the.right, *users("d2", 3, name="other"))
+        the.check()

@@ -304,11 +304,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The position, once it is clear that everything after it is still there."""
         self._check_table(position, extent)
         offsets = dict(position.offsets)
+        now = ids_of(extent)
+        again = {name for name, number in position.partitions.items() if now.get(name, number) != number}
         for one in extent.ranges:
             place = place_of(one)
             at = offsets.get(place)
-            if at is None or one.start <= at <= one.end:
-                continue
+            if at is None or one.start <= at <= one.end or one.partition in again:
+                continue  # what is known of a partition that was made again is of the one before
             self._lost(_gap(self._options.table, one, at))
             offsets[place] = min(max(at, one.start), one.end)
         self._check_partitions(position, extent)

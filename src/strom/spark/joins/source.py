@@ -165,26 +165,32 @@ class SideReader(StreamReader):
 
     def _checked(self, position: Position, extent: ScanPlan) -> Position:
         """Changes of a partition that went to the lake are not missed: its rows are looked for (``unread``)."""
-        behind = {
-            place_of(one): one.end
+        late = [
+            one
             for one in extent.ranges
             if position.offsets.get(place_of(one), one.end) < one.start == one.end
-            and self._in_lake_alone(one)
-        }
+        ]
+        there = self._on_servers() if late else None
+        behind = {place_of(one): one.end for one in late if _in_lake_alone(one, there)}
         if behind:
             position = replace(position, offsets={**position.offsets, **behind})
         return super()._checked(position, extent)
 
     def _still_there(self, part: BucketRange, first: int, *, named: bool) -> BucketRange | None:
-        if part.start < first and self._in_lake_alone(part):
+        if part.start < first and _in_lake_alone(part, self._on_servers()):
             return None
         return super()._still_there(part, first, named=named)
 
-    def _in_lake_alone(self, one: BucketRange) -> bool:
+    def _on_servers(self) -> frozenset[int] | None:
+        """The partitions that the servers have; None where nothing is in the lake alone."""
         table = self._table()
-        if one.partition is None or not in_lake(table):
-            return False
-        return all(known.partition_id != one.bucket.partition_id for known in table.partitions())
+        if not table.partition_by or not in_lake(table):
+            return None
+        return frozenset(one.partition_id for one in table.partitions())
+
+
+def _in_lake_alone(one: BucketRange, there: frozenset[int] | None) -> bool:
+    return there is not None and one.bucket.partition_id not in there
 
 
 class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
