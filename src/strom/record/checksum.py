@@ -57,14 +57,17 @@ def crc32c(buffer: Bytes, initial: int = 0) -> int:
     return cast(int, _binding(initial, buffer if type(buffer) is bytes else _view(buffer, _byte)))
 
 
-def crc32c_within(memory: pa.Buffer, start: int, length: int, initial: int = 0) -> int:
-    """The checksum of ``length`` bytes at ``start``, which must lie within ``memory``: no view of them is made."""
-    if not 0 <= start <= memory.size - length:
-        raise ValueError(f"{length} bytes at {start} lie outside a buffer of {memory.size}")
-    extend = _extend_at if length >= LARGE_BYTES else _extend_small_at
-    if extend is None:
-        return cast(int, _binding(initial, _view(memory, _byte, length, start)))
-    return extend(initial, memory.address + start, length)
+def extend_in(memory: pa.Buffer) -> Callable[[int, int, int], int]:
+    """(checksum so far, address, length) -> checksum, for many short stretches of ``memory`` without a view of each.
+
+    The addresses are the caller's to check: what lies outside of ``memory`` may be nobody's.
+    """
+    if _extend_small_at is not None:
+        return _extend_small_at
+    base = memory.address
+    return lambda initial, address, length: cast(
+        int, _binding(initial, _view(memory, _byte, length, address - base))
+    )
 
 
 def crc32c_parts(buffer: Bytes, parts: Iterable[tuple[int, int]], *, start: int = 0) -> tuple[int, ...]:

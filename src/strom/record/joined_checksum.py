@@ -22,7 +22,7 @@ _POLYNOMIAL = 0x82F6_3B78  # reflected, as every implementation of CRC-32C keeps
 _BITS = 32
 _LENGTH_BITS = 40
 _OWN_TABLES_KEPT = 512
-_OFTEN = 64
+_OFTEN = 32
 """So often a length comes before it gets a table of its own: that costs as much as a hundred shifts by digits."""
 _LENGTHS_COUNTED = 4096
 _MANY = 10

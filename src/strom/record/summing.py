@@ -9,32 +9,41 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from strom.record.checksum import crc32c_within
+from strom.record.checksum import LARGE_BYTES, crc32c, extend_in
 from strom.record.columns import BatchColumns
 from strom.record.joined_checksum import shifted_often
-from strom.runtime.files import Bytes
 
 
-def sum_up(view: Bytes, columns: BatchColumns, *, start: int) -> tuple[int, list[int]]:
+def sum_up(view: memoryview, columns: BatchColumns, *, start: int) -> tuple[int, list[int]]:
     """The checksum of the batch ``view`` from ``start`` on, and that of each buffer; 0 is that of an empty one.
 
     ``columns`` are the batch's own, as ``read_columns`` placed them: in order, apart, and within the batch.
     """
     memory = pa.py_buffer(view)
     assert start <= columns.head_size <= columns.body_end == memory.size
-    whole = crc32c_within(memory, start, columns.head_size - start)
+    extend, address, size = extend_in(memory), memory.address, memory.size
+    whole = extend(0, address + start, columns.head_size - start)
     end = columns.head_size
     found: list[int] = []
     for position, length in columns.buffers:
         if not length:
             found.append(0)
             continue
+        if not end <= position <= size - length:
+            raise ValueError(
+                f"{length} bytes at {position} lie outside a batch of {size}, or on another buffer"
+            )
         if position > end:
-            whole = crc32c_within(memory, end, position - end, whole)
-        crc = crc32c_within(memory, position, length)
+            whole = extend(whole, address + end, position - end)
+        # A long one lets go of the interpreter meanwhile.
+        crc = (
+            extend(0, address + position, length)
+            if length < LARGE_BYTES
+            else crc32c(view[position : position + length])
+        )
         whole = shifted_often(whole, length) ^ crc
         found.append(crc)
         end = position + length
-    if end < columns.body_end:
-        whole = crc32c_within(memory, end, columns.body_end - end, whole)
+    if end < size:
+        whole = extend(whole, address + end, size - end)
     return whole, found
