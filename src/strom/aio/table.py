@@ -259,9 +259,10 @@ class Table(Keys):
         place = LATEST if moment is not None else place_of(at, default=LATEST)
         if info.description.has_primary_key:
             _refuse_places(start, end)
-            by_key = tier == "both" and at is None and keys_named(info, where) is not None
-            if by_key or place.kind in (Kind.OFFSET, Kind.EACH):
-                # The servers hold every live row of a primary-key table: keys are looked up, offsets read there.
+            # The servers hold every live row of a primary-key table, but for partitions whose time was over: keys are
+            # looked up there where none can be, and offsets are theirs.
+            whole = tier == "both" and at is None and not info.partitioned
+            if (whole and keys_named(info, where) is not None) or place.kind in (Kind.OFFSET, Kind.EACH):
                 return Scan(self._key_scan(columns, where, place, limit, partitions))
         elif at is not None and end is not None:
             raise InvalidRequest("at= and end= say the same of a log table: give one of them")
