@@ -23,12 +23,15 @@ from strom.lake.storage import Storage
 from strom.lake.warehouses import Warehouses
 from strom.spark import connections
 from strom.spark.joins import kept_rows, recompute
+from strom.spark.joins.affected import following
 from strom.spark.joins.definition import Side
 from strom.spark.joins.groups import DOUBTFUL, Groups, groups_of
 from strom.spark.joins.kept_rows import KeptRows, look
 from strom.spark.joins.keys import LEFT_ALONE, arrow_of
 from strom.spark.joins.plan import JoinPlan, join_plan
-from strom.spark.joins.sides import SideRows
+from strom.spark.joins.recompute import Recompute, Task
+from strom.spark.joins.result import result_of
+from strom.spark.joins.sides import Seen, SideRows
 from strom.spark.options import Server
 from strom.testing.process import ServerProcess
 
@@ -187,6 +190,39 @@ def test_a_partition_that_goes_between_the_look_and_the_lookup_is_noticed(server
         assert not side.settled()
         assert ids(side.of(asked, side.kept(asked))) == [24, 25]
         assert side.settled()
+
+
+@pytest.mark.parametrize("before", [(), ("d0",)], ids=["the first", "another one"])
+def test_a_partition_that_goes_amid_a_task_is_missed_by_none_of_its_keys(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, before: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(recompute, "KEYS_AT_ONCE", 1)
+    with kept_on(server) as (table, tierer, plan):
+        for day in before:
+            let_retention_drop(tierer, table, day)
+        result = result_of(plan, new_name("wide"), buckets=1, indexes={}, properties={})
+        database = connections.database(plan.server)
+        try:
+            seen = Seen(
+                *(written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)),
+                left_kept=look(plan.server, plan.left),
+            )
+            starts = {"left": "earliest", "right": "earliest"}
+            wanted = following(plan, starts, tasks=1, rows=10, fail_on_data_loss=True)
+            really, going = SideRows.of, ["d1"]
+
+            def of(self: SideRows, *asked: Any) -> Any:
+                while going:
+                    let_retention_drop(tierer, table, going.pop())
+                return really(self, *asked)
+
+            monkeypatch.setattr(SideRows, "of", of)
+            keys = groups(plan, ("k",), [row(1, 5), row(0, 3), row(1, 7), row(1, 9)])
+            done = Task(Recompute(plan, result, wanted, 0, 60_000, seen)).run(keys)
+            assert done.counts.keys == 4
+            assert done.counts.left_rows == 8
+        finally:
+            database.drop_table(result.table, if_missing="ignore")
 
 
 def test_too_many_rows_are_not_held_and_those_of_one_key_are(

@@ -125,11 +125,12 @@ class Task:
         staging = Staging(self._database, self._info, order)
         try:
             for some, *kept in self._pages(groups):
+                looks = self._looks
                 for start in range(0, len(some), KEYS_AT_ONCE):
                     end = min(start + KEYS_AT_ONCE, len(some))
-                    self._stage(
-                        staging, some.slice(start, end - start), [_part(one, start, end) for one in kept]
-                    )
+                    # What was read before a partition went to the lake lacks its rows.
+                    known = [_part(one, start, end) for one in kept] if looks == self._looks else None
+                    self._stage(staging, some.slice(start, end - start), known)
             began = time.perf_counter()
             facts = tuple(staging.seal())
             self.counts.stage_s += time.perf_counter() - began
@@ -156,18 +157,24 @@ class Task:
             yield some, left, right
             start += len(some)
 
-    def _looked_up(self, groups: Groups, kept: Sequence[Matches | None]) -> tuple[Matches, Matches]:
-        """The rows of both sides now."""
+    @property
+    def _looks(self) -> tuple[int, int]:
+        return self._left.looks, self._right.looks
+
+    def _looked_up(self, groups: Groups, kept: Sequence[Matches | None] | None) -> tuple[Matches, Matches]:
+        """The rows of both sides now. ``kept``: those that only the lake has, where they were read already."""
         sides = (self._left, self._right)
         while True:
+            if kept is None:
+                kept = [side.kept(groups, bounded=False) for side in sides]
             left, right = (side.of(groups, one) for side, one in zip(sides, kept, strict=True))
             # A partition that went before it was asked is in the lake, and was not when that was looked at.
             settled = [side.settled() for side in sides]
             if all(settled):
                 return left, right
-            kept = [side.kept(groups, bounded=False) for side in sides]
+            kept = None
 
-    def _stage(self, staging: Staging, groups: Groups, in_lake: Sequence[Matches | None]) -> None:
+    def _stage(self, staging: Staging, groups: Groups, in_lake: Sequence[Matches | None] | None) -> None:
         began = time.perf_counter()
         left, right = self._looked_up(groups, in_lake)
         kept = self._of_result(groups, left, right)

@@ -48,6 +48,8 @@ class SideRows:
         self._seen = seen
         self._info = info
         self._retained = kept
+        self.looks = 0
+        """How often it had to be looked at the lake anew: rows that were ``kept`` before may not be all."""
         self._where: Predicate | None = side.predicate(info)
         self._by_join: Matching = side.way.matching(database, info, side.columns)
         self._by_key = Matching(database, info, side.columns) if side.nulls else None
@@ -127,4 +129,5 @@ class SideRows:
         if self._retained.there <= now:
             return True
         self._retained = look(self._plan.server, self.side)
+        self.looks += 1
         return False
