@@ -67,6 +67,32 @@ def test_only_small_text_is_committed() -> None:
         assert not path.is_file() or path.stat().st_size < 1_000_000, f"{name} is over 1 MB"
 
 
+def _asserts(test: ast.AST) -> bool:
+    """An assert, or a block that has to raise or warn, in a function's own text."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            "pytest.raises",
+            "pytest.warns",
+            "pytest.fail",
+        ):
+            return True
+    return False
+
+
+def test_every_test_asserts_in_its_own_body() -> None:
+    """What a test claims can be read in it, and is not lost when a function it calls stops asserting."""
+    silent = [
+        f"{_name(path)}:{node.lineno} {node.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if not _asserts(node)
+    ]
+    assert silent == []
+
+
 def test_the_readme_shows_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
     assert "make demo" in text
