@@ -140,6 +140,31 @@ def test_two_that_expire_at_once_do_no_harm(
     other.catalog.close()
 
 
+def test_two_that_expire_others_at_once_do_no_harm(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(lake, 6)
+    assert expire(lake, watch) == 4
+    watch.ms += HOUR_MS
+    assert remove_expired(lake.table, HOUR_MS, watch) > 0, "its property stays until the next expiry"
+    fill(lake, 4)
+    found = ids(lake)
+    other = Lake(Path(lake.table.storage.path(lake.catalog.storage.warehouse)))
+    really = SqlCatalog.commit_table
+    once = iter([True])
+
+    def late(self: SqlCatalog, *arguments: Any) -> Any:
+        if next(once, False):
+            assert expire(other, watch, *found[2:]) == 2
+        return really(self, *arguments)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", late)
+    assert expire(lake, watch, *found[:2]) == 2
+    assert ids(lake) == found[-2:]
+    assert lake.ids() == [9]
+    other.catalog.close()
+
+
 def test_a_round_that_was_planned_before_lands_after_an_expiry(lake: Lake, watch: Watch) -> None:
     fill(lake, 6)
     other = Lake(Path(lake.table.storage.path(lake.catalog.storage.warehouse)))
@@ -304,6 +329,25 @@ def test_what_a_killed_writer_left_unfinished_goes_when_it_is_old(lake: Lake, wa
     assert remove_orphans(lake.table, watch) == 1
     assert [one.name for one in folder.iterdir() if one.is_dir()] == ["theirs.tmp"]
     assert lake.ids() == [0]
+
+
+def test_a_file_that_is_finished_while_unfinished_ones_are_looked_for_does_no_harm(
+    lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(lake, 1)
+    place = Path(lake.table.storage.path(lake.table.location)) / "metadata" / "tmpabc.tmp"
+    place.mkdir()
+    really = os.scandir
+
+    def seen_last(path: Any) -> list[Any]:
+        with really(path) as found:
+            entries = list(found)
+        place.rmdir()
+        return entries
+
+    monkeypatch.setattr(os, "scandir", seen_last)
+    assert lake.table.storage.remove_unfinished(f"{lake.table.location}/metadata", watch.ms) == 0
+    assert not place.exists()
 
 
 def _dies(*_: Any) -> None:

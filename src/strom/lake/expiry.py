@@ -156,7 +156,8 @@ def _commit(table: LakeTable, head: Snapshot, old: set[int], listed: str | None,
         updates.append(RemovePropertiesUpdate(removals=done))
     try:
         table.commit(*updates, requirements=(expected, unnamed))
-    except ValueError as problem:  # PyIceberg's word for a snapshot that somebody else has just forgotten
+    except (ValueError, KeyError) as problem:
+        # PyIceberg's words for a snapshot, and for a property, that somebody else has just removed.
         raise LakeConflict(f"Snapshots of lake table {table.path} are gone already: {problem}") from problem
 
 

@@ -181,11 +181,15 @@ class Storage:
                 return 0
             for one in found:
                 named = one.name.startswith("tmp") and one.name.endswith(UNFINISHED)
-                if named and one.is_dir(follow_symlinks=False):
-                    old = one.stat(follow_symlinks=False).st_mtime_ns // 1_000_000 <= before_ms
-                    if old:
-                        shutil.rmtree(one.path, ignore_errors=True)
-                        removed += 1
+                if not named or not one.is_dir(follow_symlinks=False):
+                    continue
+                try:
+                    modified_ms = one.stat(follow_symlinks=False).st_mtime_ns // 1_000_000
+                except FileNotFoundError:
+                    continue  # its writer has just finished, or another service was faster
+                if modified_ms <= before_ms:
+                    shutil.rmtree(one.path, ignore_errors=True)
+                    removed += 1
         return removed
 
     def exists(self, uri: str) -> bool:
