@@ -86,8 +86,7 @@ class Lane:
                 future.set_result(result)
 
     async def _done(self, job: _Job) -> Any:
-        if job.stays is not None:
+        if job.stays is not None and job.stays():
             await asyncio.sleep(0)  # others have their turn first, as they would with a thread
-            if job.stays():
-                return job.work()
+            return job.work()
         return await job.offload.run(job.work)
