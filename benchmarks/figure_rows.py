@@ -75,7 +75,9 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("lake_commits", "of a log", "commit time of a late round (log)"),
         Row("lake_commits", "primary-key", "commit time of a late round (primary key)"),
         Row("lake_union", "^sum.*a log", "SQL sum over lake and log"),
-        Row("lake_union", "a row is in", "a new row in a union read, the slowest of 50"),
+        Row(
+            "lake_union", "a row is in", "a new row in a union read, median (ratio: the slowest of 50, in s)"
+        ),
         Row("lake_small_writes", "batches", "small batches, each acknowledged"),
         Row("lake_small_writes", "aggregations", "aggregations after them"),
     ),

@@ -118,7 +118,7 @@ def test_a_curve_needs_points_and_a_distribution_needs_calls() -> None:
     assert figure_plots.lookup_latency({"keys_lookup": {"answers": [few]}}) is None
 
 
-@pytest.mark.parametrize("name", sorted(set(figure_plots.PLOTS) - {"union"}))
+@pytest.mark.parametrize("name", sorted(figure_plots.PLOTS))
 def test_the_pictures_of_the_documents_are_drawn_from_the_kept_runs(name: str) -> None:
     assert figure_plots.PLOTS[name](keep.kept()) is not None
 
