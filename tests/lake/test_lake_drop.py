@@ -11,6 +11,7 @@ import strom
 from lake.drill_place import COLUMNS, LAKE, House, ids, put, record_of
 from strom.client.lake import LakeDoor
 from strom.errors import InvalidRequest, LakeOfAnotherTable, LakeSnapshotNotFound, LakeUnavailable
+from strom.lake.catalogs import LakeCatalog
 from strom.lake.reporting import report_of
 from strom.lake.storage import Storage
 
@@ -158,6 +159,39 @@ def test_a_lake_of_another_cluster_that_shares_the_warehouse_stays(tmp_path: Pat
         with pytest.raises(LakeSnapshotNotFound, match="may be another cluster's"):
             db.lake_drop("t")
         assert ids(other.scan(tier="lake")) == [1, 2, 3]
+
+
+def test_a_lake_that_lives_on_after_its_removal_failed_is_no_leftover_to_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = tmp_path / "shared"
+
+    def place(name: str) -> dict[str, str]:
+        return {"lake_warehouse": f"file://{warehouse}", "lake_catalog_uri": f"{tmp_path}/{name}.db"}
+
+    def fails(*_: Any) -> None:
+        raise LakeUnavailable("the catalog is away")
+
+    theirs, ours = House(tmp_path / "theirs"), House(tmp_path / "ours")
+    with (
+        theirs.open(**place("theirs")) as (their_db, their_tierer),
+        ours.open(**place("ours")) as (db, _),
+    ):
+        other = their_db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
+        put(other, 1, 2, 3)
+        their_tierer.round(other)
+        other.alter(set=OFF)
+        with monkeypatch.context() as patched:
+            patched.setattr(LakeCatalog, "drop", fails)
+            with pytest.raises(LakeUnavailable, match="away"):
+                their_db.lake_drop("t")
+        other.alter(set=LAKE)
+        put(other, 4)
+        their_tierer.round(other)
+        assert ids(other.scan(tier="lake")) == [1, 2, 3, 4]
+        with pytest.raises(LakeSnapshotNotFound, match="may be another cluster's"):
+            db.lake_drop("t")
+        assert ids(other.scan(tier="lake")) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("key", [None, "id"])

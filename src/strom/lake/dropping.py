@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from strom.errors import LakeCorrupt, LakeForeignCommit
 from strom.lake.catalogs import LakeCatalog
 from strom.lake.claim import give_up
-from strom.lake.folder_owner import FolderOwner, owner_of_folder
+from strom.lake.folder_owner import FolderOwner, metadata_files, owner_of_folder
 from strom.lake.table import location_of, owner_of
 from strom.model.table import TablePath
 
@@ -147,7 +147,7 @@ def remove_remnant(catalog: LakeCatalog, path: TablePath, remnant: LakeRemnant) 
     if remnant.files and remnant.uuid is None and remnant.names:
         storage.delete_folder(location)  # nothing to mark it with: it is found by its names until it is gone
     elif remnant.files and remnant.uuid is not None:
-        give_up(storage, location, remnant.uuid)
+        give_up(storage, location, remnant.uuid, metadata_files(storage, location))
     for name in remnant.names:
         catalog.drop((path.database, name))
     if remnant.files:

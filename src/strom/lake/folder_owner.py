@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from strom.errors import LakeCorrupt
-from strom.lake.claim import claimed_by, given_up_by
+from strom.lake.claim import GivenUp, claimed_by, given_up
 from strom.lake.storage import Storage
 from strom.lake.table import CREATED, TABLE_ID
 
@@ -25,10 +26,12 @@ class FolderOwner:
 
     claimed: str | None
     """The id of the Iceberg table that claimed it."""
-    given_up: str | None
+    given_up: GivenUp | None
     """The one that was to be removed with it."""
     uuid: str | None
     """The one that its newest readable metadata is of."""
+    metadata: frozenset[str] = frozenset()
+    """The names of its metadata files."""
     table_id: str | None = None
     created: str | None = None
     """The table of that one, in the words of its properties."""
@@ -39,8 +42,9 @@ class FolderOwner:
 
     @property
     def left_over(self) -> bool:
-        """Whether its owner was removing it."""
-        return self.given_up is not None and self.claimed in (None, self.given_up)
+        """Whether its owner was removing it, and has written nothing since."""
+        mark = self.given_up
+        return mark is not None and self.claimed in (None, mark.uuid) and self.metadata <= mark.metadata
 
     def is_of_table(self, table_id: int, created_ms: int | None) -> bool:
         """Whether it is the folder of this table of ours, going by its metadata alone."""
@@ -50,25 +54,29 @@ class FolderOwner:
 
 def owner_of_folder(storage: Storage, location: str) -> FolderOwner:
     """Look into a folder."""
-    metadata = _newest(storage, location)
+    files = metadata_files(storage, location)
+    metadata = _newest(storage, files)
     properties = metadata.get("properties")
     known = properties if isinstance(properties, dict) else {}
     return FolderOwner(
         claimed_by(storage, location),
-        given_up_by(storage, location),
+        given_up(storage, location),
         _text(metadata.get("table-uuid")),
+        frozenset(files),
         _text(known.get(TABLE_ID)),
         _text(known.get(CREATED)),
     )
 
 
-def _newest(storage: Storage, location: str) -> dict[str, Any]:
+def metadata_files(storage: Storage, location: str) -> dict[str, str]:
+    """The metadata files in a folder: their URIs by name."""
+    listed = ((one.uri.rpartition("/")[2], one.uri) for one in storage.list(f"{location}/metadata"))
+    return {name: uri for name, uri in listed if _METADATA.fullmatch(name)}
+
+
+def _newest(storage: Storage, files: Mapping[str, str]) -> dict[str, Any]:
     """The newest metadata that can be read; empty when there is none."""
-    found = [
-        (int(match[1]), one.uri)
-        for one in storage.list(f"{location}/metadata")
-        if (match := _METADATA.fullmatch(one.uri.rpartition("/")[2])) is not None
-    ]
+    found = [(int(name.partition("-")[0]), uri) for name, uri in files.items()]
     for _, uri in sorted(found, reverse=True):
         try:
             read = json.loads(storage.read(uri))
