@@ -31,8 +31,8 @@ $(VENV)/.kernels: $(STAMP) $(wildcard src/strom/kv/*.py src/strom/kv/*/*.py)
 
 # A server, a Spark worker and a source of a stream are new processes that import hundreds of modules: where Python is
 # told to keep no bytecode of its own (PYTHONDONTWRITEBYTECODE), each would compile them all again, 0.4 s of CPU.
-$(VENV)/.bytecode: $(SOURCES)
-	@$(PYTHON) -m compileall -q src benchmarks
+$(VENV)/.bytecode: $(SOURCES) | $(STAMP)
+	@$(BIN)/python -m compileall -q src benchmarks
 	@touch $(VENV)/.bytecode
 
 setup: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Make the environment in .venv with everything for developing
