@@ -32,7 +32,9 @@ from strom.spark.joins.plan import JoinPlan, join_plan
 from strom.spark.joins.recompute import Recompute, Task
 from strom.spark.joins.result import result_of
 from strom.spark.joins.sides import Seen, SideRows
+from strom.spark.joins.source import SideReader
 from strom.spark.options import Server
+from strom.spark.stream_position import Position
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -257,3 +259,24 @@ def test_a_partition_that_was_made_again_and_given_its_rows_is_the_servers(serve
         both = kept_rows.merged(found, found, side.keys(found.rows), side.keys(found.rows))
         assert ids(both) == [24, 25], "a row that both tiers have is there once"
         assert np.array_equal(both.keys, [0, 0])
+
+
+def test_rows_of_before_a_partition_was_made_again_are_news_once(server: ServerProcess) -> None:
+    with kept_on(server) as (table, tierer, plan):
+        starts = {"left": "earliest", "right": "earliest"}
+        wanted = following(plan, starts, tasks=1, rows=10, fail_on_data_loss=True).left
+        reader = SideReader(wanted.options, wanted.schema, None)
+
+        def at(offset: int) -> dict[str, Any]:
+            found = Position.of_extent(table.extent(), table.info.schema.schema_id, ends=True)
+            offsets = dict.fromkeys(found.offsets, offset)
+            return Position(found.table_id, found.schema_id, offsets, found.partitions).to_json()
+
+        before = at(3)
+        let_retention_drop(tierer, table, "d1")
+        table.create_partition({"day": "d1"})
+        after, found = at(0), look(plan.server, plan.left)
+        assert found is not None
+        assert {name for name, _ in found.ends} == {"d1"}
+        assert reader.unread(before, after, found) == {("d1", 0): 3, ("d1", 1): 3}
+        assert reader.unread(after, after, found) == {}

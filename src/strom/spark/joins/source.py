@@ -149,7 +149,9 @@ class SideReader(StreamReader):
         if kept is None or not kept.ends:
             return {}
         first = start_of(start, Position.from_json(end))
-        since = {place: first.offsets.get(place, 0) for place in kept.ends}
+        # A position in a partition that was made again says nothing of the one before, whose rows were seen by then.
+        now = {name for name, number in first.partitions.items() if number in kept.there}
+        since = {place: first.offsets.get(place, 0) for place in kept.ends if place[0] not in now}
         return {place: low for place, low in since.items() if low < kept.ends[place]}
 
     def _begin(self, table: Table) -> Position:
