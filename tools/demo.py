@@ -183,7 +183,7 @@ def beside() -> int:
             [PYTHON, "-m", "compileall", "-q", ROOT / "src", *VENV.glob("lib/python*/site-packages")],
             must=False,
         )
-    except subprocess.CalledProcessError as error:
+    except (subprocess.CalledProcessError, OSError) as error:
         for name in (KEYS, SPARK):
             if not is_there(name):
                 mark(f"{name}.failed").write_text(f"{error}; see {VENV.name}/demo/beside.log")
@@ -234,6 +234,8 @@ def told(command: Command) -> int:
     for number in ENDINGS:
         signal.signal(number, end)
     story = subprocess.Popen(command, env=environment(), start_new_session=True)
+    if ended_by:  # before there was a story to interrupt
+        end(ended_by[0], None)
     code = story.wait()
     for number in ENDINGS:
         signal.signal(number, signal.default_int_handler)
