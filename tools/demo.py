@@ -82,9 +82,15 @@ def everything_is_there() -> bool:
 
 def pip(*arguments: str | Path) -> list[str | Path]:
     """The pip of this Python where it has one: an environment without its own is made in no time."""
-    outer = [sys.executable, "-m", "pip", "--python", PYTHON]
-    chosen = outer if lends_pip() else [PYTHON, "-m", "pip"]
-    options = ["--disable-pip-version-check", "--progress-bar", "off", "-c", ROOT / "constraints.txt"]
+    outer: list[str | Path] = [sys.executable, "-m", "pip", "--python", PYTHON]
+    chosen: list[str | Path] = outer if lends_pip() else [PYTHON, "-m", "pip"]
+    options: list[str | Path] = [
+        "--disable-pip-version-check",
+        "--progress-bar",
+        "off",
+        "-c",
+        ROOT / "constraints.txt",
+    ]
     return [*chosen, "install", *options, *arguments]
 
 
