@@ -53,17 +53,16 @@ def give_back(connection: duckdb.DuckDBPyConnection, registered: Iterable[str]) 
     import duckdb
 
     try:
-        connection.execute("ROLLBACK")
+        # Whatever was made since BEGIN goes with it, names of registered rows too. Where the transaction ended
+        # before, this is an error, and so nothing that was made outside of it stays.
+        connection.execute("ROLLBACK; RESET disabled_optimizers; SET schema = 'main'")
         for name in registered:
-            connection.unregister(name)
-        connection.execute("RESET disabled_optimizers")
-        connection.execute("SET schema = 'main'")
-        (left,) = connection.execute("SELECT count(*) FROM duckdb_views() WHERE NOT internal").fetchall()
+            connection.unregister(name)  # lets go of the rows
     except duckdb.Error:
         connection.close()  # a result was not read to its end, or was interrupted
         return
     with _lock:
-        if left[0] == 0 and len(_idle) < IDLE_MAX:
+        if len(_idle) < IDLE_MAX:
             _idle.append(connection)
             return
     connection.close()

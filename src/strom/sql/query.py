@@ -8,7 +8,7 @@ back from threads of its own for hot rows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,13 +30,14 @@ from strom.lake.warehouses import Warehouses
 from strom.model.predicate import Predicate
 from strom.model.table import TablePath
 from strom.protocol.predicate_wire import to_wire
-from strom.sql.asking import Ask, asks_of
+from strom.sql.asking import Ask
 from strom.sql.duck import open_duck, told
 from strom.sql.lake_relation import LakeRelation
 from strom.sql.standing import Standing
 from strom.sql.statement import parse
 from strom.sql.streaming import StreamedRows, scan_batches
 from strom.sql.tables import Catalog, SqlTable, mentions
+from strom.sql.understood import understood
 
 BATCH_ROWS = 100_000
 
@@ -80,10 +81,10 @@ class Query:
             self.statement = parse(connection, text)
             found = self._run(house.catalog.find(self.statement.tables, database))
             self._tables = {table.path: table for table in found.values()}
-            self._mentions = mentions(self.statement.tables, found)
+            counts = mentions(self.statement.tables, found)
             schemas = {path: table.arrow for path, table in self._tables.items()}
             self._standing = Standing(connection, schemas, database)
-            self._standing.check(self.statement.select)
+            self._asks = understood(self.statement, database, self._tables, counts, self._standing.plan)
         except BaseException:
             connection.close()
             raise
@@ -94,22 +95,14 @@ class Query:
 
     # --- planning ---------------------------------------------------------------------------------------------
 
-    def asks(self) -> dict[TablePath, Ask]:
-        """What the query wants of each table that is not here already."""
-        schemas = {path: table.schema for path, table in self._tables.items() if table.rows is None}
-        counts = {path: self._mentions[path] for path in schemas}
-        found = asks_of(self._standing.plan(self.statement.select), schemas, counts)
-        return {path: _with_own_columns(ask, self._tables[path]) for path, ask in found.items()}
-
     def plan(self) -> dict[TablePath, UnionPlan]:
         """What is read of each table, fixed the first time: all at one moment."""
         if self._planned is None:
-            asks = self.asks()
-            paths = list(asks)
-            wanted = [_wanted(self._tables[path], asks[path]) for path in paths]
+            paths = list(self._asks)
+            wanted = [_wanted(self._tables[path], self._asks[path]) for path in paths]
             plans = self._run(self._make_plans(wanted))
             self._planned = dict(zip(paths, plans, strict=True))
-            self._prepare(asks)
+            self._prepare()
         return self._planned
 
     async def _make_plans(self, wanted: Sequence[Wanted]) -> list[UnionPlan]:
@@ -118,18 +111,19 @@ class Query:
         files: Files = self._house.warehouses
         return await UnionPlanner(self._house.cluster, files).plan(wanted)
 
-    def _prepare(self, asks: dict[TablePath, Ask]) -> None:
+    def _prepare(self) -> None:
         """Put the planned rows in the place of the stand-ins."""
         assert self._planned is not None
+        views: dict[TablePath, str] = {}
         for number, (path, table) in enumerate(self._tables.items()):
             name = f"__rows_{number}"
             if table.rows is not None:
                 self._standing.register(name, table.rows)
-                self._standing.replace(path, f"SELECT * FROM {name}")
+                views[path] = f"SELECT * FROM {name}"
                 continue
-            parts = self._parts(name, table, asks[path], self._planned[path])
-            self._standing.replace(path, " UNION ALL ".join(parts))
-        self._standing.optimize()
+            parts = self._parts(name, table, self._asks[path], self._planned[path])
+            views[path] = " UNION ALL ".join(parts)
+        self._standing.replace(views)
 
     def _parts(self, name: str, table: SqlTable, ask: Ask, plan: UnionPlan) -> list[str]:
         parts: list[str] = []
@@ -148,15 +142,17 @@ class Query:
     def _hot(self, table: SqlTable, ask: Ask, plan: UnionPlan) -> StreamedRows:
         statistics = self.statistics.hot.setdefault(str(table.path), ReadStatistics())
 
-        def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        def batches(columns: Sequence[str]) -> Generator[pa.RecordBatch, None, None]:
             if not plan.hot_buckets:
                 return
             scan = self._scan(table, plan, columns, ask.where)
             scan.statistics = statistics
             yield from scan_batches(scan, self._run)
 
-        stream = StreamedRows(table.arrow, sorted(ask.columns), batches)
+        stream = StreamedRows(table.arrow, sorted(ask.columns), batches, ask.where)
         self._streams.append(stream)
+        if plan.hot_buckets and self.statement.reads:
+            stream.begin()
         return stream
 
     def _scan(
@@ -214,6 +210,8 @@ class Query:
         """Let go of everything. The second time does nothing."""
         if not self._closed:
             self._closed = True
+            for stream in self._streams:
+                stream.close()
             self._standing.close()
             self._streams.clear()
 
@@ -242,9 +240,3 @@ class _Told:
 def _wanted(table: SqlTable, ask: Ask) -> Wanted:
     assert table.info is not None
     return Wanted(table.info, ask.where, tier=table.tier)
-
-
-def _with_own_columns(ask: Ask, table: SqlTable) -> Ask:
-    """The columns that a lake table has beside the table's own are not in its schema: they are always there."""
-    extra = frozenset(table.arrow.names) - frozenset(table.schema.names)
-    return Ask(ask.columns | extra, ask.where) if extra else ask

@@ -3,6 +3,8 @@
 Its optimizer moves columns and filters down to each table; the plan it makes is read as JSON (``asking.py``). A
 stand-in has one row of NULLs, and statistics are switched off: DuckDB must not conclude from them that a part of the
 query is empty, or the plan would not be that of the real tables.
+
+Everything happens in one transaction that is never committed: nothing of a query is there for the next one.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import pyarrow as pa
 from strom.errors import InvalidQuery
 from strom.model.table import TablePath
 from strom.sql.duck import give_back, literal, quoted, told
+from strom.sql.duck_types import types_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,50 +27,69 @@ _PLAN = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, op
 
 
 class Standing:
-    """The stand-ins of one query."""
+    """The tables of one query in DuckDB: nothing at first, then stand-ins if they are needed, then the rows."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, schemas: Mapping[TablePath, pa.Schema], database: str
     ) -> None:
         self.connection = connection
         self._registered: list[str] = []
-        self.connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+        self._types = {path: types_of(connection, nullable(schema)) for path, schema in schemas.items()}
+        self._stands = False
         # One transaction, in which the query runs too: now() is the same in its plan and in its rows.
-        self.connection.execute("BEGIN TRANSACTION")
-        self._types: dict[TablePath, dict[str, str]] = {}
-        for path, schema in schemas.items():
-            self._types[path] = _stand_in(self.connection, path, schema)
-        use_database(self.connection, database)
+        databases = dict.fromkeys([database, *(path.database for path in schemas)])
+        made = [f"CREATE SCHEMA IF NOT EXISTS {quoted(name)}" for name in databases]
+        used = f"SET schema = {literal(quoted(database))}"
+        self.connection.execute("; ".join(["BEGIN TRANSACTION", *made, used]))
 
     def types(self, path: TablePath) -> dict[str, str]:
         """How DuckDB calls the types of a table's columns."""
         return self._types[path]
 
-    def check(self, select: str) -> None:
-        """InvalidQuery says what does not fit the tables: a column, a type, a function."""
-        with told():
-            self.connection.execute(f"EXPLAIN {select}").fetchall()
-
     def plan(self, select: str) -> Any | None:
-        """The optimized plan as JSON; None where DuckDB cannot write it down."""
+        """The optimized plan as JSON; None where DuckDB cannot write it down.
+
+        InvalidQuery says what does not fit the tables: a column, a type, a function.
+        """
+        self._stand()
         with told():
             (row,) = self.connection.execute(_PLAN, [select]).fetchall()
         try:
             found = json.loads(row[0])
         except ValueError:  # it writes infinities and NaN in a way of its own
             return None
-        return None if found.get("error") else found.get("plans")
+        if not found.get("error"):
+            return found.get("plans")
+        with told():  # says it better than the plan that could not be made; or finds nothing wrong
+            self.connection.execute(f"EXPLAIN {select}").fetchall()
+        return None
 
-    def replace(self, path: TablePath, select: str) -> None:
-        """Put the rows of a table in the place of its stand-in."""
-        name = f"{quoted(path.database)}.{quoted(path.table)}"
+    def _stand(self) -> None:
+        made = ["SET disabled_optimizers = 'statistics_propagation'"]
+        for path, types in self._types.items():
+            lower = [name.lower() for name in types]
+            if len(set(lower)) < len(lower):
+                raise InvalidQuery(
+                    f"{path} has columns whose names differ only in case: SQL cannot tell them apart"
+                )
+            nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in types.items())
+            made.append(f"CREATE TABLE {_name(path)} AS SELECT {nulls}")
         with told():
-            self.connection.execute(f"DROP TABLE {name}")
-            self.connection.execute(f"CREATE VIEW {name} AS {select}")
+            self.connection.execute("; ".join(made))
+        self._stands = True
 
-    def optimize(self) -> None:
-        """From now on queries run on real rows: DuckDB may use all it knows."""
-        self.connection.execute("RESET disabled_optimizers")
+    def replace(self, views: Mapping[TablePath, str]) -> None:
+        """Put the rows of every table in the place of its stand-in: from now on queries run on real rows."""
+        made = []
+        for path, select in views.items():
+            if self._stands:
+                made.append(f"DROP TABLE {_name(path)}")
+            made.append(f"CREATE VIEW {_name(path)} AS {select}")
+        if self._stands:
+            made.append("RESET disabled_optimizers")  # DuckDB may use all it knows
+        with told():
+            self.connection.execute("; ".join(made))
+        self._stands = False
 
     def register(self, name: str, rows: object) -> None:
         """Rows under a name, for views to come."""
@@ -79,26 +101,8 @@ class Standing:
         give_back(self.connection, self._registered)
 
 
-def use_database(connection: duckdb.DuckDBPyConnection, database: str) -> None:
-    """Names without a database are looked for in this one."""
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
-    connection.execute(f"SET schema = {literal(quoted(database))}")
-
-
-def _stand_in(connection: duckdb.DuckDBPyConnection, path: TablePath, schema: pa.Schema) -> dict[str, str]:
-    empty = pa.Table.from_batches([], schema=nullable(schema))
-    row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in empty.schema], schema=empty.schema)
-    lower = [name.lower() for name in schema.names]
-    if len(set(lower)) < len(lower):
-        raise InvalidQuery(f"{path} has columns whose names differ only in case: SQL cannot tell them apart")
-    name = f"{quoted(path.database)}.{quoted(path.table)}"
-    with told():
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(path.database)}")
-        connection.register("__stand_in", row)
-        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM __stand_in")
-        connection.unregister("__stand_in")
-        found = connection.execute(f"DESCRIBE {name}").fetchall()
-    return {str(one[0]): str(one[1]) for one in found}
+def _name(path: TablePath) -> str:
+    return f"{quoted(path.database)}.{quoted(path.table)}"
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:

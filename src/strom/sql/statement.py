@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strom.errors import InvalidQuery, LimitExceeded, ReadOnlyQuery
 from strom.sql.duck import told
+from strom.sql.timeless import is_timeless
 
 if TYPE_CHECKING:
     import duckdb
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
 CHARACTERS_MAX = 1_000_000
 DEPTH_MAX = 500
 """Of the syntax tree; a query is far from it."""
+KEPT_MAX = 256
+KEPT_CHARACTERS_MAX = 10_000
+"""So many statements are remembered, of so many characters each."""
 
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?", re.IGNORECASE)
 _OWN_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
+
+_kept: dict[str, Statement] = {}
 
 
 class TableName(NamedTuple):
@@ -41,15 +47,26 @@ class Statement:
     """The text without EXPLAIN."""
     tables: tuple[TableName, ...]
     """Every mention of a table, in the order of the text; one named twice is here twice."""
+    timeless: bool
+    """Whether it means the same whenever it runs: nothing in it depends on the time, on chance or on a setting."""
 
-    @property
-    def explains(self) -> bool:
-        """Whether the plan is wanted, not the rows."""
-        return self.select is not self.text
+    reads: bool
+    """Whether the rows of its tables are wanted, not what DuckDB thinks of them (EXPLAIN, DESCRIBE)."""
 
 
 def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
-    """The statement; InvalidQuery and ReadOnlyQuery say what is wrong."""
+    """The statement; InvalidQuery and ReadOnlyQuery say what is wrong. Read once, then remembered by its text."""
+    found = _kept.get(text)
+    if found is None:
+        found = _read(connection, text)
+        if len(text) <= KEPT_CHARACTERS_MAX:
+            if len(_kept) >= KEPT_MAX:
+                _kept.clear()  # no lock, as a process may fork: two threads that both read lose nothing
+            _kept[text] = found
+    return found
+
+
+def _read(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
     if len(text) > CHARACTERS_MAX:
         raise LimitExceeded(f"a query has at most {CHARACTERS_MAX:,} characters, not {len(text):,}")
     with told():
@@ -64,7 +81,9 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
             statement=kind,
         )
     select = text if kind == "SELECT" else text[_length_of_explain(text) :]
-    return Statement(text, select, tuple(_mentions(_tree(connection, select))))
+    tree = _tree(connection, select)
+    reads = kind == "SELECT" and tree[0].get("node", {}).get("from_table", {}).get("type") != "SHOW_REF"
+    return Statement(text, select, tuple(_mentions(tree)), is_timeless(tree), reads)
 
 
 def _length_of_explain(text: str) -> int:

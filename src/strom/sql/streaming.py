@@ -2,11 +2,13 @@
 
 DuckDB trusts the dataset to apply the filter. The servers have got one already, made from the whole query
 (``asking.py``); the rows they send pass it, and DuckDB's own is applied to them here, column-wise.
+
+Once ``begin`` was called, the first reading finds rows that are there already (``ahead.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +16,15 @@ import pyarrow.dataset as ds
 
 from strom.client.direct_scan import BlockingChunks, Loop
 from strom.client.scan import Rest, RowScan
+from strom.model.predicate import Predicate
+from strom.sql.ahead import Ahead
 from strom.sql.standing import nullable
 
-Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+Batches = Callable[[Sequence[str]], Generator[pa.RecordBatch, None, None]]
 """The rows of a table with these columns."""
 
 
-def scan_batches(scan: RowScan, run: Loop) -> Iterator[pa.RecordBatch]:
+def scan_batches(scan: RowScan, run: Loop) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a scan, for a thread that blocks."""
     chunks = BlockingChunks(run(scan.stream(ordered=True)), run)
     rest = Rest(scan.streaming_limit)
@@ -36,16 +40,37 @@ def scan_batches(scan: RowScan, run: Loop) -> Iterator[pa.RecordBatch]:
 class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
     """Looks like a dataset; its rows are read when DuckDB asks for them, each time anew.
 
-    ``columns`` are those the query uses: others are not known to be needed, and fetched only if DuckDB asks.
+    ``columns`` are those the query uses: others are not known to be needed, and fetched only if DuckDB asks. ``passed``
+    is what all rows of ``batches`` pass: where DuckDB asks for just that, nothing is left to be done.
     """
 
-    def __init__(self, schema: pa.Schema, columns: Sequence[str], batches: Batches) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        columns: Sequence[str],
+        batches: Batches,
+        passed: Predicate | None = None,
+    ) -> None:
         full = nullable(schema)
         super().__init__(pa.Table.from_batches([], schema=full))
         self._full = full
         self._wanted = frozenset(columns)
         self._batches = batches
+        self._passed = None if passed is None else passed.to_arrow()
         self._problem: list[BaseException] = []
+        self._ahead: list[Ahead] = []
+
+    def begin(self) -> None:
+        """Fetch the columns that the query uses now, before DuckDB asks for them."""
+        order = self._in_order(self._wanted)
+        if order:
+            self._ahead.append(Ahead(self._batches(order)))
+
+    def close(self) -> None:
+        """Let go of what was fetched and nobody read."""
+        for ahead in self._ahead:
+            ahead.close()
+        self._ahead.clear()
 
     @property
     def problem(self) -> BaseException | None:
@@ -56,9 +81,11 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
         """What DuckDB calls, once for every time that the query reads the table."""
         given = list(self._full.names) if columns is None else list(columns)
         needed = self._wanted.union(given)
+        if filter is not None and self._passed is not None and filter.equals(self._passed):
+            filter = None
         if filter is not None and not _knows(self._full, needed, filter):
             needed = frozenset(self._full.names)
-        order = [name for name in self._full.names if name in needed]
+        order = self._in_order(needed)
         schema = pa.schema([self._full.field(name) for name in given])
         return _Reading(schema, lambda: self._read(order, given, schema, filter))
 
@@ -66,13 +93,24 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
         self, order: list[str], given: list[str], schema: pa.Schema, filter: Any
     ) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self._batches(order):
+            for batch in self._rows(order):
                 yield from _shaped(batch, given, schema, filter)
         except GeneratorExit:
             raise
         except BaseException as error:
             self._problem.append(error)
             raise
+
+    def _rows(self, order: list[str]) -> Iterator[pa.RecordBatch]:
+        if order == self._in_order(self._wanted):
+            try:
+                return self._ahead.pop().batches()  # of two threads that ask at once, one gets it
+            except IndexError:
+                pass
+        return self._batches(order)
+
+    def _in_order(self, names: frozenset[str]) -> list[str]:
+        return [name for name in self._full.names if name in names]
 
 
 class _Reading:
