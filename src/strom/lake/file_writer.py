@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from strom.errors import LakeCorrupt, LakeError, SchemaMismatch
 from strom.lake import sidecar
 from strom.lake.arrow_types import Leaf, lake_schema, leaves, to_lake
+from strom.lake.column_forms import column_forms
 from strom.lake.file_description import OWN_PREFIX, DataFileDescription, PartitionValue
 from strom.lake.spec import partition_value, value_array
 from strom.lake.statistics import FloatStats, column_stats, split_offsets
@@ -27,8 +28,9 @@ from strom.lake.storage import Storage
 from strom.model.lake_types import OFFSET
 from strom.model.schema import Schema
 
-ROW_GROUP_ROWS = 1 << 20
+ROW_GROUP_ROWS = 1 << 18
 ROW_GROUP_BYTES = 64 << 20
+"""Readers share a file out by row groups: with larger ones the last few keep one core busy while others wait."""
 Longs = npt.NDArray[np.int64]
 
 
@@ -200,27 +202,31 @@ class FileWriter:
         self._waiting_rows = self._waiting_bytes = 0
         self._see_floats(table)
         if self._parquet is None:
-            self._open()
+            self._open(table)
         assert self._parquet is not None
         with self._storage.translated(self.path):
-            self._parquet.write_table(table, row_group_size=max(1, table.num_rows))
+            groups = -(-table.num_rows // ROW_GROUP_ROWS)  # a batch may be larger than a row group
+            self._parquet.write_table(table, row_group_size=-(-table.num_rows // groups))
 
     def _see_floats(self, table: pa.Table) -> None:
         for item, column in zip(self._schema, table.columns, strict=True):
             for leaf, values in _floats(item, column):
                 self._float_stats.setdefault(leaf, FloatStats()).see(values)
 
-    def _open(self) -> None:
+    def _open(self, first: pa.Table) -> None:
+        """Begin the file; its first row group tells which columns are worth a dictionary, and compression."""
         self._file = self._storage.open_output(self.path)
         paths = _leaf_paths(self._schema)
         floats = {
             path for path, leaf in zip(paths, self._leaves, strict=True) if pa.types.is_floating(leaf.type)
         }
+        forms = column_forms(first)
+        plain = {OFFSET, *forms.plain}
         self._parquet = pq.ParquetWriter(
             self._file,
             self._schema,
-            compression="zstd",
-            use_dictionary=[path for path in paths if path != OFFSET],
+            compression=forms.codecs(paths),
+            use_dictionary=[path for path in paths if path not in plain],
             write_statistics=[path for path in paths if path not in floats],
             column_encoding={OFFSET: "DELTA_BINARY_PACKED"},
             store_decimal_as_integer=True,
