@@ -171,6 +171,10 @@ def test_a_table_can_be_read_as_it_was(tmp_path: Path) -> None:
         assert ids(await table.scan()) == [(1, "ann"), (3, "name 3")]
         recent = await table.scan_slice(start=then.log_end_offset, dead=True)
         assert np.frombuffer(whole(recent.dead or b""), "<i8").tolist() == [0, 1]
+        assert len(split(whole(recent.records or b""))) == 1
+        alone = await table.scan_slice(start=then.log_end_offset, dead=True, max_bytes=0)
+        assert whole(alone.dead or b"") == whole(recent.dead or b"")
+        assert not whole(alone.records or b"")
         with pytest.raises(NotYetVisible):
             await table.scan(at=1000)
         with pytest.raises(StaleEpoch):

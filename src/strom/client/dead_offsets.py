@@ -73,7 +73,7 @@ async def _ask(
         start_epoch=start_epoch,
         columns=[schema.position(schema.primary_key[0])],
         limit=1,  # rows are read by others, in parts
-        max_bytes=1,
+        max_bytes=0,
         dead=True,
         dead_from=None if dead_from == instant.start else dead_from,
         schema_id=schema.schema_id,

@@ -50,7 +50,7 @@ class ScanRequest:
     limit: int | None = None
     """Rows this slice may give at most."""
     max_bytes: int = SLICE_BYTES_MAX
-    """About how many bytes of rows to give; at least one block is looked at."""
+    """About how many bytes of rows to give; at least one block is looked at, unless it is 0: then there are none."""
     dead: bool = False
     """Whether the dead offsets are wanted (they come with the first slice, those of so many records at a time)."""
     dead_from: int | None = None

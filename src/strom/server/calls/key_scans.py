@@ -113,11 +113,16 @@ class KeyScanCalls:
             "columns": forms.columns(request.schema_id, request.columns),
             "predicate": predicate,
             "limit": request.limit,
-            "max_bytes": self._piece(min(max(request.max_bytes, 1), self._max_bytes)),
+            "max_bytes": self._rows_bytes(request),
             "dead": request.dead,
             "dead_from": request.dead_from,
             "offsets": not request.no_offsets,
         }
+
+    def _rows_bytes(self, request: ScanRowsRequest) -> int:
+        if request.dead and request.max_bytes == 0:  # who wants the dead alone has no row read
+            return 0
+        return self._piece(min(max(request.max_bytes, 1), self._max_bytes))
 
     # --- LimitScan -------------------------------------------------------------------------------------
 
