@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from strom.errors import ChecksumMismatch
 from strom.log import memory
-from strom.log.alike_run import AlikeRun
+from strom.log.alike_run import read_run
+from strom.log.entry_run import EntryRun
 from strom.log.memory import AnswerMemory, read_cut
 from strom.log.sidecar import decode_buffer_crcs, decode_entry, encode_entry
 from strom.record import body
@@ -61,10 +62,9 @@ def alike_of(disk: ForgettingDisk, entry: Any, crcs: list[int], projection: Proj
         return None
     buffers: list[memoryview] = []
     answer = AnswerMemory(buffers, 1 << 20)
-    run = AlikeRun(disk.open("log"), alike, answer)
-    if not run.read(entry, crcs):
+    run = EntryRun(entry, 1, [entry.head_crc], np.array([crcs], np.uint32))
+    if not read_run(disk.open("log"), alike, run, answer):
         return None
-    run.seal()
     answer.emit()
     return b"".join(buffers)
 
@@ -167,8 +167,10 @@ def test_batches_with_change_types_are_cut_one_by_one() -> None:
     alike = projection.alike(check(view, layout=None)[1].head_size, len(view))
     assert alike is not None
     assert len(cut.head) > alike.body_start
-    head = bytearray(view[: alike.head_size])
-    assert alike.write_head(head, memoryview(bytearray(alike.size)), 0) is None
+    old = np.frombuffer(view[: alike.head_size], np.uint8).reshape(1, -1)
+    new = np.zeros((1, alike.size), np.uint8)
+    assert alike.write_heads(old, new, [0], 0) == 0
+    assert not new.any()
 
 
 def test_a_log_that_ends_within_a_wanted_column_is_damage() -> None:

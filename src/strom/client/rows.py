@@ -7,6 +7,7 @@ their ids, and what did not exist yet is NULL. How one version maps is worked ou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +18,8 @@ from strom.errors import InvalidProjection
 from strom.model.schema import Column, Schema
 from strom.record import decode as decoding
 from strom.record.batch import BatchHeader
-
-Encoded = tuple[BatchHeader, memoryview]
-"""A batch as it came, its header read."""
+from strom.record.decode_run import Encoded as Encoded
+from strom.record.decode_run import decode_all
 
 
 class Fetched(NamedTuple):
@@ -100,6 +100,21 @@ class RowReader:
         first = header.base_offset + low if sparse is None else int(sparse[0])
         return Fetched(data, first, header.timestamp_ms, sparse, changes)
 
+    def read_all(self, batches: Sequence[Encoded], *, start: int, end: int | None) -> list[pa.RecordBatch]:
+        """The rows of several batches, which follow each other, with offsets in [start, end)."""
+        found: list[pa.RecordBatch] = []
+        for schema_id, group in groupby(batches, lambda one: _schema_if_whole(one[0], start, end)):
+            if schema_id is None:
+                parts = [self.read(one, start=start, end=end) for one in group]
+                found += [one.data for one in parts if one is not None]
+                continue
+            shape = self._shapes[schema_id]
+            decoded = decode_all(list(group), shape.arrow)
+            if shape.positions is not None:
+                decoded = [self._reshaped(data, shape.positions) for data in decoded]
+            found += decoded
+        return found
+
     def rows(self, encoded: Encoded) -> pa.RecordBatch:
         """All rows of a batch, whatever their offsets: nothing is worked out that nobody asks for."""
         header, view = encoded
@@ -116,6 +131,14 @@ class RowReader:
                 found = data.column(position)
                 arrays.append(found if found.type.equals(field.type) else found.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+
+def _schema_if_whole(header: BatchHeader, start: int, end: int | None) -> int | None:
+    """The schema of a batch that is wanted whole and has all its rows; None for any other."""
+    first = header.base_offset
+    if header.sparse or not header.record_count or first < start:
+        return None
+    return header.schema_id if end is None or first + header.record_count <= end else None
 
 
 def count(encoded: Encoded, *, start: int, end: int | None) -> int:

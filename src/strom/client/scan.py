@@ -248,8 +248,7 @@ class Scan(RowScan):
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
         assert isinstance(chunk, Chunk)
-        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
-        return [one.data for one in found if one is not None]
+        return self._reader.read_all(chunk.batches, start=chunk.start, end=chunk.end)
 
     async def count(self) -> int:
         """How many rows there are. Without a filter no row is read; with one, only the cheapest column."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from strom.errors import ChecksumMismatch
-from strom.log.alike_run import AlikeRun
+from strom.log.alike_run import read_run
 from strom.log.chain import Chain, Place
 from strom.log.index import Anchor
 from strom.log.memory import AnswerMemory, read_cut
@@ -28,6 +28,8 @@ Skip = Callable[[BatchHeader, memoryview], bool]
 """Whether a batch may be left out, seeing its header and its head (with the statistics)."""
 
 RUN_BYTES = 1024 * 1024
+#: Fewer batches are read sooner one by one than together.
+RUN_BATCHES_MIN = 4
 #: A read that only skips ends here, so that one call is never a scan of the whole log.
 SKIPPED_BYTES_MAX = 64 * 1024 * 1024
 SKIPPED_BATCHES_MAX = 4096
@@ -231,17 +233,23 @@ class SliceReader:
             return None
         if not self._fits(alike.size):
             return False
-        run = AlikeRun(place.files.log, alike, self._memory)
-        if not run.read(first, walk.buffer_crcs(first)):
+        rows = first.last_offset_delta + 1
+        fitting = min(
+            (self._max_bytes - self._size) // alike.size, (self._until - 1 - first.base_offset) // rows + 1
+        )
+        if fitting < RUN_BATCHES_MIN:
             return None
-        self._count(first, alike.size)
-        while self._size + alike.size <= self._max_bytes and walk.offset < self._until:
-            entry = walk.ahead(first)
-            if entry is None or not run.read(entry, walk.crcs_ahead(entry)):
-                break  # whatever it is, it goes the way of every other batch
-            walk.pass_over(entry)
-            self._count(entry, alike.size)
-        run.seal()
+        run = walk.run_from(first, fitting)
+        if run.count < RUN_BATCHES_MIN:
+            return None
+        count = read_run(place.files.log, alike, run, self._memory)
+        if not count:
+            return None  # whatever it is, it goes the way of every other batch
+        walk.pass_over(run, count)
+        self._batches += count
+        self._rows += count * first.record_count
+        self._size += count * alike.size
+        self._next_offset = walk.offset
         return self._size < self._max_bytes
 
     # --- counting ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from strom.errors import ChecksumMismatch, Corrupt
 from strom.log import layout as at
+from strom.log.entry_run import EntryRun, entries_like
 from strom.log.epochs import Epochs
 from strom.log.index import Anchor
 from strom.log.segment import SegmentFiles
@@ -74,33 +75,34 @@ class Walk:
         self.sidecar_position += entry.entry_size
         return entry
 
-    def ahead(self, like: Entry) -> Entry | None:
-        """The entry here if its batch has the sizes of ``like``; the walk does not move.
+    def run_from(self, first: Entry, count: int) -> EntryRun:
+        """The entry that ``next`` returned last and those that follow it and are like it, ``count`` at most.
 
-        None also where ``next`` would have to read or to make it.
+        The walk does not move. A run is none longer for being damaged, or for ending with what was read ahead.
         """
-        entry = decode_entry(self._chunk, self.sidecar_position - self._chunk_start)
-        if entry is None or entry.base_offset != self.offset or entry.position != self.position:
-            return None
-        alike = (
-            entry.batch_size == like.batch_size
-            and entry.head_size == like.head_size
-            and entry.buffer_count == like.buffer_count
-            and entry.schema_id == like.schema_id
-            and entry.last_offset_delta == like.last_offset_delta
-        )
-        return entry if alike else None
+        size = first.entry_size
+        if self._source is self._chunk and (len(self._chunk) - self._source_at) // size < count:
+            self._read_ahead(min(count * size, CHUNK_BYTES_NEXT), size)
+        return entries_like(first, self._source, self._source_at, count)
 
-    def crcs_ahead(self, entry: Entry) -> tuple[int, ...]:
-        """The checksums per buffer of the entry that ``ahead`` gave."""
-        return decode_buffer_crcs(self._chunk, self.sidecar_position - self._chunk_start, entry)
+    def _read_ahead(self, wanted: int, size: int) -> None:
+        """Have more entries in the chunk, which then begins with the one that ``next`` returned last."""
+        sidecar = self._files.sidecar
+        if sidecar is None or wanted <= len(self._chunk) - self._source_at:
+            return
+        start = self.sidecar_position - size
+        chunk = sidecar.read_at(start, wanted)
+        if chunk.startswith(self._chunk[self._source_at : self._source_at + size]):
+            self._chunk, self._chunk_start = chunk, start
+            self._source, self._source_at = chunk, 0
 
-    def pass_over(self, entry: Entry) -> None:
-        """Stand behind the entry that ``ahead`` gave."""
-        self._source, self._source_at = self._chunk, self.sidecar_position - self._chunk_start
-        self.offset = entry.next_offset
-        self.position += entry.batch_size
-        self.sidecar_position += entry.entry_size
+    def pass_over(self, run: EntryRun, count: int) -> None:
+        """Stand behind the first ``count`` entries of the run, of which it stands behind the first."""
+        entry, further = run.first, count - 1
+        self.offset += further * (entry.last_offset_delta + 1)
+        self.position += further * entry.batch_size
+        self.sidecar_position += further * entry.entry_size
+        self._source_at += further * entry.entry_size
 
     def entry_bytes(self) -> bytes:
         """The bytes of the entry that ``next`` returned last."""

@@ -1,18 +1,23 @@
 """Batches that are cut as the one before them was: what is known of that one spares most of the work per batch.
 
 Batches of one writer often say the same of their columns, word for word. Who expects that reads head and wanted columns
-together, straight to where the new batch is to lie, and then holds the head against the expectation (``write_head``).
-Where it is something else, the batch is cut as every other is. Only for batches of appended records.
+together (``stretches``), straight to where the new batch is to lie, and then holds the heads against the expectation
+(``message``, ``write_heads``). Where one is something else, its batch is cut as every other is. Only for batches of
+appended records.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from strom.record import layout as at
-from strom.record.batch import BatchHeader, read_header
-from strom.record.body import GAP_BYTES_MAX, NOWHERE, Body, Step
+from strom.record.batch import BatchHeader
+from strom.record.body import GAP_BYTES_MAX, NOWHERE, Body
 from strom.record.checksum import crc32c
 from strom.record.message import message_head
 
@@ -20,70 +25,131 @@ PLAIN_HEADER_SIZE = at.HEADER_SIZE[at.MAGIC_PLAIN]
 CRC_FROM = at.SCHEMA_ID_POSITION[at.MAGIC_PLAIN]
 CRC_AT = at.CRC_POSITION[at.MAGIC_PLAIN]
 
-_CRC = struct.Struct("<I")
+HEAD = -2
+"""Where the old head goes; see ``body.NOWHERE``."""
+
 _PLAIN = at.HEADER[at.MAGIC_PLAIN]
+_LENGTH_MAGIC = struct.Struct("<ib")
+_NUMBER = struct.Struct("<i")
+_Octets = npt.NDArray[np.uint8]
+_STAMPED = (
+    slice(at.BASE_OFFSET_POSITION, at.BASE_OFFSET_POSITION + at.BASE_OFFSET_LENGTH),
+    slice(at.TIMESTAMP_POSITION, at.TIMESTAMP_POSITION + at.TIMESTAMP_LENGTH),
+)
+_SIZE_FIELDS = slice(at.LENGTH_POSITION, at.MAGIC_POSITION + at.MAGIC_LENGTH)
+_CRC_FIELD = slice(CRC_AT, CRC_AT + at.CRC_LENGTH)
+_COVERED_LENGTH = PLAIN_HEADER_SIZE - CRC_FROM
+"""Of the fields from the schema id to the record count, which are the same for every magic."""
+
+
+class Stretch(NamedTuple):
+    """One read, and what it brings of the new body."""
+
+    start: int
+    """In the old batch."""
+    size: int
+    rooms: list[tuple[int, int]]
+    """(start in the new body, length) of each part; ``HEAD`` and ``NOWHERE`` for what does not go there."""
+    place: int
+    end: int
+    """From ``place`` to ``end`` the new body is complete with this read and the zeros in it."""
 
 
 class Alike:
     """How batches are cut that say this of their columns."""
 
     __slots__ = (
-        "_checksums",
         "_count",
-        "_message",
         "_metadata",
+        "_sizes",
+        "body",
         "body_start",
+        "gap_bytes_max",
         "head_size",
+        "message",
         "old_size",
-        "pick",
         "size",
-        "steps",
-        "together",
-        "zeros",
+        "stretches",
     )
 
     def __init__(self, told: tuple[bytes, int, int, int], metadata: bytes, body: Body) -> None:
         """``told`` is the old metadata, where the body starts, the size of the batch, its rows."""
         old, self.head_size, self.old_size, self._count = told
-        self._message = message_head(old)
-        self._metadata = metadata
-        self._checksums = body.checksums
+        self.message = message_head(old)
+        """What the old head must end with."""
+        self.body = body
         self.body_start = PLAIN_HEADER_SIZE + len(metadata)
         """In the new batch."""
         self.size = self.body_start + body.size
         """Of the new batch."""
-        self.pick = body.pick
-        self.zeros = body.zeros
-        self.steps: list[Step] = list(body.steps)
-        """As those of the body; the first begins behind the head when they are read ``together``."""
-        self.together = bool(self.steps) and self.steps[0].start - self.head_size <= GAP_BYTES_MAX
-        if self.together:
-            start, size, rooms, buffers = self.steps[0]
-            gap = start - self.head_size
-            before = [(NOWHERE, gap)] if gap else []
-            self.steps[0] = Step(self.head_size, size + gap, [*before, *rooms], buffers)
+        self._metadata = _octets(metadata)
+        self._sizes = _octets(_LENGTH_MAGIC.pack(self.size - at.LENGTH_OVERHEAD, at.MAGIC_PLAIN))
+        self.stretches = _stretches(self.head_size, body)
+        gaps = [length for one in self.stretches for place, length in one.rooms if place == NOWHERE]
+        self.gap_bytes_max = max(gaps, default=0)
 
-    def write_head(self, head: bytearray, room: memoryview, start: int) -> int | None:
-        """Write the head of the new batch to ``start``, all but its checksum; gives the checksum so far.
+    def write_zeros(self, batches: _Octets) -> None:
+        """Write what lies between the buffers of new batches, one per row, before these are read."""
+        for start, end, _ in self.body.zeros:
+            batches[:, self.body_start + start : self.body_start + end] = 0
 
-        ``head`` is the old one, and sound. None when it says something else than was expected.
+    def write_heads(self, old: _Octets, new: _Octets, bodies: Sequence[int], magic: int) -> int:
+        """Write the heads of new batches, one per row, from the old ones, which are sound and end with ``message``.
+
+        ``bodies`` are the checksums of the new bodies. Gives how many, from the first on, say what was expected of
+        them; of the others nothing is written that counts.
         """
-        header = read_header(head)
-        if header.attributes != at.ATTRIBUTE_APPEND_ONLY or header.record_count != self._count:
-            return None
-        if header.size != self.old_size or not head.endswith(self._message, header.records_position):
-            return None
-        if len(head) - header.records_position != len(self._message):
-            return None
-        write_plain_header(room, header, self.size, start)
-        end = start + self.body_start
-        room[start + PLAIN_HEADER_SIZE : end] = self._metadata
-        return crc32c(room[start + CRC_FROM : end])
+        count = self._count_expected(old, magic)
+        old, new = old[:count], new[:count]
+        for field in _STAMPED:
+            new[:, field] = old[:, field]
+        new[:, _SIZE_FIELDS] = self._sizes
+        start = at.SCHEMA_ID_POSITION[magic]
+        new[:, CRC_FROM:PLAIN_HEADER_SIZE] = old[:, start : start + _COVERED_LENGTH]
+        new[:, PLAIN_HEADER_SIZE : self.body_start] = self._metadata
+        covered, length = new[:, CRC_FROM : self.body_start].tobytes(), self.body_start - CRC_FROM
+        heads = [crc32c(covered[start : start + length]) for start in range(0, count * length, length)]
+        crcs = np.array(self.body.joined(heads, bodies[:count]), "<u4")
+        new[:, _CRC_FIELD] = crcs.view(np.uint8).reshape(count, at.CRC_LENGTH)
+        return count
 
-    def seal(self, places: Sequence[tuple[memoryview, int]], crcs: Sequence[Sequence[int]]) -> None:
-        """Write the checksums of new batches: where each lies, and what its head and its buffers sum up to."""
-        for (room, start), crc in zip(places, self._checksums(crcs), strict=True):
-            _CRC.pack_into(room, start + CRC_AT, crc)
+    def _count_expected(self, old: _Octets, magic: int) -> int:
+        """How many heads, from the first on, are those of batches of this size with as many appended records."""
+        statistics = self.head_size - len(self.message) - at.HEADER_SIZE[magic]
+        fields = [
+            (at.LENGTH_POSITION, _LENGTH_MAGIC.pack(self.old_size - at.LENGTH_OVERHEAD, magic)),
+            (at.ATTRIBUTES_POSITION[magic], bytes([at.ATTRIBUTE_APPEND_ONLY])),
+            (at.LAST_OFFSET_DELTA_POSITION[magic], _NUMBER.pack(self._count - 1)),
+            (at.RECORD_COUNT_POSITION[magic], _NUMBER.pack(self._count)),
+        ]
+        if magic != at.MAGIC_PLAIN:
+            fields.append((at.STATISTICS_LENGTH_POSITION[magic], _NUMBER.pack(statistics)))
+        elif statistics:
+            return 0
+        places = [start + octet for start, content in fields for octet in range(len(content))]
+        expected = _octets(b"".join(content for _, content in fields))
+        fits: list[bool] = (old[:, places] == expected).all(axis=1).tolist()
+        return fits.index(False) if False in fits else len(fits)
+
+
+def _octets(content: bytes) -> _Octets:
+    return np.frombuffer(content, np.uint8)
+
+
+def _stretches(head_size: int, body: Body) -> list[Stretch]:
+    """The steps of a body, with the old head in the first of them if that begins near it."""
+    places = [0, *(step.buffers[0][0] for step in body.steps[1:])][: len(body.steps)]
+    found = [
+        Stretch(step.start, step.size, step.rooms, place, end)
+        for step, place, end in zip(body.steps, places, [*places[1:], body.size], strict=False)
+    ]
+    gap = found[0].start - head_size if found else -1
+    if not 0 <= gap <= GAP_BYTES_MAX:
+        return [Stretch(0, head_size, [(HEAD, head_size)], 0, 0), *found]
+    between = [(NOWHERE, gap)] if gap else []
+    first = found[0]
+    rooms = [(HEAD, head_size), *between, *first.rooms]
+    return [first._replace(start=0, size=first.size + head_size + gap, rooms=rooms), *found[1:]]
 
 
 def write_plain_header(

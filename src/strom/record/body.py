@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from strom.record import layout as at
-from strom.record.joined_checksum import Joint, shifted, zeros_checksum
+from strom.record.joined_checksum import Joint, shifted, shifted_often, zeros_checksum
 
 STEP_BYTES = 256 * 1024
 """A step that has grown so large ends with its buffer: it is checked while it is in the processor's cache."""
@@ -45,12 +48,13 @@ class Step(NamedTuple):
 class Body:
     """The body of batches that are cut alike."""
 
-    __slots__ = ("_joint", "_lengths", "_uses", "pick", "size", "steps", "zeros")
+    __slots__ = ("_joint", "_lengths", "_numbers", "_uses", "pick", "size", "steps", "zeros")
 
     def __init__(self, buffers: Sequence[tuple[int, int, int, int]], size: int) -> None:
         """``buffers`` are (number, start in the old batch, start in the new body, length); none is empty."""
         self.size = size
-        self.pick = picker([number for number, *_ in buffers])
+        self._numbers = [number for number, *_ in buffers]
+        self.pick = picker(self._numbers)
         """Takes the checksums of these buffers out of those of all."""
         self.steps = _steps(buffers)
         self.zeros: list[tuple[int, int, bytes]] = []
@@ -76,12 +80,17 @@ class Body:
                 first ^= part ^ shifted(part, zeros) ^ zeros_checksum(zeros)
         return first
 
-    def checksums(self, crcs: Sequence[Sequence[int]]) -> list[int]:
-        """As ``checksum`` for several batches, each with that of what lies before the body in front."""
+    def sums(self, crcs: npt.NDArray[np.uint32]) -> list[int]:
+        """The checksums of several bodies alone; a row holds the checksums of all buffers of one old batch."""
         joint = self._joint_after(len(crcs))
+        wanted = crcs[:, self._numbers]
         if joint is not None and len(crcs) >= _MANY:
-            return joint.checksums(crcs)
-        return [self.checksum(first, parts) for first, *parts in crcs]
+            return joint.checksums(wanted)
+        return [self.checksum(0, parts) for parts in wanted.tolist()]
+
+    def joined(self, firsts: Sequence[int], sums: Sequence[int]) -> list[int]:
+        """The checksums of several batches: of what lies before the body, and of the body, to that of both."""
+        return [shifted_often(first, self.size) ^ body for first, body in zip(firsts, sums, strict=True)]
 
     def _joint_after(self, uses: int) -> Joint | None:
         self._uses += uses

@@ -152,18 +152,29 @@ class ColumnLayout:
         self, view: memoryview, columns: BatchColumns, *, record_count: int, decompressed_bytes_max: int
     ) -> None:
         """Raise MalformedBatch unless the batch's nodes and buffers are those of this schema, and large enough."""
-        sound = self._sound
-        if sound is None or sound.columns is not columns or sound.record_count != record_count:
-            offsets = self._check_columns(view, columns, record_count, decompressed_bytes_max)
-            if columns.codec == at.NOT_COMPRESSED:  # else the sizes are in the body, another one's next time
-                self._sound = _Sound(columns, record_count, offsets)
-        else:
-            offsets = sound.offsets
+        offsets = self.fitting(
+            view, columns, record_count=record_count, decompressed_bytes_max=decompressed_bytes_max
+        )
         for position, length, end, name in offsets:
             first = _OFFSET.unpack_from(view, position)[0]
             last = _OFFSET.unpack_from(view, position + 4 * length)[0]
             if not 0 <= first <= last <= end:
                 raise MalformedBatch(f"column {name}: the offsets point outside", column=name)
+
+    def fitting(
+        self, view: memoryview, columns: BatchColumns, *, record_count: int, decompressed_bytes_max: int
+    ) -> list[tuple[int, int, int, str]]:
+        """As ``check``, but the offsets in the clear are left to the caller.
+
+        Gives position, length, end of what they point to, and column of each vector of them.
+        """
+        sound = self._sound
+        if sound is not None and sound.columns is columns and sound.record_count == record_count:
+            return sound.offsets
+        offsets = self._check_columns(view, columns, record_count, decompressed_bytes_max)
+        if columns.codec == at.NOT_COMPRESSED:  # else the sizes are in the body, another one's next time
+            self._sound = _Sound(columns, record_count, offsets)
+        return offsets
 
     def _check_columns(
         self, view: memoryview, columns: BatchColumns, record_count: int, decompressed_bytes_max: int

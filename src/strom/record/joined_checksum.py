@@ -109,10 +109,10 @@ class Joint:
             crc ^= low[part & 255] ^ second[part >> 8 & 255] ^ third[part >> 16 & 255] ^ high[part >> 24]
         return crc
 
-    def checksums(self, crcs: Sequence[Sequence[int]]) -> list[int]:
-        """The checksums of several, each given as ``first`` and its parts."""
-        octets = np.array(crcs, _LITTLE).view(np.uint8)
-        found = np.bitwise_xor.reduce(self._flat[self._rows + octets], axis=1) ^ np.uint32(self._constant)
+    def checksums(self, crcs: npt.NDArray[np.uint32]) -> list[int]:
+        """The checksums of several wholes before which nothing lies; one row of parts each."""
+        octets = np.ascontiguousarray(crcs, _LITTLE).view(np.uint8)
+        found = np.bitwise_xor.reduce(self._flat[self._rows[4:] + octets], axis=1) ^ np.uint32(self._constant)
         numbers: list[int] = found.tolist()
         return numbers
 
