@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import strom
-from strom.client import direct_scan
+from strom.client import direct_scan, rows
 from strom.client.direct_scan import DirectScan
 from strom.errors import ChecksumMismatch, Disconnected
 from strom.protocol.ahead import number_ahead
 from strom.protocol.codec import encode
 from strom.protocol.messages.own import FetchRowsBucketResponse, FetchRowsResponse
-from strom.record import decode as decoding
+from strom.record.decode_run import Encoded
 from strom.testing.process import ServerProcess
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -147,13 +147,14 @@ def test_a_restarted_server_is_found_again(tmp_path: Path, by_the_loop: list[int
 
 
 def test_what_was_changed_on_the_way_is_noticed(table: strom.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = decoding.decode
+    decode = rows.decode_all
 
-    def flipped(view: memoryview, *rest: object, **options: object) -> pa.RecordBatch:
+    def flipped(batches: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordBatch]:
+        view = batches[-1][1]
         view[len(view) // 2] ^= 1
-        return decode(view, *rest, **options)  # type: ignore[arg-type]
+        return decode(batches, schema)
 
-    monkeypatch.setattr(decoding, "decode", flipped)
+    monkeypatch.setattr(rows, "decode_all", flipped)
     for columns in (None, ["id"]):
         with pytest.raises(ChecksumMismatch):
             table.scan(columns=columns).to_arrow()
