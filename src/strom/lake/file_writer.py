@@ -220,7 +220,7 @@ class FileWriter:
         floats = {
             path for path, leaf in zip(paths, self._leaves, strict=True) if pa.types.is_floating(leaf.type)
         }
-        forms = column_forms(first)
+        forms = column_forms(first, paths)
         plain = {OFFSET, *forms.plain}
         self._parquet = pq.ParquetWriter(
             self._file,
