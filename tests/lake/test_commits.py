@@ -110,6 +110,16 @@ def test_rows_of_a_log_table_are_read_by_others(tmp_path: Path) -> None:
     lake.catalog.close()
 
 
+def test_polars_reads_deletes_by_itself(lake: Lake) -> None:
+    """It does where a file of deletes names one data file; else PyIceberg reads for it, five times slower."""
+    lake.round(lake.file(events(1, 2), [0, 2]), end=3)
+    lake.round(lake.file(events(3, 4), [3, 4]), end=5)
+    lake.round(end=6, dead=[0, 4])
+    own = polars.scan_iceberg(lake.table.iceberg, reader_override="native").select("id").collect()
+    assert sorted(own["id"].to_list()) == [2, 3]
+    assert lake.truth.totals.delete_files == 2
+
+
 def test_updates_and_deletes_are_read_by_others(lake: Lake) -> None:
     lake.round(lake.file(events(1, 2, 3, 4), [0, 2, 5, 9]), end=10)
     lake.round(lake.file(events(2), [11]), end=13, dead=[2, 9])

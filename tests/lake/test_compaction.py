@@ -16,6 +16,7 @@ from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus
 
 from lake.lake_places import LOG, Lake, events
 from strom.errors import LakeConflict, LakeCorrupt
+from strom.lake import deletes as deletes_module
 from strom.lake import maintenance as upkeep_module
 from strom.lake.compaction import commit_rewritten
 from strom.lake.compaction_plan import Group, choose, crowded
@@ -402,11 +403,36 @@ def test_a_file_of_which_much_is_dead_is_written_anew() -> None:
     assert chosen([0] * 4, upkeep, {0: 10}) == [[0, 1, 2, 3]]
 
 
-def test_so_many_files_of_deletes_of_one_size_are_crowded(lake: Lake) -> None:
+def test_so_many_files_of_deletes_of_one_file_are_crowded(lake: Lake) -> None:
     fill(lake, 5)
+    apart = held_files(lake.table).deletes
+    assert len(apart) == 4, "each round's names rows of one file"
+    assert crowded(apart, 4) == set(), "of different files"
+    lake.round(lake.file(events(*range(100, 110)), np.arange(100, 110)), end=110)
+    for number in range(4):
+        lake.round(end=111 + number, dead=[100 + number])
     deletes = held_files(lake.table).deletes
     assert crowded(deletes, 5) == set()
-    assert len(crowded(deletes, 4)) == 4
+    assert crowded(deletes, 4) == {one.path for one in deletes} - {one.path for one in apart}
+
+
+def test_deletes_that_share_a_file_of_deletes_are_merged_as_such(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        lake.round(
+            lake.file(events(*range(10)), np.arange(10 * number, 10 * number + 10)), end=10 * number + 10
+        )
+    monkeypatch.setattr(deletes_module, "APART_MAX", 2)
+    for number in range(2):
+        lake.round(end=31 + number, dead=[number, 10 + number, 20 + number])
+    assert [(one.rows, one.only) for one in held_files(lake.table).deletes] == [(3, None), (3, None)]
+    rows = lake.rows()
+    monkeypatch.undo()
+    compact(lake, LakeUpkeep(files=2, file_bytes=1, dead_percent=100))
+    found = held_files(lake.table)
+    assert {(one.rows, one.only) for one in found.deletes} == {(2, file.path) for file in found.data}
+    assert lake.rows() == rows
 
 
 def test_what_is_too_much_for_one_run_comes_in_the_next(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

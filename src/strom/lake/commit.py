@@ -192,7 +192,8 @@ def _write_dead(
     if base.snapshot_id is None:
         raise LakeCorrupt(f"Offsets died that lake table {table.path} should hold, and it is empty")
     files = held_files(table, base.snapshot_id).data
+    found = dead_rows(table.storage, files, by_place)
     return [
         write_deletes(table.storage, f"{table.location}/data/strom-{name}-{number}-deletes.parquet", rows)
-        for number, rows in enumerate(dead_rows(table.storage, files, by_place))
+        for number, rows in enumerate(part for one in found for part in one.apart())
     ]

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus
-from pyiceberg.typedef import Record
 
 from strom.errors import LakeCommitUnknown, LakeConflict, LakeCorrupt
 from strom.lake.compaction_plan import crowded
@@ -140,7 +139,9 @@ class _Step:
             removed |= gone
             self._deletes_removed += len(gone)
             if rows:
-                deletes.append(self._write(here[0].entry.data_file.partition, rows))
+                deletes += self._write(
+                    DeadRows(here[0].entry.data_file.partition, tuple(sorted(rows.items())))
+                )
         return SnapshotChange(
             self._base.held,
             [data_file(file) for one in rewritten for file in one.files],
@@ -199,15 +200,14 @@ class _Step:
             self._read[path] = rows_by_file(self._table.storage, path)
         return self._read[path]
 
-    def _write(self, partition: Record, rows: dict[str, Positions]) -> DeleteFileDescription:
-        name = f"{self._base.round}-{self.snapshot_id}-{len(self._written)}"
-        file = write_deletes(
-            self._table.storage,
-            f"{self._table.location}/data/strom-{name}-deletes.parquet",
-            DeadRows(partition, tuple(sorted(rows.items()))),
-        )
-        self._written.append(file)
-        return file
+    def _write(self, dead: DeadRows) -> list[DeleteFileDescription]:
+        found = []
+        for part in dead.apart():
+            name = f"{self._base.round}-{self.snapshot_id}-{len(self._written)}"
+            uri = f"{self._table.location}/data/strom-{name}-deletes.parquet"
+            found.append(write_deletes(self._table.storage, uri, part))
+            self._written.append(found[-1])
+        return found
 
 
 def _moved(

@@ -57,10 +57,10 @@ def choose(held: HeldFiles, dead: Mapping[str, int], upkeep: LakeUpkeep) -> list
 
 
 def crowded(deletes: Sequence[HeldDeletes], files: int) -> set[str]:
-    """Of one bucket's files of deletes those that shall become one: so many of one step."""
-    steps: dict[int, list[str]] = defaultdict(list)
+    """Of one bucket's files of deletes those that shall become one: so many of one step that name the same files."""
+    steps: dict[tuple[str | None, int], list[str]] = defaultdict(list)
     for item in deletes:
-        steps[_step(item.rows, DELETES_STEP_ROWS, files)].append(item.path)
+        steps[item.only, _step(item.rows, DELETES_STEP_ROWS, files)].append(item.path)
     return {path for paths in steps.values() if len(paths) >= max(files, 2) for path in paths}
 
 

@@ -3,6 +3,9 @@
 The bounds of ``__offset`` in the manifests find the file, its sidecar the row: no key is read, and no column of a file
 of ours. An offset that is in no file, or in two, means that the lake is not what was written: LakeCorrupt, and nothing
 is committed.
+
+A file of deletes names rows of one data file only, as far as there are not too many: some readers (polars is one) read
+such files by themselves and leave all others to slower hands, and nobody reads deletes of files that he does not read.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ from strom.lake.storage import Storage
 
 Offsets = npt.NDArray[np.int64]
 
+APART_MAX = 64
+"""Rows of more data files than this share one file of deletes: a round must not write hundreds of tiny files."""
+
 _SCHEMA = pa.schema(
     [
         pa.field(POSITION_PATH, pa.string(), False, {PARQUET_FIELD_ID: str(POSITION_PATH_ID).encode()}),
@@ -45,6 +51,12 @@ class DeadRows:
     @property
     def count(self) -> int:
         return sum(len(rows) for _, rows in self.rows)
+
+    def apart(self) -> list[DeadRows]:
+        """The rows of every data file by themselves; all together where there are too many."""
+        if len(self.rows) > APART_MAX:
+            return [self]
+        return [DeadRows(self.partition, (one,)) for one in self.rows]
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,11 @@ class HeldDeletes:
     def place(self) -> Place:
         return self.partition_name, self.bucket
 
+    @property
+    def only(self) -> str | None:
+        """The one data file that it names; None when there may be several."""
+        return self.lower if self.lower == self.upper else None
+
     def may_name(self, file: HeldFile) -> bool:
         """Whether it can name rows of a file, by age and paths (the place is compared by the caller)."""
         if (self.entry.sequence_number or 0) < file.sequence:

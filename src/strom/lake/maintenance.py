@@ -28,7 +28,7 @@ from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.random import Randomness, SystemRandomness
 
-EVERY = 8
+EVERY = 4
 """Commits of a table between two looks at it."""
 COMMIT_BYTES = 256 << 20
 """Files written anew by one commit; what is finished counts, even if the rest is given up."""

@@ -10,7 +10,7 @@ class LakeUpkeep:
     """Which files are merged, which snapshots stay, how long files outlive the last snapshot that named them."""
 
     compacts: bool = True
-    files: int = 8
+    files: int = 4
     """So many files of one size, side by side, become one."""
     file_bytes: int = 128 << 20
     dead_percent: int = 20

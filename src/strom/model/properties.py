@@ -151,7 +151,7 @@ _LAKE = (
              "how far it may lie behind. From 1 s.", alterable=True, low=1_000),
     Property("table.datalake.auto-compaction", "bool", "true", "Merge small lake files, and drop what is dead in "
              "them, after rounds.", alterable=True),
-    Property("table.datalake.compaction.files", "int", "8", "So many lake files of one size, side by side in a "
+    Property("table.datalake.compaction.files", "int", "4", "So many lake files of one size, side by side in a "
              "bucket, become one; so many files of deletes too. Strom's own.", alterable=True, low=2, high=1000),
     Property("table.datalake.compaction.file-size", "size", "128 mb", "Lake files grow to about this size; one of half "
              "of it is left alone. Strom's own.", alterable=True, low=1 << 20, high=1 << 34),

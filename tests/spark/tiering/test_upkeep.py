@@ -155,25 +155,25 @@ def test_people_and_machines_hear_of_it(server: ServerProcess) -> None:
             results.append(at_work.round())
         metrics = TieringMetrics(SystemClock())
         metrics.ended("t", results[-1], began=0.0)
-        assert 'strom_tiering_compacted_files_total{table="t"} 8' in metrics.page()
+        assert 'strom_tiering_compacted_files_total{table="t"} 4' in metrics.page()
         assert 'strom_tiering_lake_files{table="t"} 1' in metrics.page()
-        assert "8 files became 1" in told(results[-1])
+        assert "4 files became 1" in told(results[-1])
 
 
 def test_by_hand_everything_is_merged_and_the_rows_stay(server: ServerProcess) -> None:
     with tiered(server, USERS, primary_key="id", buckets=2) as table, service(server, table) as at_work:
-        for number in range(5):
+        for number in range(EVERY - 1):
             change(table, number)
             at_work.round()
         with strom.connect(server.address) as db:
             done = db.lake_compact(table.name)
-            assert (done.files_before, done.files_after) == (10, 2)
+            assert (done.files_before, done.files_after) == (2 * (EVERY - 1), 2)
             assert db.lake_compact(table.name).idle
             assert db.lake_expire(table.name).snapshots_expired == 0
             few = {"table.datalake.snapshots.keep": 1, "table.datalake.snapshots.keep-time": "0 s"}
             db.table(table.name).alter(set=few)
-            assert db.lake_expire(table.name).snapshots_expired == 5
-            assert db.table(table.name).count() == 30
+            assert db.lake_expire(table.name).snapshots_expired == EVERY - 1
+            assert db.table(table.name).count() == 5 * EVERY
         assert in_lake(server, table)
         record = facts_of(server, table).record
         assert record is not None
