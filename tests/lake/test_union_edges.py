@@ -155,7 +155,7 @@ def test_a_nan_is_above_every_number_in_both_tiers(server: ServerProcess, key: s
 
 
 def test_columns_may_have_the_names_that_sql_gives_to_files_and_their_rows(server: ServerProcess) -> None:
-    for extra in ("__file", "file_row_number"):
+    for extra in ("__file", "file_row_number", "FILE_INDEX"):
         keys: dict[str, Any] = {"primary_key": "id"}
         with lake_table(server, {"id": "BIGINT", extra: "BIGINT"}, **keys) as (db, table, tierer):
             table.upsert({"id": [1, 2, 3, 4], extra: [0, 10, 20, 30]})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Generator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from strom.errors import Expired
+from strom.model.predicate import col
+from strom.model.schema import Schema
 from strom.sql import ahead
 from strom.sql.ahead import Ahead
 from strom.sql.streaming import StreamedRows
@@ -74,6 +78,17 @@ def test_a_source_that_nobody_reads_is_closed(monkeypatch: pytest.MonkeyPatch) -
     assert source.taken < 50
 
 
+def test_a_source_is_closed_when_its_rows_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "BYTES_MAX", 1)
+    source = Source(50)
+    rows = StreamedRows(SCHEMA, ["id"], source.batches)
+    rows.begin()
+    del rows
+    gc.collect()
+    assert source.closed.wait(WAIT_S)
+    assert source.taken < 50
+
+
 def test_the_first_reading_takes_what_was_fetched_and_later_ones_read_anew() -> None:
     source = Source(3)
     rows = StreamedRows(SCHEMA, ["id"], source.batches)
@@ -98,3 +113,12 @@ def test_a_reading_of_other_columns_does_not_take_it() -> None:
     assert rows.scanner(["name"]).to_reader().read_all().to_pylist() == [{"name": "a"}]
     assert ("id", "name") in asked
     rows.close()
+
+
+def test_a_filter_that_all_rows_passed_already_is_not_computed_again() -> None:
+    where = (col("id") < 2).check(Schema.from_arrow(SCHEMA))
+    rows = StreamedRows(SCHEMA, ["id"], Source(5).batches, where)  # more than it says: what is left out shows
+    same, other = pc.field("id") < 2, pc.field("id") < 3
+    assert rows.scanner(["id"], filter=same).to_reader().read_all().num_rows == 50
+    assert rows.scanner(["id"], filter=other).to_reader().read_all().num_rows == 30
+    assert rows.scanner(["id"], filter=same & other).to_reader().read_all().num_rows == 20

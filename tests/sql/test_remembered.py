@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Iterator
 
 import duckdb
@@ -11,6 +13,7 @@ import pytest
 import strom
 from api.place import new_name
 from strom.errors import InvalidQuery
+from strom.sql import ahead
 from strom.sql.duck import open_duck
 from strom.sql.statement import parse
 from strom.sql.timeless import FUNCTIONS
@@ -145,3 +148,22 @@ def test_nothing_of_a_query_is_there_for_the_next_one(db: strom.Database) -> Non
             raise AssertionError("read what another query left")
         seen = "SELECT table_name FROM information_schema.tables"
         assert db.sql(seen).to_pylist() == []
+
+
+def test_a_query_that_is_forgotten_leaves_no_thread_behind(
+    db: strom.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "BYTES_MAX", 1)
+    table = db.create_table(new_name("sql"), {"id": "BIGINT"})
+    for start in range(0, 40, 10):
+        table.append({"id": list(range(start, start + 10))})
+        table.flush()
+    result = db.sql(f"SELECT id FROM {table.name}")
+    assert result.query.plan()
+    threads = [one for one in threading.enumerate() if one.name == "strom-ahead"]
+    assert threads
+    del result
+    gc.collect()
+    for one in threads:
+        one.join(60)
+        assert not one.is_alive()

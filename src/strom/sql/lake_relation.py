@@ -6,7 +6,7 @@ the snapshot are taken out by an anti-join; files that have none are read withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +32,8 @@ _OWN = {
     OFFSET: (OFFSET_ID, "BIGINT"),
     TIMESTAMP: (TIMESTAMP_ID, "TIMESTAMPTZ"),
 }
-ROW_NUMBER = "file_row_number"
-"""DuckDB's own name for a row's place in its file; it can't be given another."""
+ROW_NUMBER, FILE_NUMBER = "file_row_number", "file_index"
+"""DuckDB's own names for a row's place in its file, and for the file's in the list; they can't be given others."""
 _GLOB = frozenset("*?[]{}")
 """DuckDB would look for files that match."""
 
@@ -74,7 +74,7 @@ class LakeRelation:
         parts = []
         if clean:
             parts.append(f"SELECT {self._columns()} FROM {self._parquet(clean)}")
-        if touched and any(column.lower() == ROW_NUMBER for column in self._types):
+        if touched and {ROW_NUMBER, FILE_NUMBER} & {column.lower() for column in self._types}:
             return self._through_arrow(register, name, columns, where)
         if touched:
             parts.append(self._without_dead(register, name, touched))
@@ -88,9 +88,9 @@ class LakeRelation:
     def _columns(self) -> str:
         return ", ".join(quoted(name) for name in self._types)
 
-    def _parquet(self, files: Sequence[LakeFile], options: str = "") -> str:
+    def _parquet(self, files: Sequence[LakeFile]) -> str:
         paths = ", ".join(literal(self._storage.path(file.path)) for file in files)
-        return f"read_parquet([{paths}], hive_partitioning = false, schema = {self._map()}{options})"
+        return f"read_parquet([{paths}], hive_partitioning = false, schema = {self._map()})"
 
     def _map(self) -> str:
         entries = []
@@ -101,23 +101,17 @@ class LakeRelation:
         return f"MAP {{{', '.join(entries)}}}"
 
     def _without_dead(self, register: Register, name: str, files: Sequence[LakeFile]) -> str:
-        rows, offsets = _gathered(self._storage, self._plan, files)
-        path = self._free_name("__file")
-        source = self._parquet(files, f", filename = {literal(path)}, {ROW_NUMBER} = true")
         condition = ""
-        for column, suffix, dead in ((ROW_NUMBER, "rows", rows), (OFFSET, "dead", offsets)):
+        for column, suffix, dead in zip(
+            (ROW_NUMBER, OFFSET), ("rows", "dead"), _gathered(self._storage, self._plan, files), strict=True
+        ):
             if dead.num_rows:
-                register(f"{name}_{suffix}", dead)
                 other = f"{name}_{suffix}"
-                condition += f" ANTI JOIN {other} ON f.{path} = {other}.path AND f.{column} = {other}.row"
-        return f"SELECT {self._columns()} FROM {source} f{condition}"
-
-    def _free_name(self, name: str) -> str:
-        """The name, longer where a column of the table has it."""
-        taken = {column.lower() for column in self._types}
-        while name in taken:
-            name += "_"
-        return name
+                register(other, dead)
+                condition += (
+                    f" ANTI JOIN {other} ON f.{FILE_NUMBER} = {other}.file AND f.{column} = {other}.row"
+                )
+        return f"SELECT {self._columns()} FROM {self._parquet(files)} f{condition}"
 
     def _through_arrow(
         self,
@@ -126,7 +120,7 @@ class LakeRelation:
         columns: frozenset[str],
         where: Predicate | None,
     ) -> str:
-        def batches(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        def batches(wanted: Sequence[str]) -> Generator[pa.RecordBatch, None, None]:
             yield from read_planned(self._storage, self._plan, self._schema, wanted, where)
 
         stream = StreamedRows(_arrow_of(self._schema, self._types), sorted(columns), batches)
@@ -147,17 +141,14 @@ def _arrow_of(schema: Schema, types: Mapping[str, str]) -> pa.Schema:
 
 
 def _gathered(storage: Storage, plan: UnionPlan, files: Sequence[LakeFile]) -> tuple[pa.Table, pa.Table]:
-    """(file, row) that delete files name, and (file, offset) that died since."""
+    """(file, row) that delete files name, and (file, offset) that died since; files by their place in the list."""
     found: list[pa.Table] = []
     for select in (
         lambda file: deleted_rows(storage, file) if file.deletes else np.empty(0, np.int64),
         plan.dead_of,
     ):
-        paths, rows = [], []
-        for file in files:
-            numbers = select(file)
-            paths.append(pa.array([storage.path(file.path)] * len(numbers), pa.string()))
-            rows.append(pa.array(numbers, pa.int64()))
-        columns = [pa.chunked_array(paths, pa.string()), pa.chunked_array(rows, pa.int64())]
-        found.append(pa.Table.from_arrays(columns, names=["path", "row"]))
+        dead = [select(file) for file in files]
+        numbers = np.repeat(np.arange(len(files), dtype=np.uint64), [len(one) for one in dead])
+        rows = np.concatenate(dead).astype(np.int64, copy=False)
+        found.append(pa.table([pa.array(numbers), pa.array(rows)], names=["file", "row"]))
     return found[0], found[1]

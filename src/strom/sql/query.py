@@ -8,7 +8,7 @@ back from threads of its own for hot rows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,25 +17,21 @@ import pyarrow as pa
 from strom.client.cluster import Cluster
 from strom.client.direct_scan import Loop
 from strom.client.fetching import ReadStatistics
-from strom.client.filters import Filter
 from strom.client.key_plan import KeyScanPlan
-from strom.client.key_scan import KeyScan
 from strom.client.lookups import Lookups
 from strom.client.metadata import TableInfo
-from strom.client.scan import RowScan, Scan
 from strom.errors import InvalidQuery
 from strom.lake.planned import UnionPlan
 from strom.lake.union_planner import Files, UnionPlanner, Wanted
 from strom.lake.warehouses import Warehouses
-from strom.model.predicate import Predicate
 from strom.model.table import TablePath
-from strom.protocol.predicate_wire import to_wire
 from strom.sql.asking import Ask
 from strom.sql.duck import open_duck, told
+from strom.sql.hot_rows import HotRows
 from strom.sql.lake_relation import LakeRelation
 from strom.sql.standing import Standing
 from strom.sql.statement import parse
-from strom.sql.streaming import StreamedRows, scan_batches
+from strom.sql.streaming import StreamedRows
 from strom.sql.tables import Catalog, SqlTable, mentions
 from strom.sql.understood import understood
 
@@ -140,37 +136,23 @@ class Query:
         return parts
 
     def _hot(self, table: SqlTable, ask: Ask, plan: UnionPlan) -> StreamedRows:
-        statistics = self.statistics.hot.setdefault(str(table.path), ReadStatistics())
-
-        def batches(columns: Sequence[str]) -> Generator[pa.RecordBatch, None, None]:
-            if not plan.hot_buckets:
-                return
-            scan = self._scan(table, plan, columns, ask.where)
-            scan.statistics = statistics
-            yield from scan_batches(scan, self._run)
-
-        stream = StreamedRows(table.arrow, sorted(ask.columns), batches, ask.where)
+        house, info = self._house, table.info
+        assert info is not None
+        keyed = isinstance(plan.hot, KeyScanPlan)
+        rows = HotRows(
+            house.cluster,
+            house.run,
+            info,
+            house.lookups_of(info) if keyed else None,
+            plan,
+            ask.where,
+            self.statistics.hot.setdefault(str(table.path), ReadStatistics()),
+        )
+        stream = StreamedRows(table.arrow, sorted(ask.columns), rows, ask.where)
         self._streams.append(stream)
         if plan.hot_buckets and self.statement.reads:
             stream.begin()
         return stream
-
-    def _scan(
-        self, table: SqlTable, plan: UnionPlan, columns: Sequence[str], where: Predicate | None
-    ) -> RowScan:
-        info, cluster = table.info, self._house.cluster
-        assert info is not None
-        filter = None if where is None else Filter(where, to_wire(where, info.schema))
-        if isinstance(plan.hot, KeyScanPlan):
-            return KeyScan(
-                cluster,
-                info,
-                columns=columns,
-                where=filter,
-                lookups=self._house.lookups_of(info),
-                plan=plan.hot,
-            )
-        return Scan(cluster, info, columns=columns, where=filter, plan=plan.hot)
 
     # --- running ----------------------------------------------------------------------------------------------
 

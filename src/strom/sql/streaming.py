@@ -72,6 +72,9 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
             ahead.close()
         self._ahead.clear()
 
+    def __del__(self) -> None:
+        self.close()  # the query was forgotten
+
     @property
     def problem(self) -> BaseException | None:
         """What went wrong while DuckDB read: it would wrap it in words of its own."""

@@ -1,0 +1,55 @@
+"""The rows of a plan that are on the servers.
+
+Knows nothing of the query: whoever reads them ahead must not keep alive a query that its owner forgot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from strom.client.cluster import Cluster
+from strom.client.direct_scan import Loop
+from strom.client.fetching import ReadStatistics
+from strom.client.filters import Filter
+from strom.client.key_plan import KeyScanPlan
+from strom.client.key_scan import KeyScan
+from strom.client.lookups import Lookups
+from strom.client.metadata import TableInfo
+from strom.client.scan import RowScan, Scan
+from strom.lake.planned import UnionPlan
+from strom.model.predicate import Predicate
+from strom.protocol.predicate_wire import to_wire
+from strom.sql.streaming import scan_batches
+
+
+@dataclass(frozen=True)
+class HotRows:
+    """Called with columns, it reads them; each time anew."""
+
+    cluster: Cluster
+    run: Loop
+    table: TableInfo
+    lookups: Lookups | None
+    """Of a primary-key table."""
+    plan: UnionPlan
+    where: Predicate | None
+    """Applied by the servers."""
+    statistics: ReadStatistics
+
+    def __call__(self, columns: Sequence[str]) -> Generator[pa.RecordBatch, None, None]:
+        if not self.plan.hot_buckets:
+            return
+        scan = self._scan(columns)
+        scan.statistics = self.statistics
+        yield from scan_batches(scan, self.run)
+
+    def _scan(self, columns: Sequence[str]) -> RowScan:
+        table, where, hot = self.table, self.where, self.plan.hot
+        filter = None if where is None else Filter(where, to_wire(where, table.schema))
+        if isinstance(hot, KeyScanPlan):
+            assert self.lookups is not None
+            return KeyScan(self.cluster, table, columns=columns, where=filter, lookups=self.lookups, plan=hot)
+        return Scan(self.cluster, table, columns=columns, where=filter, plan=hot)
