@@ -4,7 +4,7 @@ Expected, for 10 M rows in the lake and 1 M rows on the server, ``local[2]``: at
 ``strom.spark.table()``. Spark's own reader takes the lake's files as it takes the copy's, ten elevenths of the rows; a
 server's row costs about as much as one of Parquet (``spark_read.py``: 0.7 and more). Added are the plan, made when the
 DataFrame is (some 50 ms), a task or two of the Python source (50 ms each), and of a primary-key table the rows that
-died: one probe by a whole number for each row of a file that has some. Of the primary-key table here one cold row in
+died: a look at one bit for each row of a file that has some. Of the primary-key table here one cold row in
 twenty is updated or deleted: half of that in the lake already, half since.
 
 By the SQL catalog at most 2.5 times: there all rows make the way through a Python worker, which decodes the columns

@@ -1,4 +1,9 @@
-"""Reads the lake part of a plan through Arrow: live rows of its files, in the order of the plan."""
+"""Reads the lake part of a plan through Arrow: live rows of its files, in the order of the plan.
+
+Which rows of a file died since its snapshot is known before the file is read: by offset, and in a file of ours a row
+follows from its offset (``sidecar.py``). They are left out together with those that position deletes name, in one go.
+Of another engine's file the column ``__offset`` is read, and each row's looked up.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strom.errors import LakeCorrupt
+from strom.lake.file_description import is_own
 from strom.lake.planned import LakeLimits, UnionPlan, bucket_of
-from strom.lake.reading import LakeFile, read_file
+from strom.lake.reading import LakeFile, deleted_rows, read_file
+from strom.lake.sidecar import SUFFIX, HeldOffsets, decode
 from strom.lake.storage import Storage
 from strom.model.lake_types import OFFSET, TIMESTAMP
 from strom.model.predicate import Predicate
@@ -17,6 +25,7 @@ from strom.model.schema import Schema
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+_NONE = np.empty(0, np.int64)
 
 
 def read_planned(
@@ -41,16 +50,39 @@ def read_one(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one file that are live at the plan's instant and pass the filter."""
     dead = plan.dead_of(file)
-    sieve = _Sieve(dead, plan, file)
+    rows = rows_of(storage, file, dead)
+    sieve = _Sieve(dead if rows is None else _NONE, plan, file)
     if sieve.empty:
         return
+    if rows is not None and file.deletes:
+        rows = np.union1d(rows, deleted_rows(storage, file))
     asked = [*columns, *(name for name in sieve.columns if name not in columns)]
-    for batch in read_file(storage, file, schema, asked, where):
+    for batch in read_file(storage, file, schema, asked, where, rows):
         alive = sieve.alive(batch)
         if alive is not None:
             batch = batch.filter(pa.array(alive))
         if batch.num_rows:
             yield batch if len(asked) == len(columns) else batch.select(range(len(columns)))
+
+
+def rows_of(storage: Storage, file: LakeFile, offsets: Longs) -> Longs | None:
+    """The rows of a file that have these offsets, sorted; None where only its column tells."""
+    if not len(offsets):
+        return _NONE
+    if not is_own(file.path):
+        return None
+    held = HeldOffsets(file.first_offset, file.last_offset, file.rows)
+    if file.last_offset - file.first_offset + 1 != file.rows:
+        uri = file.path + SUFFIX
+        try:
+            content = storage.read(uri)
+        except LakeCorrupt:  # it is missing, and the column says the same
+            return None
+        held = decode(content, uri)
+        if (held.first, held.last, held.rows) != (file.first_offset, file.last_offset, file.rows):
+            raise LakeCorrupt(f"{uri} is not of its data file", uri=uri)
+    rows = held.positions(offsets)
+    return rows[rows >= 0]
 
 
 class _Sieve:

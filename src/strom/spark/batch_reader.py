@@ -18,6 +18,7 @@ from strom.client.key_filter import keys_named
 from strom.model.predicate import Predicate
 from strom.spark import connections
 from strom.spark.filters import combined, predicate_of
+from strom.spark.lake_share import LakeShare
 from strom.spark.options import ReadOptions
 from strom.spark.pinned import Pinned, check_schema, pin
 from strom.spark.problems import told, told_each
@@ -40,7 +41,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        return told(self._tasks, server=self._options.server)
+        return told(self.tasks, server=self._options.server)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -60,7 +61,8 @@ class BatchReader(DataSourceReader):
 
     # --- planning -----------------------------------------------------------------------------------------------
 
-    def _tasks(self) -> list[Task]:
+    def tasks(self, share: LakeShare | None = None) -> list[Task]:
+        """The same, with Strom's own errors, and without the files that somebody else takes."""
         options = self._options
         table = connections.table(options.server, options.table)
         where = combined(options.where, self._pushed)
@@ -72,6 +74,8 @@ class BatchReader(DataSourceReader):
             return [Task(pinned.info.table_id, schema.schema_id, (), rows=packed_rows(found))]
         filter_of(where, schema)  # a wrong column is told here, once, and not by every task
         parts = pinned.within(where)
+        if share is not None:
+            parts = share.take(parts)
         if self._limit is not None:
             groups = [tuple(parts)] if parts and self._limit > 0 else []
         else:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from strom.aio.table import tiered
 from strom.api.database import Database
 from strom.api.table import Table
 from strom.errors import InvalidRequest, StromError, TableNotFound
@@ -179,7 +180,8 @@ def _filter(call: Call) -> dict[str, Any]:
     info = call.table.info
     pushed = push(info, call.options.get("where"), call.arguments["predicates"])
     where = {} if pushed.where is None else {"where": str(pushed.where)}
-    return {"exact": pushed.exact, "options": where, "rows": None if call.changelog else pushed.rows_max}
+    exact = [] if tiered(info) else pushed.exact  # rows of files that Spark reads are for it to look at
+    return {"exact": exact, "options": where, "rows": None if call.changelog else pushed.rows_max}
 
 
 def _count(call: Call) -> int | None:
@@ -202,6 +204,15 @@ def _statistics(call: Call) -> dict[str, int]:
         call.table.count()
     )  # in both tiers; rows in the lake are taken to be as wide as those of the servers
     return {"rows": rows, "bytes": max(status.size_bytes, status.size_bytes * rows // max(records, 1))}
+
+
+def _plan(call: Call) -> dict[str, Any]:
+    from strom.spark.planned_tasks import plan  # only queries need it
+
+    asked = ("_op", "_args", "_request")
+    said = {name: value for name, value in call.options.items() if name not in asked}
+    columns = StructType.fromJson(json.loads(call.arguments["columns"]))
+    return plan(said, columns, files=call.arguments["files"])
 
 
 def _delete(call: Call) -> bool:
@@ -253,6 +264,7 @@ _OPERATIONS: dict[str, Callable[[Call], Any]] = {
     "filter": _filter,
     "count": _count,
     "statistics": _statistics,
+    "plan": _plan,
     "delete": _delete,
     "overwrite": _overwrite,
     "partitions": _partitions,

@@ -4,8 +4,8 @@ A column is known by its field id where the session reads by ids (``strom.spark.
 which it keeps for life. One that a file is too old to have is NULL.
 
 Files of which every row counts are read as they are. Of the others the rows that do not count are known by their
-offsets (``dead_offsets.py``): bucket and offset are one whole number, and leaving a row out is one probe of a broadcast
-table by that number, in compiled code. Offsets are of one partition: files of several that overlap are kept apart.
+offsets (``dead_offsets.py``): leaving one out is a look at one bit (``dead_bits.py``), in very large tables a probe of
+a broadcast table, both in compiled code. Offsets are of one partition: files of several that overlap are kept apart.
 
 Filters on FLOAT and DOUBLE are never the Parquet reader's: it skips by statistics, which leave NaN out in files of
 other writers, and by dictionaries, in which -0.0 is not 0.0. So these columns are read through ``nanvl``, which changes
@@ -37,6 +37,7 @@ from strom.lake.planned import LakeLimits
 from strom.lake.storage import Storage
 from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
+from strom.spark import dead_bits
 from strom.spark.dead_offsets import Longs
 from strom.spark.tasks import LakePart
 from strom.spark.types import spark_type
@@ -92,12 +93,17 @@ class ColdFrames:
     def without(self, parts: Sequence[LakePart], dead: Mapping[str, Longs]) -> Iterator[DataFrame]:
         """Files of which some rows do not."""
         for layer in layers(parts):
-            places = [dead[part.file.path] | (part.file.bucket << OFFSET_BITS) for part in layer]
-            key = _free_name("__place", self.schema.names)
-            gone = self._shipped(pa.table({key: np.concatenate(places)}))
-            read = self._read(layer)
-            rows = read.selectExpr(*(quoted(name) for name in read.columns), f"{_PLACE} AS {key}")
-            yield self._chosen(rows.join(F.broadcast(gone), on=key, how="left_anti"), layer)
+            read, alive = self._read(layer), dead_bits.alive(self.spark, layer, dead)
+            rows = self._joined(read, layer, dead) if alive is None else read.where(alive)
+            yield self._chosen(rows, layer)
+
+    def _joined(self, read: DataFrame, parts: Sequence[LakePart], dead: Mapping[str, Longs]) -> DataFrame:
+        """The rows that no broadcast table of bucket and offset, as one whole number, has."""
+        places = [dead[part.file.path] | (part.file.bucket << OFFSET_BITS) for part in parts]
+        key = _free_name("__place", self.schema.names)
+        gone = self._shipped(pa.table({key: np.concatenate(places)}))
+        rows = read.selectExpr(*(quoted(name) for name in read.columns), f"{_PLACE} AS {key}")
+        return rows.join(F.broadcast(gone), on=key, how="left_anti")
 
     def _shipped(self, rows: pa.Table) -> DataFrame:
         """Rows as tasks read them. By itself Spark puts so few into the plan, and compares them all with every rule."""

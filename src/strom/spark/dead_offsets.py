@@ -22,7 +22,7 @@ Longs = npt.NDArray[np.int64]
 
 def dead_offsets(storage: Storage, parts: Sequence[LakePart]) -> dict[str, Longs]:
     """By the path of each file: the offsets that are left out. One may be named twice."""
-    named = _named(storage, parts)
+    named = named_rows(storage, parts)
     found = {}
     for part in parts:
         died = np.frombuffer(part.dead, "<i8").astype(np.int64)
@@ -33,7 +33,7 @@ def dead_offsets(storage: Storage, parts: Sequence[LakePart]) -> dict[str, Longs
     return found
 
 
-def _named(storage: Storage, parts: Sequence[LakePart]) -> Mapping[str, Longs]:
+def named_rows(storage: Storage, parts: Sequence[LakePart]) -> Mapping[str, Longs]:
     """The rows of these files that delete files name."""
     wanted = {part.file.path for part in parts}
     found: dict[str, list[Longs]] = {}

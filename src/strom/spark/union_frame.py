@@ -10,8 +10,9 @@ that Spark cannot reach (S3 without hadoop-aws), a filter that Spark has no word
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
@@ -21,12 +22,11 @@ from strom.client.filters import filter_of
 from strom.errors import StromError
 from strom.lake.file_description import is_own
 from strom.lake.storage import Storage
-from strom.model.data_type import DataType, Time
-from strom.model.schema import Schema
-from strom.spark import connections, jar
+from strom.spark import catalog_tables, connections, jar
 from strom.spark.cold_frames import BUCKETS_MAX, ColdFrames, layers, uri_of
 from strom.spark.dead_offsets import dead_offsets
 from strom.spark.filters import combined
+from strom.spark.lake_share import has_doubles, has_time
 from strom.spark.options import ReadOptions
 from strom.spark.part_text import text_of_parts
 from strom.spark.pinned import pin, schema_of
@@ -57,7 +57,7 @@ def union_frame(spark: SparkSession, said: Mapping[str, str]) -> DataFrame | Non
         if not plain or options.beside or options.lake_reader != "spark":
             return None
         table = connections.table(options.server, options.table)
-        if not tiered(table.info) or _ambiguous(table.info.schema):
+        if not tiered(table.info) or has_doubles(table.info.schema):
             return None
         return _framed(spark, said, options, table)
     except StromError:
@@ -75,7 +75,7 @@ def _framed(
         return None
     columns = schema_of(options, info.schema).names
     filtered = frozenset() if found is None else found.predicate.columns()
-    if any(_has_time(info.schema.column(name).type) for name in {*columns, *filtered}):
+    if any(has_time(info.schema.column(name).type) for name in {*columns, *filtered}):
         return None
     parts = pin(options, table, predicate).parts
     files = [part for part in parts if isinstance(part, LakePart)]
@@ -110,9 +110,22 @@ def by_source(spark: SparkSession, said: Mapping[str, str], table: Table, parts:
         parallelism = {"_parallelism": str(spark.sparkContext.defaultParallelism)}
         return spark.read.format("strom").options(**told, **parallelism).load()
     columns = schema_of(ReadOptions.of(said), table.info.schema).names
-    del told["table"]
-    name = ".".join(map(quoted, table.name.split(".", 1)))
-    return spark.read.options(**told).table(f"{CATALOG}.{name}").selectExpr(*map(quoted, columns))
+    return _by_catalog(spark, told, table).selectExpr(*map(quoted, columns))
+
+
+def _by_catalog(spark: SparkSession, told: Mapping[str, str], table: Table) -> DataFrame:
+    """Straight from here, where the session's classes let us: the catalog would first ask who the table is."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    try:
+        known: Any = spark._jvm.strom.spark.StromCatalog  # type: ignore[union-attr]
+        options = {**told, "table": table.name, "pin": "query"}
+        described = json.dumps(catalog_tables.described(table))
+        return DataFrame(known.planned(spark._jsparkSession, options, described), spark)
+    except (Py4JError, TypeError):  # another Spark, or a class that only the catalog's loader knows
+        options = {name: text for name, text in told.items() if name != "table"}
+        path = ".".join(map(quoted, table.name.split(".", 1)))
+        return spark.read.options(**options).table(f"{CATALOG}.{path}")
 
 
 def _in_catalog(spark: SparkSession, said: Mapping[str, str]) -> bool:
@@ -179,27 +192,6 @@ def _cut(part: LakePart) -> bool:
     """Whether only some of its offsets are."""
     low, high = _bounds(part)
     return low > part.file.first_offset or high <= part.file.last_offset
-
-
-def _has_time(kind: DataType) -> bool:
-    """Whether there is a time of day in it, which Spark 4.3 does not read from files."""
-    return isinstance(kind, Time) or any(map(_has_time, kind.children()))
-
-
-def _ambiguous(schema: Schema) -> bool:
-    """Whether names differ in nothing but their case, or are one of Spark's: it cannot tell them apart in a file."""
-    return _doubled([*schema.names, "_metadata"]) or any(
-        _ambiguous_inside(column.type) for column in schema.columns
-    )
-
-
-def _ambiguous_inside(kind: DataType) -> bool:
-    names = [field.name for field in getattr(kind, "fields", ())]
-    return _doubled(names) or any(_ambiguous_inside(child) for child in kind.children())
-
-
-def _doubled(names: Sequence[str]) -> bool:
-    return len({name.lower() for name in names}) < len(names)
 
 
 def _on_this_driver(spark: SparkSession) -> bool:

@@ -8,10 +8,8 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.execution.datasources.v2.python.*;
 import org.apache.spark.sql.execution.python.MapInBatchEvaluatorFactory;
-import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.*;
-import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.collection.Iterator;
 
@@ -97,7 +95,9 @@ record PythonColumns(PartitionReaderFactory rows, StructType columns) implements
       boolean more = batches.hasNext();
       if (more) {
         ColumnarBatch batch = batches.next();
-        Arrays.setAll(vectors, place -> new Column(((ArrowColumnVector) batch.column(0)).getChild(place)));
+        // Spark keeps batches of plain Arrow vectors until a Python function has answered for them, and would read what
+        // the next batch has taken over; of any other vector it takes the rows out at once.
+        Arrays.setAll(vectors, at -> new PickedColumn(((ArrowColumnVector) batch.column(0)).getChild(at), null));
         rows = batch.numRows();
       }
       return more;
@@ -106,36 +106,5 @@ record PythonColumns(PartitionReaderFactory rows, StructType columns) implements
     @Override public ColumnarBatch get() { return new ColumnarBatch(vectors.clone(), rows); }
 
     @Override public void close() {}
-  }
-
-  /**
-   * A column whose memory the next batch takes over. Spark keeps batches of plain Arrow vectors until a Python function
-   * has answered for them, and would read what is gone; of any other vector it takes the rows out at once.
-   */
-  private static final class Column extends ColumnVector {
-    private final ColumnVector inner;
-
-    Column(ColumnVector inner) {
-      super(inner.dataType());
-      this.inner = inner;
-    }
-
-    @Override public void close() { inner.close(); }
-    @Override public boolean hasNull() { return inner.hasNull(); }
-    @Override public int numNulls() { return inner.numNulls(); }
-    @Override public boolean isNullAt(int row) { return inner.isNullAt(row); }
-    @Override public boolean getBoolean(int row) { return inner.getBoolean(row); }
-    @Override public byte getByte(int row) { return inner.getByte(row); }
-    @Override public short getShort(int row) { return inner.getShort(row); }
-    @Override public int getInt(int row) { return inner.getInt(row); }
-    @Override public long getLong(int row) { return inner.getLong(row); }
-    @Override public float getFloat(int row) { return inner.getFloat(row); }
-    @Override public double getDouble(int row) { return inner.getDouble(row); }
-    @Override public ColumnarArray getArray(int row) { return inner.getArray(row); }
-    @Override public ColumnarMap getMap(int row) { return inner.getMap(row); }
-    @Override public Decimal getDecimal(int row, int precision, int scale) { return inner.getDecimal(row, precision, scale); }
-    @Override public UTF8String getUTF8String(int row) { return inner.getUTF8String(row); }
-    @Override public byte[] getBinary(int row) { return inner.getBinary(row); }
-    @Override public ColumnVector getChild(int place) { return inner.getChild(place); }
   }
 }

@@ -7,9 +7,11 @@ import java.util.*;
 import org.apache.spark.sql.catalyst.analysis.*;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.*;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.connector.read.*;
+import org.apache.spark.sql.execution.datasources.v2.python.*;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The Python data source, which knows Strom; the Java side only asks it.
@@ -33,13 +35,37 @@ record PythonSide(Map<String, String> options) {
     return source().getTable(columns, new Transform[0], options);
   }
 
+  /**
+   * What the tasks of a query read, by one question: by itself Spark would have the source made first, and plan then.
+   * Where this Spark has not the doors for it, it does.
+   */
+  Batch batch(Identifier about, StructType columns, boolean files) {
+    try {
+      JsonNode answer = ask("plan", about, Map.of("columns", columns.json(), "files", files));
+      List<byte[]> all = texts(answer.get("tasks")).stream().map(Base64.getDecoder()::decode).toList();
+      scala.collection.immutable.Seq<byte[]> tasks = CollectionConverters.asScala(all.subList(1, all.size())).toSeq();
+      PythonDataSourceV2 source = source();
+      source.setReadInfo(new PythonDataSourceReadInfo(all.get(0), tasks)); // the first is how tasks are read
+      Batch hot = new PythonBatch(source, "strom", columns, new CaseInsensitiveStringMap(options));
+      Batch both = LakeFiles.Both.of(hot, columns, answer.get("files"), answer.get("schema").asText());
+      return both == null ? batch(about, columns, false) : both;
+    } catch (LinkageError another) {
+      return scan(columns).toBatch();
+    }
+  }
+
+  /** The source's own scan of these columns. */
+  Scan scan(StructType columns) {
+    return ((SupportsRead) table(columns)).newScanBuilder(new CaseInsensitiveStringMap(options)).build();
+  }
+
   JsonNode ask(String operation, Identifier about, Map<String, ?> arguments) {
     String request = UUID.randomUUID().toString();
     try {
       String text = JSON.writeValueAsString(arguments);
       PythonSide side = with(Map.of("_op", operation, "_args", text, "_request", request));
       StructType schema = source().inferSchema(new CaseInsensitiveStringMap(side.options));
-      JsonNode answer = JSON.readTree(schema.fields()[0].metadata().getString("answer"));
+      JsonNode answer = json(schema.fields()[0].metadata().getString("answer"));
       if (!request.equals(answer.path("request").asText())) {
         throw new IllegalStateException("strom: '" + operation + "' " + request + " got another one's answer");
       }
@@ -49,6 +75,14 @@ record PythonSide(Map<String, String> options) {
       return answer.get("answer");
     } catch (JsonProcessingException error) {
       throw new IllegalStateException("strom: '" + operation + "' " + request + ": " + error.getMessage(), error);
+    }
+  }
+
+  static JsonNode json(String text) {
+    try {
+      return JSON.readTree(text);
+    } catch (JsonProcessingException error) {
+      throw new IllegalStateException("strom: no JSON: " + error.getMessage(), error);
     }
   }
 

@@ -2,11 +2,16 @@ package strom.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.catalog.constraints.*;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
 
 /**
  * {@code spark.sql.catalog.strom = strom.spark.StromCatalog}: the databases and tables of a cluster.
@@ -43,6 +48,15 @@ public final class StromCatalog implements TableCatalog, SupportsNamespaces {
   private Table load(Identifier table, Map<String, String> options) {
     PythonSide about = python.with(options).with(Map.of("table", path(table), "pin", "query"));
     return new StromTable(about, table, about.ask("load", table, Map.of()));
+  }
+
+  /** Rows that Python planned, of a table that it described: it need not be asked who that is. */
+  public static Dataset<Row> planned(SparkSession spark, Map<String, String> options, String described) {
+    Identifier name = Identifier.of(new String[0], options.get("table"));
+    Table table = new StromTable(new PythonSide(options), name, PythonSide.json(described));
+    CaseInsensitiveStringMap none = CaseInsensitiveStringMap.empty();
+    return Dataset.ofRows(
+        spark, DataSourceV2Relation.create(table, Option.empty(), Option.empty(), none, Option.empty()));
   }
 
   @Override public Identifier[] listTables(String[] namespace) {

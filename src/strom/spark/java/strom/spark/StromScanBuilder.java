@@ -88,17 +88,19 @@ final class StromScanBuilder
     }
     int parallelism = SparkContext.getOrCreate().defaultParallelism(); // how many tasks are worth having
     PythonSide side = python.with(wanted).with(Map.of("_parallelism", Integer.toString(parallelism)));
-    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(side.options());
-    Scan scan = ((SupportsRead) side.table(columns)).newScanBuilder(options).build();
-    return new StromScan(scan, table, columns, wanted, rowsAtMost);
+    boolean files = !new CaseInsensitiveStringMap(python.options()).containsKey("where"); // which only Python knows
+    Planned planned = new Planned(side, identifier, columns, files, new ArrayList<>());
+    return new StromScan(planned, table, columns, wanted, rowsAtMost);
   }
 
-  /** Planned as the Python source plans it; read as columns. */
-  private record Columns(Batch batch, StructType columns) implements Batch {
-    @Override public InputPartition[] planInputPartitions() { return batch.planInputPartitions(); }
-
-    @Override public PartitionReaderFactory createReaderFactory() {
-      return PythonColumns.over(batch.createReaderFactory(), columns);
+  /** Planned once for a query, however often Spark comes back to it. */
+  private record Planned(
+      PythonSide python, Identifier identifier, StructType columns, boolean files, List<Batch> once) {
+    synchronized Batch batch() {
+      if (once.isEmpty()) {
+        once.add(python.batch(identifier, columns, files));
+      }
+      return once.get(0);
     }
   }
 
@@ -108,19 +110,16 @@ final class StromScanBuilder
 
   /** The Python source's scan, with a line for EXPLAIN and what Spark wants to know to plan a join. */
   private record StromScan(
-      Scan scan, StromTable table, StructType readSchema, Map<String, String> wanted, long rowsAtMost)
+      Planned planned, StromTable table, StructType readSchema, Map<String, String> wanted, long rowsAtMost)
       implements SupportsReportStatistics {
     @Override public String description() {
       return "strom " + table.name() + " [" + String.join(", ", readSchema.fieldNames()) + "] " + wanted;
     }
 
-    @Override public Batch toBatch() {
-      Batch batch = scan.toBatch();
-      return new Columns(batch, readSchema);
-    }
+    @Override public Batch toBatch() { return planned.batch(); }
 
     @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return scan.toMicroBatchStream(checkpoint);
+      return planned.python.scan(planned.columns).toMicroBatchStream(checkpoint);
     }
 
     /** Bytes of the columns read: as wide as their types, or as what is stored where that is more. */

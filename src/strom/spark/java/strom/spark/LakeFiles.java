@@ -1,0 +1,154 @@
+package strom.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.util.*;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.paths.SparkPath;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.read.*;
+import org.apache.spark.sql.execution.datasources.PartitionedFile;
+import org.apache.spark.sql.execution.datasources.v2.FilePartitionReaderFactory;
+import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetScan;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.sql.vectorized.*;
+import scala.Option;
+import scala.collection.immutable.Map$;
+import scala.collection.immutable.Nil$;
+
+/** Files of the lake that one task reads by Spark's own Parquet reader; of each, bits of the rows that do not count. */
+record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implements InputPartition {
+  static LakeFiles of(JsonNode files) {
+    LakeFiles found = new LakeFiles(new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
+    for (JsonNode one : files) {
+      found.paths.add(one.get(0).asText());
+      found.sizes.add(one.get(1).asLong());
+      found.dead.add(Base64.getDecoder().decode(one.get(2).asText()));
+    }
+    return found;
+  }
+
+  PartitionedFile file(int at) {
+    SparkPath path = SparkPath.fromPathString(paths.get(at));
+    long size = sizes.get(at);
+    return new PartitionedFile(InternalRow.empty(), path, 0, size, new String[0], 0, size, Map$.MODULE$.empty());
+  }
+
+  /** Both tiers of a table: tasks of the Python source, and files as they were planned. */
+  record Both(Batch hot, PartitionReaderFactory rows, List<LakeFiles> cold, PartitionReaderFactory files)
+      implements Batch {
+    /** Null where this Spark, its settings or its file systems are not such that it can read the files. */
+    static Batch of(Batch hot, StructType columns, JsonNode groups, String schema) {
+      PartitionReaderFactory rows = PythonColumns.over(hot.createReaderFactory(), columns);
+      List<LakeFiles> cold = new ArrayList<>();
+      groups.forEach(group -> cold.add(LakeFiles.of(group)));
+      if (cold.isEmpty()) {
+        return new Both(hot, rows, cold, rows);
+      }
+      PartitionReaderFactory files = readers(cold.get(0).paths.get(0), (StructType) DataType.fromJson(schema));
+      return files == null || !(rows instanceof PythonColumns) ? null : new Both(hot, rows, cold, files);
+    }
+
+    private static PartitionReaderFactory readers(String first, StructType columns) {
+      try {
+        SparkSession spark = (SparkSession) SparkSession.active();
+        Configuration settings = spark.sessionState().newHadoopConf();
+        Path path = new Path(first);
+        if (!path.getFileSystem(settings).exists(path)) {
+          return null;
+        }
+        CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(Map.of("datetimeRebaseMode", "CORRECTED"));
+        PartitionReaderFactory found = new ParquetScan(
+            spark, settings, null, columns, columns, new StructType(), new Filter[0], options, Option.empty(),
+            (scala.collection.immutable.Seq) Nil$.MODULE$, (scala.collection.immutable.Seq) Nil$.MODULE$,
+            new VariantExtraction[0]).createReaderFactory();
+        return found.supportColumnarReads(null) ? found : null;
+      } catch (IOException | RuntimeException | LinkageError another) {
+        return null;
+      }
+    }
+
+    @Override public InputPartition[] planInputPartitions() {
+      List<InputPartition> all = new ArrayList<>(List.of(hot.planInputPartitions()));
+      all.addAll(cold);
+      return all.toArray(InputPartition[]::new);
+    }
+
+    @Override public PartitionReaderFactory createReaderFactory() { return cold.isEmpty() ? rows : new Readers(rows, files); }
+  }
+
+  private record Readers(PartitionReaderFactory rows, PartitionReaderFactory files) implements PartitionReaderFactory {
+    @Override public boolean supportColumnarReads(InputPartition partition) { return true; }
+
+    @Override public PartitionReader<InternalRow> createReader(InputPartition partition) { return rows.createReader(partition); }
+
+    @Override public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+      return partition instanceof LakeFiles mine
+          ? new Reader((FilePartitionReaderFactory) files, mine)
+          : rows.createColumnarReader(partition);
+    }
+  }
+
+  /** One file after the other, each from its first row to its last. */
+  private static final class Reader implements PartitionReader<ColumnarBatch> {
+    private final FilePartitionReaderFactory files;
+    private final LakeFiles mine;
+    private PartitionReader<ColumnarBatch> open;
+    private ColumnarBatch batch;
+    private int next;
+    private int row;
+
+    Reader(FilePartitionReaderFactory files, LakeFiles mine) {
+      this.files = files;
+      this.mine = mine;
+    }
+
+    @Override public boolean next() throws IOException {
+      do {
+        while (open == null || !open.next()) {
+          close();
+          if (next == mine.paths.size()) {
+            return false;
+          }
+          row = 0;
+          open = files.buildColumnarReader(mine.file(next++));
+        }
+        batch = alive(open.get(), mine.dead.get(next - 1));
+      } while (batch.numRows() == 0);
+      return true;
+    }
+
+    /** The rows of a batch whose bits are not set. */
+    private ColumnarBatch alive(ColumnarBatch all, byte[] dead) {
+      if (dead.length == 0) {
+        return all;
+      }
+      int[] places = new int[all.numRows()];
+      int count = 0;
+      for (int at = 0; at < places.length; at++, row++) {
+        places[count] = at;
+        count += 1 - (dead[row >> 3] >> (row & 7) & 1);
+      }
+      if (count == places.length) {
+        return all;
+      }
+      ColumnVector[] vectors = new ColumnVector[all.numCols()];
+      Arrays.setAll(vectors, place -> new PickedColumn(all.column(place), places));
+      return new ColumnarBatch(vectors, count);
+    }
+
+    @Override public ColumnarBatch get() { return batch; }
+
+    @Override public void close() throws IOException {
+      if (open != null) {
+        open.close();
+        open = null;
+      }
+    }
+  }
+}
