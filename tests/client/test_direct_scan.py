@@ -12,10 +12,17 @@ import pytest
 import strom
 from strom.client import direct_scan, rows
 from strom.client.direct_scan import DirectScan
+from strom.client.fetching import Source
+from strom.client.options import ReadOptions
 from strom.errors import ChecksumMismatch, Disconnected
 from strom.protocol.ahead import number_ahead
 from strom.protocol.codec import encode
-from strom.protocol.messages.own import FetchRowsBucketResponse, FetchRowsResponse
+from strom.protocol.messages.own import (
+    FetchRowsBucketRequest,
+    FetchRowsBucketResponse,
+    FetchRowsRequest,
+    FetchRowsResponse,
+)
 from strom.record.decode_run import Encoded
 from strom.testing.process import ServerProcess
 
@@ -158,6 +165,25 @@ def test_what_was_changed_on_the_way_is_noticed(table: strom.Table, monkeypatch:
     for columns in (None, ["id"]):
         with pytest.raises(ChecksumMismatch):
             table.scan(columns=columns).to_arrow()
+
+
+def test_some_of_the_columns_come_in_larger_answers(
+    table: strom.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+    request = Source.request
+
+    def noted(self: Source, buckets: Sequence[FetchRowsBucketRequest], **terms: int) -> FetchRowsRequest:
+        asked.append(terms.get("max_bytes"))
+        assert [one.max_bytes for one in buckets] == [terms.get("max_bytes")]
+        return request(self, buckets, **terms)
+
+    monkeypatch.setattr(Source, "request", noted)
+    monkeypatch.setattr(direct_scan, "FIRST_BYTES", 1 << 40)
+    for columns, size in ((None, ReadOptions.fetch_bytes_max), (["id"], ReadOptions.projected_bytes_max)):
+        asked.clear()
+        assert table.scan(columns=columns).to_arrow().num_rows == ROWS * BATCHES
+        assert set(asked) == {size}
 
 
 def test_the_numbers_beside_a_payload_arrive_before_it() -> None:

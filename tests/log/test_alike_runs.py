@@ -226,14 +226,14 @@ def test_no_octet_of_an_entry_can_change_unnoticed_within_a_run() -> None:
     first = decode_entry(content)
     assert first is not None
     whole = entries_like(first, content, 0, 9)
-    assert whole.count == 5
+    assert whole.batches == 5
     assert whole.head_crcs == [decode_entry(content, n * first.entry_size).head_crc for n in range(5)]
     for place in range(first.entry_size):
         damaged = bytearray(content)
         damaged[3 * first.entry_size + place] ^= 1 << place % 8
-        assert entries_like(first, bytes(damaged), 0, 9).count == 3, place
-    assert entries_like(first, content[:-1], 0, 9).count == 4
-    assert entries_like(first, content, 0, 2).count == 2
+        assert entries_like(first, bytes(damaged), 0, 9).batches == 3, place
+    assert entries_like(first, content[:-1], 0, 9).batches == 4
+    assert entries_like(first, content, 0, 2).batches == 2
 
 
 def test_a_sound_entry_in_the_wrong_place_ends_a_run() -> None:
@@ -244,4 +244,4 @@ def test_a_sound_entry_in_the_wrong_place_ends_a_run() -> None:
     size = first.entry_size
     parts = [content[n * size : (n + 1) * size] for n in range(5)]
     for order in ([0, 2, 1, 3, 4], [0, 0, 1, 2, 3], [0, 2, 3, 4, 1]):
-        assert entries_like(first, b"".join(parts[n] for n in order), 0, 5).count == 1
+        assert entries_like(first, b"".join(parts[n] for n in order), 0, 5).batches == 1

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strom.record.checksum import crc32c, crc32c_many
+from strom.record import checksum
+from strom.record.checksum import crc32c, crc32c_many, summing_in
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: memoryview(bytearray(b))])
@@ -24,3 +25,21 @@ def test_pieces_have_the_checksum_of_the_whole(pieces: list[bytes]) -> None:
     assert crc32c_many(pieces) == whole
     if pieces:
         assert crc32c(b"".join(pieces[1:]), crc32c(pieces[0])) == whole
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_stretches_of_a_buffer_are_summed_up_as_it_changes(
+    native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr(checksum, "_extend_at", None)
+    content = bytearray(range(256)) * 2048
+    sum_up = summing_in(content)
+    for start, end in ((0, 0), (3, 3), (0, 5), (7, 70_000), (1, len(content)), (len(content), len(content))):
+        assert sum_up(start, end, 0) == crc32c(content[start:end])
+        assert sum_up(start, end, 99) == crc32c(content[start:end], 99)
+    content[6] ^= 1
+    assert sum_up(0, 10, 0) == crc32c(content[:10])
+    for start, end in ((-1, 3), (5, 4), (0, len(content) + 1)):
+        with pytest.raises(ValueError, match="outside"):
+            sum_up(start, end, 0)

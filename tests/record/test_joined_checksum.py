@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import google_crc32c
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.record.joined_checksum import Joint, joined, shifted, zeros_checksum
+from strom.record.joined_checksum import Joint, joined, shifted, shifted_all, zeros_checksum
 
 crc = google_crc32c.value
 
@@ -43,3 +44,23 @@ def test_a_part_with_one_bit_changed_gives_another_checksum() -> None:
 def test_as_many_checksums_as_parts_are_asked_for() -> None:
     with pytest.raises(ValueError, match="shorter"):
         Joint([(1, 0), (2, 0)]).checksum(0, [1])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=50), st.binary(min_size=300, max_size=300)), max_size=8))
+def test_many_pairs_are_joined_at_once(pairs: list[tuple[bytes, bytes]]) -> None:
+    firsts = np.array([crc(first) for first, _ in pairs], np.uint32)
+    seconds = np.array([crc(second) for _, second in pairs], np.uint32)
+    found = shifted_all(firsts, 300) ^ seconds
+    assert found.tolist() == [crc(first + second) for first, second in pairs]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.binary(min_size=70, max_size=70)), max_size=8)
+)
+def test_many_wholes_are_joined_at_once(wholes: list[tuple[bytes, bytes]]) -> None:
+    joint = Joint([(9, 3), (70, 2)])
+    parts = np.array([[crc(first), crc(second)] for first, second in wholes], np.uint32).reshape(-1, 2)
+    expected = [crc(first + bytes(3) + second + bytes(2)) for first, second in wholes]
+    assert joint.checksums(parts) == expected

@@ -90,7 +90,10 @@ class DirectScan:
         self._todo = deque(Part(number, one) for number, one in enumerate(ranges) if one.rows > 0)
         self._asked: deque[_Asked] = deque()
         self._idle: dict[Address, list[DirectCaller]] = {}
-        self._bytes_next = min(FIRST_BYTES, options.fetch_bytes_max)
+        self._bytes_max = (
+            options.projected_bytes_max if source.reader.projected_ids else options.fetch_bytes_max
+        )
+        self._bytes_next = min(FIRST_BYTES, self._bytes_max)
 
     @property
     def left(self) -> list[Part]:
@@ -147,12 +150,13 @@ class DirectScan:
             max_bytes=self._bytes_next,
             end_offset=part.wanted.end,
         )
-        self._bytes_next = min(2 * self._bytes_next, source.options.fetch_bytes_max)
+        request = source.request([wanted], wait_ms=source.options.wait_ms, max_bytes=self._bytes_next)
+        self._bytes_next = min(2 * self._bytes_next, self._bytes_max)
         source.statistics.requests += 1
         asked = _Asked(part, caller, -1)
         self._asked.append(asked)
         self._todo.popleft()
-        asked.request_id = caller.start(FETCH_ROWS, source.request([wanted], wait_ms=source.options.wait_ms))
+        asked.request_id = caller.start(FETCH_ROWS, request)
 
     def _check_follows(self, part: Part, end: int, following: Part) -> None:
         """What was asked for while ``part`` arrived must go on where its answer, now whole and read, ends."""

@@ -73,11 +73,13 @@ class Source:
     options: ReadOptions = field(default_factory=ReadOptions)
     statistics: ReadStatistics = field(default_factory=ReadStatistics)
 
-    def request(self, buckets: Sequence[FetchRowsBucketRequest], *, wait_ms: int) -> FetchRowsRequest:
+    def request(
+        self, buckets: Sequence[FetchRowsBucketRequest], *, wait_ms: int, max_bytes: int | None = None
+    ) -> FetchRowsRequest:
         """A fetch of these buckets, which one server leads."""
         return FetchRowsRequest(
             table_id=self.table.table_id,
-            max_bytes=self.options.fetch_bytes_max,
+            max_bytes=self.options.fetch_bytes_max if max_bytes is None else max_bytes,
             max_wait_ms=wait_ms,
             min_bytes=1,
             projected_ids=self.reader.projected_ids,

@@ -64,6 +64,8 @@ class ReadOptions:
     """How much a scan or a tail asks for at once, and how much it keeps ahead of its reader."""
 
     fetch_bytes_max: int = 8 * MB
+    projected_bytes_max: int = 16 * MB
+    """The same for a thread that scans some of the columns by itself: few answers, each with many small batches."""
     parallel_buckets: int = 4
     """Buckets that are fetched at once; each keeps one answer ahead."""
     wait_ms: int = 500

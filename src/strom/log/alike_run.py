@@ -16,30 +16,33 @@ from strom.log.entry_run import EntryRun
 from strom.log.memory import AnswerMemory
 from strom.record.alike import HEAD, Alike, Stretch
 from strom.record.body import NOWHERE
-from strom.record.checksum import crc32c
+from strom.record.checksum import crc32c, summing_in
 from strom.runtime.files import File
 
 
 def read_run(log: File, alike: Alike, entries: EntryRun, memory: AnswerMemory) -> int:
     """Read the batches of ``entries`` into the answer's memory; how many of them it was, from the first on."""
-    room = memory.room(entries.count * alike.size)
-    batches = np.frombuffer(room.piece, np.uint8, entries.count * alike.size, room.start)
-    batches = batches.reshape(entries.count, alike.size)
-    heads = bytearray(entries.count * alike.head_size)
+    room = memory.room(entries.batches * alike.size)
+    batches = np.frombuffer(room.piece, np.uint8, entries.batches * alike.size, room.start)
+    batches = batches.reshape(entries.batches, alike.size)
+    heads = bytearray(entries.batches * alike.head_size)
     alike.write_zeros(batches)
     bodies = alike.body.sums(entries.crcs)
     run = _Run(log, alike, room.piece, memoryview(heads))
-    count = 0
+    begin, place = entries.first.position, room.start + alike.body_start
+    count = head = 0
     for head_crc, body_crc in zip(entries.head_crcs, bodies, strict=True):
-        begin = entries.first.position + count * alike.old_size
-        place = room.start + count * alike.size + alike.body_start
-        if not run.read(count, begin, place, head_crc, body_crc):
+        if run.read(begin, head, place) != body_crc:
             break
-        if not heads.startswith(alike.message, (count + 1) * alike.head_size - len(alike.message)):
+        old = bytes(run.heads[head : head + alike.head_size])
+        if crc32c(old) != head_crc or not old.endswith(alike.message):
             break
+        begin += alike.old_size
+        place += alike.size
+        head += alike.head_size
         count += 1
-    old = np.frombuffer(heads, np.uint8).reshape(entries.count, alike.head_size)
-    count = alike.write_heads(old[:count], batches[:count], bodies[:count], entries.first.magic)
+    found = np.frombuffer(heads, np.uint8).reshape(entries.batches, alike.head_size)
+    count = alike.write_heads(found[:count], batches[:count], bodies[:count], entries.first.magic)
     memory.keep(count * alike.size)
     return count
 
@@ -48,31 +51,34 @@ class _Run:
     """Where the bytes of a run come from and go to."""
 
     def __init__(self, log: File, alike: Alike, piece: memoryview, heads: memoryview) -> None:
+        self.heads = heads
         self._log = log
         self._alike = alike
         self._piece = piece
-        self._heads = heads
+        self._sum_up = summing_in(piece)
         self._nowhere = memoryview(bytearray(alike.gap_bytes_max))
 
-    def read(self, number: int, begin: int, place: int, head_crc: int, body_crc: int) -> bool:
-        """Read one batch, which lies at ``begin``; its body goes to ``place``. False when anything is wrong."""
-        alike, piece = self._alike, self._piece
-        head = self._heads[number * alike.head_size : (number + 1) * alike.head_size]
-        found = 0
-        for stretch in alike.stretches:
-            rooms = self._rooms(stretch, head, place)
-            if self._log.read_into(begin + stretch.start, rooms) != stretch.size:
-                return False
-            # Now, while the bytes are in the processor's cache.
-            found = crc32c(piece[place + stretch.place : place + stretch.end], found)
-        return found == body_crc and crc32c(head) == head_crc
+    def read(self, begin: int, head: int, place: int) -> int | None:
+        """Read the batch that lies at ``begin``: its head to ``head``, its new body to ``place``.
 
-    def _rooms(self, stretch: Stretch, head: memoryview, place: int) -> list[memoryview]:
+        Gives the checksum of the new body; None when the log ends within it.
+        """
+        found = 0
+        for stretch in self._alike.stretches:
+            if self._log.read_into(begin + stretch.start, self._rooms(stretch, head, place)) != stretch.size:
+                return None
+            # Now, while the bytes are in the processor's cache.
+            found = self._sum_up(place + stretch.place, place + stretch.end, found)
+        return found
+
+    def _rooms(self, stretch: Stretch, head: int, place: int) -> list[memoryview]:
         rooms = []
         for start, length in stretch.rooms:
             if start >= 0:
                 rooms.append(self._piece[place + start : place + start + length])
+            elif start == HEAD:
+                rooms.append(self.heads[head : head + length])
             else:
-                assert start in (HEAD, NOWHERE)
-                rooms.append(head if start == HEAD else self._nowhere[:length])
+                assert start == NOWHERE
+                rooms.append(self._nowhere[:length])
         return rooms

@@ -37,10 +37,11 @@ _SAME = np.array(
 
 
 class EntryRun(NamedTuple):
-    """``count`` sound entries from ``first`` on. A batch begins where the one before it ends."""
+    """Sound entries from ``first`` on. A batch begins where the one before it ends."""
 
     first: Entry
-    count: int
+    batches: int
+    """How many they are."""
     head_crcs: list[int]
     crcs: npt.NDArray[np.uint32]
     """One row per batch: the checksums of its buffers."""
@@ -70,7 +71,7 @@ def entries_like(first: Entry, source: bytes, start: int, count: int) -> EntryRu
 @lru_cache(maxsize=256)
 def _entries_of(buffer_count: int) -> np.dtype[np.void]:
     fields = [(field.name, "<" + _NUMPY[field.code]) for field in at.ENTRY_FIELDS]
-    return np.dtype([*fields, ("crcs", "<u4", (buffer_count,))])  # type: ignore[list-item]
+    return np.dtype([*fields, ("crcs", "<u4", (buffer_count,))])
 
 
 _NUMPY = {"I": "u4", "q": "i8", "i": "i4", "h": "i2", "B": "u1"}

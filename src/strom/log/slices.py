@@ -240,7 +240,7 @@ class SliceReader:
         if fitting < RUN_BATCHES_MIN:
             return None
         run = walk.run_from(first, fitting)
-        if run.count < RUN_BATCHES_MIN:
+        if run.batches < RUN_BATCHES_MIN:
             return None
         count = read_run(place.files.log, alike, run, self._memory)
         if not count:

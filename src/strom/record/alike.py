@@ -109,7 +109,7 @@ class Alike:
         new[:, PLAIN_HEADER_SIZE : self.body_start] = self._metadata
         covered, length = new[:, CRC_FROM : self.body_start].tobytes(), self.body_start - CRC_FROM
         heads = [crc32c(covered[start : start + length]) for start in range(0, count * length, length)]
-        crcs = np.array(self.body.joined(heads, bodies[:count]), "<u4")
+        crcs = self.body.joined(heads, bodies[:count]).astype("<u4")
         new[:, _CRC_FIELD] = crcs.view(np.uint8).reshape(count, at.CRC_LENGTH)
         return count
 

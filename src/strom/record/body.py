@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.record import layout as at
-from strom.record.joined_checksum import Joint, shifted, shifted_often, zeros_checksum
+from strom.record.joined_checksum import Joint, shifted, shifted_all, zeros_checksum
 
 STEP_BYTES = 256 * 1024
 """A step that has grown so large ends with its buffer: it is checked while it is in the processor's cache."""
@@ -88,9 +88,9 @@ class Body:
             return joint.checksums(wanted)
         return [self.checksum(0, parts) for parts in wanted.tolist()]
 
-    def joined(self, firsts: Sequence[int], sums: Sequence[int]) -> list[int]:
+    def joined(self, firsts: Sequence[int], sums: Sequence[int]) -> npt.NDArray[np.uint32]:
         """The checksums of several batches: of what lies before the body, and of the body, to that of both."""
-        return [shifted_often(first, self.size) ^ body for first, body in zip(firsts, sums, strict=True)]
+        return shifted_all(np.array(firsts, np.uint32), self.size) ^ np.array(sums, np.uint32)
 
     def _joint_after(self, uses: int) -> Joint | None:
         self._uses += uses

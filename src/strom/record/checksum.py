@@ -70,6 +70,23 @@ def extend_in(memory: pa.Buffer) -> Callable[[int, int, int], int]:
     )
 
 
+def summing_in(buffer: Bytes) -> Callable[[int, int, int], int]:
+    """(start, end, checksum so far) -> checksum, for many stretches of ``buffer``, which may change between calls."""
+    held = pa.py_buffer(buffer)
+    address, size = held.address, held.size
+    large, small = _extend_at, _extend_small_at
+
+    def sum_up(start: int, end: int, initial: int = 0) -> int:
+        if not 0 <= start <= end <= size:
+            raise ValueError(f"bytes {start} to {end} lie outside a buffer of {size}")
+        length = end - start
+        if large is None or small is None:
+            return cast(int, _binding(initial, _view(held, _byte, length, start))) if length else initial
+        return (large if length >= LARGE_BYTES else small)(initial, address + start, length)
+
+    return sum_up
+
+
 def crc32c_parts(buffer: Bytes, parts: Iterable[tuple[int, int]], *, start: int = 0) -> tuple[int, ...]:
     """The checksum of each (start, length) of ``buffer``, counted from ``start``; they must lie within it."""
     held = pa.py_buffer(buffer)

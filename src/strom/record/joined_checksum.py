@@ -60,6 +60,15 @@ def shifted_often(crc: int, length: int) -> int:
     return low[crc & 255] ^ second[crc >> 8 & 255] ^ third[crc >> 16 & 255] ^ high[crc >> 24]
 
 
+def shifted_all(crcs: npt.NDArray[np.uint32], length: int) -> npt.NDArray[np.uint32]:
+    """The same for many checksums and one length that comes again."""
+    low, second, third, high = (np.frombuffer(table, np.uint32) for table in own_table(length))
+    found: npt.NDArray[np.uint32] = (
+        low[crcs & 255] ^ second[crcs >> 8 & 255] ^ third[crcs >> 16 & 255] ^ high[crcs >> 24]
+    )
+    return found
+
+
 def _shifted_and_counted(crc: int, length: int) -> int:
     # Several threads may count at once: one that is counted once less gets its table a little later.
     times = _counted.get(length, 0) + 1

@@ -205,6 +205,10 @@ class LocalFile:
     def read_into(self, position: int, rooms: Sequence[memoryview]) -> int:
         assert position >= 0
         descriptor = self._open_descriptor()
+        if len(rooms) <= BUFFERS_PER_WRITE_MAX:  # mostly one call is enough
+            done = os.preadv(descriptor.number, rooms, position)
+            if done == sum(map(len, rooms)):
+                return done
         done = 0
         left = list(rooms)
         while left:

@@ -28,7 +28,7 @@ from strom.tablet.log_tablet import LogTablet
 
 EARLIEST = -2
 INLINE_BYTES_MAX = 256 * 1024
-SLICE_BYTES = 8 * 1024 * 1024
+SLICE_BYTES = 16 * 1024 * 1024
 """Read in one go by a reader thread. Reading and checking let other threads run, so this is no long turn."""
 SLICE_BYTES_COSTLY = 1024 * 1024
 """The same where rows are filtered."""
