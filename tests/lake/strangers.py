@@ -6,11 +6,8 @@ as texts, so that readers with types of their own can be compared.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,12 +19,11 @@ import polars as pl
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from lake.readers_environment import duckdb_python
 from lake.s3_place import KEY, SECRET
 from strom.model.lake import S3_ENDPOINT, LakeConfig
 
 HERE = Path(__file__).parent
-ENVIRONMENT = HERE.parent.parent / ".venv-readers"
-READERS = HERE / "readers.txt"
 TIMEOUT_S = 120
 
 Rows = list[tuple[str | None, ...]]
@@ -107,30 +103,6 @@ def by_duckdb(table: Table, question: Question, config: LakeConfig) -> Answer:
     assert ran.returncode == 0, ran.stderr
     rows, (sums,) = json.loads(ran.stdout)
     return Answer(sorted(map(tuple, rows), key=repr), tuple(sums))
-
-
-def duckdb_python() -> Path:
-    """The Python of the readers' environment, made when it is not there or other versions are wanted."""
-    python = ENVIRONMENT / "bin" / "python"
-    made = ENVIRONMENT / "made-of.txt"
-    ENVIRONMENT.mkdir(exist_ok=True)
-    with (ENVIRONMENT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = READERS.read_text() + sys.version
-        if not made.exists() or made.read_text() != wanted:
-            made.unlink(missing_ok=True)
-            _run(sys.executable, "-m", "venv", "--without-pip", str(ENVIRONMENT))
-            pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-            _run(*pip, "--disable-pip-version-check", "-r", str(READERS))
-            made.write_text(wanted)
-    return python
-
-
-def _run(*command: str) -> None:
-    # Its own lookup of packages: what this process imports is of no concern there.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
-    assert ran.returncode == 0, f"{' '.join(command)}\n{ran.stdout}{ran.stderr}"
 
 
 def counted(rows: Sequence[dict[str, Any]], question: Question) -> Answer:
