@@ -109,6 +109,17 @@ def test_an_incompressible_buffer_is_stored_as_it_was() -> None:
     assert decode(view, batch.schema).equals(batch)
 
 
+def test_a_buffer_that_hardly_shrinks_is_stored_as_it_was() -> None:
+    measured = np.random.default_rng(5).random(20_000)
+    smaller = len(pa.compress(measured.tobytes(), "zstd", asbytes=True))
+    assert smaller < measured.nbytes  # a little
+    batch = pa.record_batch({"measured": measured, "counted": np.arange(20_000) % 50})
+    view = encode(batch, schema_id=1, compression="ZSTD")
+    assert measured.tobytes() in bytes(view)
+    assert len(view) < 1.1 * measured.nbytes  # the other column is compressed
+    assert decode(view, batch.schema).equals(batch)
+
+
 @pytest.mark.parametrize("small", [True, False])
 def test_padding_is_zero(small: bool) -> None:
     batch = pa.record_batch({"a": pa.array([1, 2, 3], pa.int8()), "s": pa.array(["abc", "d", None])})

@@ -33,6 +33,8 @@ SMALL_BYTES = 64 * 1024
 #: Below this, compression has nothing to win.
 _COMPRESSED_BYTES_MIN = 512
 _COMPRESSED_BUFFER_BYTES_MIN = 64
+#: A buffer that does not become as small as this is left as it was: every reader would decompress it, for nothing.
+COMPRESSED_SHARE = 0.9
 
 PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
 _SIZE = struct.Struct("<q")
@@ -233,6 +235,6 @@ def _compress(compressor: Any, buffer: Bytes) -> Bytes:
         return _SIZE.pack(at.NOT_COMPRESSED) + buffer
     # As bytes: a memoryview of the buffer pyarrow returns reports the size before it was cut.
     compressed: bytes = compressor.compress(buffer, asbytes=True)
-    if len(compressed) >= size:
+    if len(compressed) > COMPRESSED_SHARE * size:
         return _SIZE.pack(at.NOT_COMPRESSED) + buffer
     return b"".join((_SIZE.pack(size), compressed))
