@@ -18,6 +18,7 @@ from strom.log.entry_run import EntryRun
 from strom.log.memory import AnswerMemory, read_cut
 from strom.log.sidecar import decode_buffer_crcs, decode_entry, encode_entry
 from strom.record import body
+from strom.record import layout as at
 from strom.record.batch import check, check_crc, read_header
 from strom.record.columns import ColumnLayout
 from strom.record.decode import decode
@@ -171,6 +172,32 @@ def test_batches_with_change_types_are_cut_one_by_one() -> None:
     new = np.zeros((1, alike.size), np.uint8)
     assert alike.write_heads(old, new, [0], 0) == 0
     assert not new.any()
+
+
+@pytest.mark.parametrize("statistics", [None, [0]])
+def test_heads_are_taken_up_to_the_first_that_says_something_else_of_its_batch(
+    statistics: list[int] | None,
+) -> None:
+    batch = pa.record_batch({f"c{i}": column(pa.int64(), 50, i) for i in range(3)})
+    view = memoryview(encode(batch, schema_id=1, statistics=statistics))
+    header = read_header(view)
+    projection = Projection(ColumnLayout.of(batch.schema), [1])
+    projection.cut(view, header)
+    alike = projection.alike(check(view, layout=None)[1].head_size, len(view))
+    assert alike is not None
+    sound = np.frombuffer(view[: alike.head_size], np.uint8)
+    fields = [
+        range(at.LENGTH_POSITION, at.TIMESTAMP_POSITION),
+        range(at.ATTRIBUTES_POSITION[header.magic], at.WRITER_ID_POSITION[header.magic]),
+        range(at.RECORD_COUNT_POSITION[header.magic], at.HEADER_SIZE[header.magic]),
+    ]
+    for place in [octet for field in fields for octet in field]:
+        old = np.stack([sound] * 4)
+        old[2, place] ^= 1
+        new = np.zeros((4, alike.size), np.uint8)
+        assert alike.write_heads(old, new, [0] * 4, header.magic) == 2, place
+        assert new[1].any()
+        assert not new[2:].any()
 
 
 def test_a_log_that_ends_within_a_wanted_column_is_damage() -> None:

@@ -177,5 +177,13 @@ def test_batches_that_do_not_lie_side_by_side_are_decoded_all_the_same() -> None
     for chosen in ([0, 1, 2, 4, 5, 6], [3, 2, 1, 0], [0, 0, 0]):
         some = [batches[number] for number in chosen]
         assert decode_all(some, SCHEMA) == singly(some, SCHEMA)
+    bad = alike(7)
+    position = read_columns(bad[6], read_header(bad[6])).buffers[1][0]
+    struct.pack_into("<i", bad[6], position + 8, -1)
+    write_crc(bad[6], read_header(bad[6]).magic)
+    for chosen in ([0, 1, 2, 4, 5, 6], [6, 0, 1], [6, 6, 6]):
+        some = together(bad)
+        with pytest.raises(MalformedBatch, match="text"):
+            decode_all([some[number] for number in chosen], SCHEMA)
     apart = [(header, memoryview(bytes(view))) for header, view in batches]
     assert decode_all(apart, SCHEMA) == singly(apart, SCHEMA)
