@@ -60,7 +60,12 @@ $(VENV)/.measuring: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@touch $(VENV)/.measuring
 
-bench: $(VENV)/.measuring $(VENV)/.kernels $(VENV)/.bytecode ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
+# Only these questions need Kafka and Fluss; without ONLY the full form fetches them when it comes to them.
+$(VENV)/.brokers: $(VENV)/.measuring benchmarks/peer_jars.py
+	@$(BIN)/python -m benchmarks.peer_jars
+	@touch $(VENV)/.brokers
+
+bench: $(VENV)/.measuring $(VENV)/.kernels $(VENV)/.bytecode $(if $(filter peers%,$(ONLY)),$(VENV)/.brokers) ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(STRICT),--strict) $(if $(QUICK),--quick) --results $(RESULTS)
 
 figures: $(STAMP) ## Keep the newest run in benchmarks/results and draw what the documents show (RUN=file; QUICKTOO=1)

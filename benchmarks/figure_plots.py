@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import figure_words as words
 from benchmarks import plot
-from benchmarks.figure_rows import BESIDE_OTHERS, Kept, better, find
+from benchmarks.figure_rows import BESIDE_BROKERS, BESIDE_OTHERS, Kept, Row, better, find
 from benchmarks.plot import TIMES, Bar, Points
 
 Answer = Mapping[str, Any]
@@ -160,8 +160,17 @@ def joins(kept: Kept) -> str | None:
 
 def comparison(kept: Kept) -> str | None:
     """Where it wins and where it loses."""
+    return _standing("Where Strom wins and where it loses", kept, BESIDE_OTHERS)
+
+
+def brokers(kept: Kept) -> str | None:
+    """The same beside Kafka and Fluss."""
+    return _standing("Beside Kafka and Fluss", kept, BESIDE_BROKERS)
+
+
+def _standing(title: str, kept: Kept, chosen: Sequence[Row]) -> str | None:
     rows = []
-    for row in BESIDE_OTHERS:
+    for row in chosen:
         answer = find(kept, row)
         gain = better(answer) if answer else None
         if gain:
@@ -169,12 +178,8 @@ def comparison(kept: Kept) -> str | None:
                 Bar(f"{row.words} / {row.beside}", gain, f"{words.digits(gain)} {TIMES}", None, gain < 1)
             )
     rows.sort(key=lambda row: -row.value)
-    return _bars(
-        "Where Strom wins and where it loses",
-        rows,
-        note="times better than what stands after the slash; red: worse",
-        from_one=True,
-    )
+    note = "times better than what stands after the slash; red: worse"
+    return _bars(title, rows, note=note, from_one=True)
 
 
 PLOTS: dict[str, Callable[[Kept], str | None]] = {
@@ -188,6 +193,7 @@ PLOTS: dict[str, Callable[[Kept], str | None]] = {
     "freshness": freshness,
     "joins": joins,
     "comparison": comparison,
+    "brokers": brokers,
 }
 """By file name in docs/figures."""
 

@@ -110,6 +110,55 @@ BESIDE_OTHERS: tuple[Row, ...] = (
     Row("log_latency", r"\(os, back to back\)", "one row to a tailing reader", "asyncio echo"),
 )
 
+_BY_PYFLUSS = ": Strom by pyfluss beside Fluss by pyfluss$"
+
+
+def _beside_brokers(question: str, pattern: str, words: str) -> tuple[Row, ...]:
+    """A question about logs: the same client first, then each with its own."""
+    return (
+        Row(question, f"{pattern}.*{_BY_PYFLUSS}", f"{words}, both by pyfluss", "Fluss"),
+        Row(question, pattern + ".*: Strom beside Fluss by pyfluss$", words, "Fluss by pyfluss"),
+        Row(question, pattern + ".*: Strom beside Kafka, a message per row$", words, "Kafka, row messages"),
+        Row(
+            question, pattern + ".*: Strom beside Kafka, a message per Arrow", words, "Kafka, Arrow messages"
+        ),
+    )
+
+
+BESIDE_BROKERS: tuple[Row, ...] = (
+    *_beside_brokers("peers_append", "append", "append"),
+    *_beside_brokers("peers_scan", "full scan", "full scan to Arrow"),
+    Row("peers_scan", "beside Kafka, raw", "full scan to Arrow", "Kafka, rows not decoded"),
+    *_beside_brokers("peers_scan", "two of ten", "two of ten columns"),
+    Row("peers_latency", rf"median \(back.*{_BY_PYFLUSS}", "one row to a reader, both by pyfluss", "Fluss"),
+    Row(
+        "peers_latency",
+        r"median \(back.*default wait$",
+        "one row to a reader, by pyfluss",
+        "Fluss, default wait",
+    ),
+    Row(
+        "peers_latency",
+        r"median \(back.*: Strom beside Fluss by pyfluss$",
+        "one row to a reader",
+        "Fluss by pyfluss",
+    ),
+    Row("peers_latency", r"median \(back.*: Strom beside Kafka", "one row to a reader", "Kafka"),
+    Row("peers_latency", r"p99 \(back.*: Strom beside Kafka", "one row to a reader, p99", "Kafka"),
+    Row("peers_keys", f"upserts.*{_BY_PYFLUSS}", "upserts, both by pyfluss", "Fluss"),
+    Row("peers_keys", "upserts.*: Strom beside", "upserts", "Fluss by pyfluss"),
+    Row("peers_keys", f"at once{_BY_PYFLUSS}", "128 lookups at once, both by pyfluss", "Fluss"),
+    Row("peers_keys", "at once: Strom beside", "128 lookups in one call", "Fluss by pyfluss"),
+    Row("peers_keys", f"median{_BY_PYFLUSS}", "one lookup, both by pyfluss", "Fluss"),
+    Row("peers_footprint", "first ack.*Kafka", "start to the first row", "Kafka"),
+    Row("peers_footprint", "first ack.*Fluss", "start to the first row", "Fluss"),
+    Row("peers_footprint", "idle.*Kafka", "memory, idle", "Kafka"),
+    Row("peers_footprint", "idle.*Fluss", "memory, idle", "Fluss"),
+    Row("peers_footprint", "after.*Kafka", "memory after a load", "Kafka"),
+    Row("peers_footprint", "after.*Fluss", "memory after a load", "Fluss"),
+)
+"""What ``make bench ONLY=peers`` measures beside the two brokers."""
+
 
 def find(kept: Kept, row: Row) -> Mapping[str, Any] | None:
     """The answer that a row shows; None where no kept run has it. Of several the last: the largest size."""
@@ -138,3 +187,4 @@ def _all() -> Iterator[Row]:
     for rows in ROWS.values():
         yield from rows
     yield from BESIDE_OTHERS
+    yield from BESIDE_BROKERS

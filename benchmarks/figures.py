@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import figure_rows, figure_words
 from benchmarks.figure_plots import PLOTS
-from benchmarks.figure_rows import BESIDE_OTHERS, ROWS, Kept, Row, better, find
+from benchmarks.figure_rows import BESIDE_BROKERS, BESIDE_OTHERS, ROWS, Kept, Row, better, find
 from benchmarks.figure_words import amount, digits
 from benchmarks.keep import kept
 from benchmarks.plot import TIMES
@@ -25,6 +26,7 @@ GROUPS = {
     "lake": "The lake",
     "join": "Joins",
     "spark": "Spark",
+    "peers": "Beside Kafka and Fluss",
 }
 PICTURES = {
     "log_projection": "pruning",
@@ -84,24 +86,52 @@ def readme_section(found: Kept) -> str:
 
 def comparison_section(found: Kept, pictures: set[str]) -> str:
     """What was measured beside others, best first."""
-    rows = [(better(answer), row, answer) for row in BESIDE_OTHERS if (answer := find(found, row))]
+    parts = ["On one machine, in the same run, by `make bench`; below 1 we lose."]
+    if brokers := _standing(found, BESIDE_BROKERS):
+        parts += ["### Kafka and Fluss", _brokers(found)]
+        if "brokers" in pictures:
+            parts.append("![Beside Kafka and Fluss](figures/brokers.svg)")
+        parts += [brokers, "### Other stores, and bounds"]
+    parts.append(
+        "Several of these are bounds rather than rivals: a raw socket stores nothing that can be asked, RocksDB runs "
+        "inside the asking process, an echo does no work."
+    )
+    if "comparison" in pictures:
+        parts.append("![Where Strom wins and where it loses](figures/comparison.svg)")
+    parts += [_standing(found, BESIDE_OTHERS), "All questions, with their targets: [figures](figures.md)."]
+    return "\n\n".join(parts)
+
+
+def _brokers(found: Kept) -> str:
+    """How the two brokers were run."""
+    versions = next(
+        answer["notes"]
+        for name, run in found.items()
+        for answer in run["answers"]
+        if name.startswith("peers_") and "kafka" in answer["notes"]
+    )
+    return (
+        "`make bench ONLY=peers` fetches both from Maven Central and runs them beside Strom on the loopback, "
+        f"each as it comes: Kafka {versions['kafka']} (one KRaft node) asked by librdkafka, Fluss "
+        f"{versions['fluss']} (ZooKeeper, coordinator, one tablet server) asked by pyfluss; Strom by its own "
+        "client, or by the same unmodified pyfluss where the row says so. One copy, one bucket, no "
+        "compression; everybody acknowledges from the page cache and nobody syncs. All clients are called "
+        "from Python. *Row messages*: a message for every row, as Kafka is used; the rows are packed bytes, "
+        "made before the clock ran, that numpy turns into columns, which is kinder than JSON. *Arrow "
+        "messages*: ten thousand rows in one message, which Kafka carries without looking into them."
+    )
+
+
+def _standing(found: Kept, chosen: Sequence[Row]) -> str:
+    """A table, best first; nothing where nothing is kept."""
+    rows = [(better(answer), row, answer) for row in chosen if (answer := find(found, row))]
     ordered = sorted(((gain, row, answer) for gain, row, answer in rows if gain), key=lambda one: -one[0])
     lines = [
         f"| {row.words} | {amount(answer['figure'])} | {row.beside}: {amount(answer['reference'])} "
         f"| {'**' if gain < 1 else ''}{digits(gain)} {TIMES}{'**' if gain < 1 else ''} |"
         for gain, row, answer in ordered
     ]
-    parts = [
-        "On one machine, in the same run, by `make bench`; below 1 we lose. Several of these are bounds rather than "
-        "rivals: a raw socket stores nothing that can be asked, RocksDB runs inside the asking process, an echo does "
-        "no work. Neither Kafka nor Fluss was run: `pip` fetches no broker of theirs. The raw socket into a file "
-        "is what any of them has to stay below on this machine.",
-        "\n".join(["| | Strom | beside | times better |", "|---|---|---|---|", *lines]),
-    ]
-    if "comparison" in pictures:
-        parts.insert(1, "![Where Strom wins and where it loses](figures/comparison.svg)")
-    parts.append("All questions, with their targets: [figures](figures.md).")
-    return "\n\n".join(parts)
+    return "\n".join(["| | Strom | beside | times better |", "|---|---|---|---|", *lines]) if lines else ""
 
 
 def page(found: Kept, pictures: set[str]) -> str:
@@ -114,7 +144,8 @@ def page(found: Kept, pictures: set[str]) -> str:
         "```\n"
         "make bench                    # every question in its full form: about an hour\n"
         "make bench QUICK=1            # less data, under five minutes (250 s when last timed)\n"
-        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark\n"
+        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark, peers\n"
+        "make bench ONLY=peers         # beside Kafka and Fluss, fetched from Maven Central; not in the quick form\n"
         "make figures                  # keep the newest run and draw; RUN=file for another one\n"
         "```",
         f"{_machines(found)} Ours and the reference take turns, so that a noisy moment hits both; medians are "

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +135,24 @@ class Bench:
         for _ in range(repeats or self.repeats):
             meter.run(measured)
         return meter.samples()
+
+    def take_turns(
+        self,
+        ways: Mapping[str, Callable[[], float]],
+        unit: str,
+        *,
+        pids: Mapping[str, Sequence[int]] | None = None,
+        repeats: int | None = None,
+        warm_ups: int = 1,
+    ) -> dict[str, Samples]:
+        """As ``compare`` with any number of them; ``pids``: whose CPU counts for which."""
+        for way in [*ways.values()] * warm_ups:
+            way()
+        meters = {name: _Meter(unit, list((pids or {}).get(name, ()))) for name in ways}
+        for _ in range(repeats or self.repeats):
+            for name, way in ways.items():
+                meters[name].run(way)
+        return {name: meter.samples() for name, meter in meters.items()}
 
 
 class _Meter:

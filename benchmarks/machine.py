@@ -8,7 +8,10 @@ import platform
 import subprocess
 from pathlib import Path
 
-LIBRARIES = ("pyarrow", "numpy", "numba", "duckdb", "pyspark", "pyiceberg", "rocksdict", "redis")
+LIBRARIES = (
+    *("pyarrow", "numpy", "numba", "duckdb", "pyspark", "pyiceberg"),
+    *("rocksdict", "redis", "confluent-kafka", "pyfluss"),
+)
 ROOT = Path(__file__).parent.parent
 
 
