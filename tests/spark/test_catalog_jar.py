@@ -52,5 +52,5 @@ def test_the_shim_stays_small() -> None:
     code = [
         one for one in lines if one not in ("", "}") and not one.startswith(("import", "package", "*", "/*"))
     ]
-    assert len(code) <= 520
+    assert len(code) <= 550
     assert not [line for line in code if "socket" in line.lower()]

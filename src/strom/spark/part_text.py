@@ -2,7 +2,7 @@
 
 {"table": 7, "parts": [["range", partition id, name, bucket, start, end],
                        ["instant", partition id, name, bucket, at, epoch, start, end],
-                       ["file", partition id, name, bucket, {…}, dead offsets in base64, limits]]}
+                       ["file", partition id, name, bucket, {…}, dead offsets, limits]]}
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
+
+import pyarrow as pa
 
 from strom.client.key_plan import Instant
 from strom.client.planning import BucketRange
@@ -53,7 +55,7 @@ def _told(part: Part) -> list[Any]:
     if limits is not None:
         bounds = limits.low.get(part.bucket), limits.high.get(part.bucket)
         told = [*bounds, limits.after_ms, limits.before_ms]
-    return ["file", *place, asdict(part.file), base64.b64encode(part.dead).decode(), told]
+    return ["file", *place, asdict(part.file), _packed(part.dead), told]
 
 
 def _part(table_id: int, told: Sequence[Any]) -> Part:
@@ -69,7 +71,29 @@ def _part(table_id: int, told: Sequence[Any]) -> Part:
         raise ValueError(f"there is no part {kind!r:.40}")
     file, dead, limits = rest
     known = LakeFile(**{**file, "deletes": tuple(file["deletes"])})
-    return LakePart(bucket, name, known, base64.b64decode(dead, validate=True), _limits(bucket, limits))
+    return LakePart(bucket, name, known, _unpacked(dead, known), _limits(bucket, limits))
+
+
+def _packed(dead: bytes) -> str:
+    """Offsets, of which there may be very many: zstd, in base64."""
+    return (
+        base64.b64encode(pa.compress(dead, codec="zstd", asbytes=True)).decode() + f":{len(dead)}"
+        if dead
+        else ""
+    )
+
+
+def _unpacked(text: str, file: LakeFile) -> bytes:
+    if not text:
+        return b""
+    packed, _, size = text.partition(":")
+    if not 0 < int(size) <= 8 * (file.last_offset - file.first_offset + 1):
+        raise ValueError(f"{file.path} has not so many offsets")
+    content = base64.b64decode(packed, validate=True)
+    try:
+        return bytes(pa.decompress(content, decompressed_size=int(size), codec="zstd", asbytes=True))
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"dead offsets of {file.path}: {error}") from None
 
 
 def _limits(bucket: BucketId, told: Sequence[Any] | None) -> LakeLimits | None:

@@ -1,8 +1,12 @@
 """One DataFrame over both tiers, planned once: lake files by Spark's own reader, the rest by the Python source.
 
-The plan is made here, on the driver: files of one snapshot, offsets of the log, what died in between. Both halves carry
-their share of it, so every action and every retried task reads the rows of that one moment. Files of which only a part
+The plan is made here, on the driver: files of one snapshot, offsets of the log, what died in between. It travels with
+the DataFrame, so every action and every retried task reads the rows of that one moment. Files of which only a part
 was asked for, and files that another engine wrote and rows of which are dead, go to the Python source with the log.
+
+Where the session has the SQL catalog, its scan reads both tiers (``lake_share.py``): one scan is planned sooner than
+several, and a sum over it makes no row of a value. With a filter of ours (``where=``), which is for Spark to apply to
+the rows of files, or without the catalog, it is a union of DataFrames.
 
 None means that all of it is the Python source's: a table without a lake, Spark Connect (its driver is elsewhere), files
 that Spark cannot reach (S3 without hadoop-aws), a filter that Spark has no words for, a time of day.
@@ -43,6 +47,8 @@ DEAD_MAX = 4_000_000
 
 LAYERS_MAX = 4
 """So many scans of files with dead rows: of so many partitions. Those of more are not Spark's to read."""
+SCANS_FILES = "4.3."
+"""The version of Spark whose Parquet reader the catalog's scan knows."""
 FEW = 4
 """Files are few when they have fewer than one row for so many others."""
 
@@ -79,7 +85,7 @@ def _framed(
         return None
     parts = pin(options, table, predicate).parts
     files = [part for part in parts if isinstance(part, LakePart)]
-    if not files:
+    if not files or (predicate is None and _in_one_scan(spark, said)):
         return by_source(spark, said, table, parts)
     config = connections.database(options.server).lake(options.table).config
     storage = Storage(config)
@@ -126,6 +132,11 @@ def _by_catalog(spark: SparkSession, told: Mapping[str, str], table: Table) -> D
         options = {name: text for name, text in told.items() if name != "table"}
         path = ".".join(map(quoted, table.name.split(".", 1)))
         return spark.read.options(**options).table(f"{CATALOG}.{path}")
+
+
+def _in_one_scan(spark: SparkSession, said: Mapping[str, str]) -> bool:
+    """Whether the catalog's scan has files read by Spark's own reader (``LakeFiles.java``)."""
+    return _in_catalog(spark, said) and spark.version.startswith(SCANS_FILES)
 
 
 def _in_catalog(spark: SparkSession, said: Mapping[str, str]) -> bool:

@@ -13,8 +13,7 @@ import org.apache.spark.sql.execution.datasources.PartitionedFile;
 import org.apache.spark.sql.execution.datasources.v2.FilePartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetScan;
 import org.apache.spark.sql.sources.Filter;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.sql.vectorized.*;
 import scala.Option;
@@ -40,21 +39,37 @@ record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implem
   }
 
   /** Both tiers of a table: tasks of the Python source, and files as they were planned. */
-  record Both(Batch hot, PartitionReaderFactory rows, List<LakeFiles> cold, PartitionReaderFactory files)
-      implements Batch {
+  record Both(Batch hot, List<LakeFiles> cold, Readers readers) implements Batch {
     /** Null where this Spark, its settings or its file systems are not such that it can read the files. */
-    static Batch of(Batch hot, StructType columns, JsonNode groups, String schema) {
+    static Batch of(Batch hot, StructType columns, JsonNode groups, String schema, Filter[] filters) {
       PartitionReaderFactory rows = PythonColumns.over(hot.createReaderFactory(), columns);
       List<LakeFiles> cold = new ArrayList<>();
       groups.forEach(group -> cold.add(LakeFiles.of(group)));
       if (cold.isEmpty()) {
-        return new Both(hot, rows, cold, rows);
+        return new Both(hot, cold, new Readers(rows, null, null));
       }
-      PartitionReaderFactory files = readers(cold.get(0).paths.get(0), (StructType) DataType.fromJson(schema));
-      return files == null || !(rows instanceof PythonColumns) ? null : new Both(hot, rows, cold, files);
+      StructType known = (StructType) DataType.fromJson(schema);
+      PartitionReaderFactory files = reader(cold.get(0).paths.get(0), known, new Filter[0]);
+      PartitionReaderFactory sieve = reader(cold.get(0).paths.get(0), known, plain(filters, known));
+      return files == null || !(rows instanceof PythonColumns) ? null : new Both(hot, cold, new Readers(rows, files, sieve));
     }
 
-    private static PartitionReaderFactory readers(String first, StructType columns) {
+    /**
+     * By what the reader may leave out row groups. Not by floats: statistics leave NaN out in files of other writers, and
+     * in dictionaries -0.0 is not 0.0.
+     */
+    private static Filter[] plain(Filter[] filters, StructType columns) {
+      Set<String> names = new HashSet<>();
+      for (StructField one : columns.fields()) {
+        boolean other = one.dataType() instanceof FloatType || one.dataType() instanceof DoubleType;
+        if (!other && one.dataType() instanceof AtomicType) {
+          names.add(one.name());
+        }
+      }
+      return Arrays.stream(filters).filter(one -> names.containsAll(List.of(one.references()))).toArray(Filter[]::new);
+    }
+
+    private static PartitionReaderFactory reader(String first, StructType columns, Filter[] filters) {
       try {
         SparkSession spark = (SparkSession) SparkSession.active();
         Configuration settings = spark.sessionState().newHadoopConf();
@@ -64,7 +79,7 @@ record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implem
         }
         CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(Map.of("datetimeRebaseMode", "CORRECTED"));
         PartitionReaderFactory found = new ParquetScan(
-            spark, settings, null, columns, columns, new StructType(), new Filter[0], options, Option.empty(),
+            spark, settings, null, columns, columns, new StructType(), filters, options, Option.empty(),
             (scala.collection.immutable.Seq) Nil$.MODULE$, (scala.collection.immutable.Seq) Nil$.MODULE$,
             new VariantExtraction[0]).createReaderFactory();
         return found.supportColumnarReads(null) ? found : null;
@@ -79,32 +94,34 @@ record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implem
       return all.toArray(InputPartition[]::new);
     }
 
-    @Override public PartitionReaderFactory createReaderFactory() { return cold.isEmpty() ? rows : new Readers(rows, files); }
+    @Override public PartitionReaderFactory createReaderFactory() { return cold.isEmpty() ? readers.rows : readers; }
   }
 
-  private record Readers(PartitionReaderFactory rows, PartitionReaderFactory files) implements PartitionReaderFactory {
+  /** Of rows from Python; of files; of files of which every row counts, where row groups may be left out. */
+  record Readers(PartitionReaderFactory rows, PartitionReaderFactory files, PartitionReaderFactory sieve)
+      implements PartitionReaderFactory {
     @Override public boolean supportColumnarReads(InputPartition partition) { return true; }
 
     @Override public PartitionReader<InternalRow> createReader(InputPartition partition) { return rows.createReader(partition); }
 
     @Override public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
       return partition instanceof LakeFiles mine
-          ? new Reader((FilePartitionReaderFactory) files, mine)
+          ? new Reader(this, mine)
           : rows.createColumnarReader(partition);
     }
   }
 
   /** One file after the other, each from its first row to its last. */
   private static final class Reader implements PartitionReader<ColumnarBatch> {
-    private final FilePartitionReaderFactory files;
+    private final Readers readers;
     private final LakeFiles mine;
     private PartitionReader<ColumnarBatch> open;
     private ColumnarBatch batch;
     private int next;
     private int row;
 
-    Reader(FilePartitionReaderFactory files, LakeFiles mine) {
-      this.files = files;
+    Reader(Readers readers, LakeFiles mine) {
+      this.readers = readers;
       this.mine = mine;
     }
 
@@ -116,7 +133,8 @@ record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implem
             return false;
           }
           row = 0;
-          open = files.buildColumnarReader(mine.file(next++));
+          PartitionReaderFactory reader = mine.dead.get(next).length == 0 ? readers.sieve : readers.files;
+          open = ((FilePartitionReaderFactory) reader).buildColumnarReader(mine.file(next++));
         }
         batch = alive(open.get(), mine.dead.get(next - 1));
       } while (batch.numRows() == 0);

@@ -9,6 +9,7 @@ import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.*;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.execution.datasources.v2.python.*;
+import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.jdk.javaapi.CollectionConverters;
@@ -39,7 +40,7 @@ record PythonSide(Map<String, String> options) {
    * What the tasks of a query read, by one question: by itself Spark would have the source made first, and plan then.
    * Where this Spark has not the doors for it, it does.
    */
-  Batch batch(Identifier about, StructType columns, boolean files) {
+  Batch batch(Identifier about, StructType columns, boolean files, Filter[] filters) {
     try {
       JsonNode answer = ask("plan", about, Map.of("columns", columns.json(), "files", files));
       List<byte[]> all = texts(answer.get("tasks")).stream().map(Base64.getDecoder()::decode).toList();
@@ -47,8 +48,8 @@ record PythonSide(Map<String, String> options) {
       PythonDataSourceV2 source = source();
       source.setReadInfo(new PythonDataSourceReadInfo(all.get(0), tasks)); // the first is how tasks are read
       Batch hot = new PythonBatch(source, "strom", columns, new CaseInsensitiveStringMap(options));
-      Batch both = LakeFiles.Both.of(hot, columns, answer.get("files"), answer.get("schema").asText());
-      return both == null ? batch(about, columns, false) : both;
+      Batch both = LakeFiles.Both.of(hot, columns, answer.get("files"), answer.get("schema").asText(), filters);
+      return both == null ? batch(about, columns, false, filters) : both;
     } catch (LinkageError another) {
       return scan(columns).toBatch();
     }

@@ -12,6 +12,8 @@ import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.internal.connector.PredicateUtils;
+import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -27,6 +29,7 @@ final class StromScanBuilder
   private final Map<String, String> wanted = new TreeMap<>();
   private StructType columns;
   private Predicate[] pushed = new Predicate[0];
+  private Filter[] filters = new Filter[0];
   private long rowsAtMost = Long.MAX_VALUE;
   private JsonNode count;
   private boolean counted;
@@ -44,6 +47,7 @@ final class StromScanBuilder
     List<Predicate> left = new ArrayList<>(List.of(predicates));
     PythonSide.texts(answer.get("exact")).forEach(one -> left.remove(predicates[Integer.parseInt(one)]));
     pushed = Arrays.stream(predicates).filter(one -> !left.contains(one)).toArray(Predicate[]::new);
+    filters = PredicateUtils.toV1(predicates);
     wanted.putAll(PythonSide.map(answer.get("options")));
     rowsAtMost = answer.get("rows").asLong(Long.MAX_VALUE);
     return left.toArray(Predicate[]::new);
@@ -89,16 +93,16 @@ final class StromScanBuilder
     int parallelism = SparkContext.getOrCreate().defaultParallelism(); // how many tasks are worth having
     PythonSide side = python.with(wanted).with(Map.of("_parallelism", Integer.toString(parallelism)));
     boolean files = !new CaseInsensitiveStringMap(python.options()).containsKey("where"); // which only Python knows
-    Planned planned = new Planned(side, identifier, columns, files, new ArrayList<>());
+    Planned planned = new Planned(side, identifier, columns, files, filters, new ArrayList<>());
     return new StromScan(planned, table, columns, wanted, rowsAtMost);
   }
 
   /** Planned once for a query, however often Spark comes back to it. */
   private record Planned(
-      PythonSide python, Identifier identifier, StructType columns, boolean files, List<Batch> once) {
+      PythonSide python, Identifier identifier, StructType columns, boolean files, Filter[] filters, List<Batch> once) {
     synchronized Batch batch() {
       if (once.isEmpty()) {
-        once.add(python.batch(identifier, columns, files));
+        once.add(python.batch(identifier, columns, files, filters));
       }
       return once.get(0);
     }
