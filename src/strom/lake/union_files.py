@@ -75,10 +75,9 @@ def rows_of(storage: Storage, file: LakeFile, offsets: Longs) -> Longs | None:
     if file.last_offset - file.first_offset + 1 != file.rows:
         uri = file.path + SUFFIX
         try:
-            content = storage.read(uri)
-        except LakeCorrupt:  # it is missing, and the column says the same
+            held = decode(storage.read(uri), uri)
+        except LakeCorrupt:  # it is missing or damaged, and the column says the same
             return None
-        held = decode(content, uri)
         if (held.first, held.last, held.rows) != (file.first_offset, file.last_offset, file.rows):
             raise LakeCorrupt(f"{uri} is not of its data file", uri=uri)
     rows = held.positions(offsets)
