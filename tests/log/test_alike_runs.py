@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from log.workbench import FOLDER, HALVES, NUMBERS, SMALL, START_MS, Workbench, numbers_of
 from strom.errors import ChecksumMismatch
+from strom.log import alike_run
 from strom.log import layout as at
 from strom.log.entry_run import entries_like
 from strom.log.log import Log
+from strom.log.run_pace import RunPace
 from strom.log.sidecar import decode_entry
 from strom.record.batch import DEFAULT_LIMITS, check, check_and_sum, read_header, split, write_crc
 from strom.record.columns import ColumnLayout
@@ -245,3 +247,55 @@ def test_a_sound_entry_in_the_wrong_place_ends_a_run() -> None:
     parts = [content[n * size : (n + 1) * size] for n in range(5)]
     for order in ([0, 2, 1, 3, 4], [0, 0, 1, 2, 3], [0, 2, 3, 4, 1]):
         assert entries_like(first, b"".join(parts[n] for n in order), 0, 5).batches == 1
+
+
+# --- batches that only seem alike ------------------------------------------------------------------------------------
+
+
+def nearly_alike(number: int, count: int, *, changes: bool) -> bytearray:
+    """A batch of the size of its neighbours that says something else of its columns: other NULLs, or change types."""
+    rows = 600
+    gone = np.zeros(rows, np.bool_)
+    gone[: 5 + (0 if changes else number % 7)] = True
+    values = [pa.array(np.arange(rows) + number, pa.int64(), mask=gone)] + [pa.array(np.arange(rows))] * 7
+    kinds = bytes([1]) * rows if changes else None
+    batch = pa.RecordBatch.from_arrays(values, names=[f"c{place}" for place in range(8)])
+    return encode(batch, schema_id=1, writer_id=1, batch_sequence=number, compression="NONE", changes=kinds)
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_runs_that_break_off_cost_little_time_and_no_memory(
+    monkeypatch: pytest.MonkeyPatch, changes: bool
+) -> None:
+    count, read = 600, 0
+    schema = pa.schema([(f"c{place}", pa.int64()) for place in range(8)])
+    batches = [nearly_alike(number, count, changes=changes) for number in range(count)]
+    log = log_of(ForgettingDisk(), batches, schema)
+    projection = Projection(ColumnLayout.of(schema), [0])
+    original = alike_run._Run.read
+
+    def counted(self: alike_run._Run, begin: int, head: int, place: int) -> int | None:
+        nonlocal read
+        read += 1
+        return original(self, begin, head, place)
+
+    monkeypatch.setattr(alike_run._Run, "read", counted)
+    before = pa.total_allocated_bytes()
+    found = log.read(0, until=log.end_offset, max_bytes=10**8, projection=projection)
+    held = pa.total_allocated_bytes() - before
+    assert found.batches == count
+    assert held < 2 * found.size + 2**20
+    assert read < count // 4, "batches that were read in vain"
+    assert b"".join(found.buffers) == b"".join(projected_singly(log, projection))
+
+
+def test_the_pace_of_runs_follows_what_comes_of_them() -> None:
+    pace = RunPace()
+    assert [(pace.batches(1000), pace.had(hoped, hoped))[0] for hoped in (8, 16, 32)] == [8, 16, 32]
+    assert pace.batches(20) == 20, "never more than fit"
+    pace.had(20, 3)
+    assert [pace.batches(1000) for _ in range(2)] == [0, 8]
+    pace.had(8, 0)
+    assert [pace.batches(1000) for _ in range(3)] == [0, 0, 8]
+    pace.had(8, 8)
+    assert pace.batches(1000) == 16

@@ -164,14 +164,8 @@ def test_batches_with_change_types_are_cut_one_by_one() -> None:
     batch = pa.record_batch({f"c{i}": column(pa.int64(), 50, i) for i in range(3)})
     view = memoryview(encode(batch, schema_id=1, changes=bytes([1] * 50)))
     projection = Projection(ColumnLayout.of(batch.schema), [1])
-    cut = projection.cut(view, read_header(view))
-    alike = projection.alike(check(view, layout=None)[1].head_size, len(view))
-    assert alike is not None
-    assert len(cut.head) > alike.body_start
-    old = np.frombuffer(view[: alike.head_size], np.uint8).reshape(1, -1)
-    new = np.zeros((1, alike.size), np.uint8)
-    assert alike.write_heads(old, new, [0], 0) == 0
-    assert not new.any()
+    projection.cut(view, read_header(view))
+    assert projection.alike(check(view, layout=None)[1].head_size, len(view)) is None
 
 
 @pytest.mark.parametrize("statistics", [None, [0]])

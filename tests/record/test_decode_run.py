@@ -187,3 +187,23 @@ def test_batches_that_do_not_lie_side_by_side_are_decoded_all_the_same() -> None
             decode_all([some[number] for number in chosen], SCHEMA)
     apart = [(header, memoryview(bytes(view))) for header, view in batches]
     assert decode_all(apart, SCHEMA) == singly(apart, SCHEMA)
+
+
+def test_many_short_runs_are_found_in_one_pass() -> None:
+    """Not by copying what is left of a long list for every run."""
+
+    class Counted(list[Encoded]):
+        copied = 0
+
+        def __getitem__(self, place: object) -> object:  # type: ignore[override]
+            found = super().__getitem__(place)  # type: ignore[call-overload]
+            self.copied += len(found) if isinstance(place, slice) else 0
+            return found
+
+    schema = pa.schema([("t", pa.string())])
+    both = [
+        encode(pa.record_batch([pa.array(["x" * length])], schema=schema), schema_id=1) for length in (3, 30)
+    ]
+    batches = Counted(together(both * 200))
+    assert [one.num_rows for one in decode_all(batches, schema)] == [1] * 400
+    assert batches.copied == 400

@@ -90,9 +90,9 @@ class DirectScan:
         self._todo = deque(Part(number, one) for number, one in enumerate(ranges) if one.rows > 0)
         self._asked: deque[_Asked] = deque()
         self._idle: dict[Address, list[DirectCaller]] = {}
-        self._bytes_max = (
-            options.projected_bytes_max if source.reader.projected_ids else options.fetch_bytes_max
-        )
+        self._bytes_max = options.fetch_bytes_max
+        if source.reader.projected_ids:  # who lowers what is fetched at once lowers it for these as well
+            self._bytes_max = min(options.projected_bytes_max, 2 * options.fetch_bytes_max)
         self._bytes_next = min(FIRST_BYTES, self._bytes_max)
 
     @property

@@ -17,6 +17,7 @@ from strom.log.alike_run import read_run
 from strom.log.chain import Chain, Place
 from strom.log.index import Anchor
 from strom.log.memory import AnswerMemory, read_cut
+from strom.log.run_pace import RunPace
 from strom.log.sidecar import Entry, check_batch, check_head
 from strom.record.batch import BatchHeader, read_header
 from strom.record.project import Projection, project_batch
@@ -76,6 +77,7 @@ class SliceReader:
         self._run: list[Entry] = []
         self._run_bytes = 0
         self._run_log: File | None = None
+        self._pace = RunPace()
 
     def read(self, offset: int) -> LogSlice:
         """Batches from the one that holds ``offset`` on."""
@@ -233,16 +235,19 @@ class SliceReader:
             return None
         if not self._fits(alike.size):
             return False
+        end = self._until if place.segment.end_offset is None else min(self._until, place.segment.end_offset)
         rows = first.last_offset_delta + 1
         fitting = min(
-            (self._max_bytes - self._size) // alike.size, (self._until - 1 - first.base_offset) // rows + 1
+            (self._max_bytes - self._size) // alike.size, (end - 1 - first.base_offset) // max(rows, 1) + 1
         )
-        if fitting < RUN_BATCHES_MIN:
+        wanted = self._pace.batches(fitting)
+        if wanted < RUN_BATCHES_MIN:
             return None
-        run = walk.run_from(first, fitting)
-        if run.batches < RUN_BATCHES_MIN:
-            return None
-        count = read_run(place.files.log, alike, run, self._memory)
+        run = walk.run_from(first, wanted)
+        count = 0
+        if run.batches >= RUN_BATCHES_MIN:
+            count = read_run(place.files.log, alike, run, self._memory)
+        self._pace.had(wanted, count)
         if not count:
             return None  # whatever it is, it goes the way of every other batch
         walk.pass_over(run, count)

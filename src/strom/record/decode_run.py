@@ -40,7 +40,7 @@ def decode_all(batches: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordB
     """The columns of each batch, as ``decode`` gives them with its checks, at addresses where values may lie."""
     found: list[pa.RecordBatch] = []
     while len(found) < len(batches):
-        run = _first_run(batches[len(found) :] if found else batches)
+        run = _run_from(batches, len(found))
         decoded = _decode_run(run, schema) if len(run) >= _FEW else None
         if decoded is None:
             decoded = [decode(view, schema, header=header, aligned=True) for header, view in run]
@@ -48,13 +48,13 @@ def decode_all(batches: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordB
     return found
 
 
-def _first_run(batches: Sequence[Encoded]) -> Sequence[Encoded]:
-    """The first batch, and those behind it whose headers say the same of what is in them."""
-    shape = _shape_of(batches[0][0])
-    for count, (header, _) in enumerate(batches):
-        if _shape_of(header) != shape:
-            return batches[:count]
-    return batches
+def _run_from(batches: Sequence[Encoded], start: int) -> Sequence[Encoded]:
+    """The batch at ``start``, and those behind it whose headers say the same of what is in them."""
+    shape = _shape_of(batches[start][0])
+    end = start + 1
+    while end < len(batches) and _shape_of(batches[end][0]) == shape:
+        end += 1
+    return batches[start:end]
 
 
 def _decode_run(run: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordBatch] | None:

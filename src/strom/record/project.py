@@ -122,7 +122,7 @@ class Projection:
         if shape is None or shape.told != told:
             # Batches of one writer follow each other, and are often cut alike. Threads may race for this: any will do.
             shape = self._latest = self._shape(told)
-            self._alike = Alike(told, bytes(shape.metadata), shape.body)
+            self._alike = Alike(told, bytes(shape.metadata), shape.body) if header.append_only else None
         return self._framed(header, between, shape)
 
     def _shape(self, told: tuple[bytes, int, int, int]) -> _Shape:
