@@ -7,7 +7,7 @@ DataFrame is (some 50 ms), a task or two of the Python source (50 ms each), and 
 died: a look at one bit for each row of a file that has some. Of the primary-key table here one cold row in
 twenty is updated or deleted: half of that in the lake already, half since.
 
-By the SQL catalog at most 2.5 times: it reads the same way, in one scan, and asks Python two more questions to plan it.
+By the SQL catalog at most 2.5 times: it reads the same way, in one scan, and asks Python one question more.
 """
 
 from __future__ import annotations
