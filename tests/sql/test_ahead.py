@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from strom.errors import Expired
+from strom.errors import Expired, InvalidQuery
 from strom.model.predicate import col
 from strom.model.schema import Schema
 from strom.sql import ahead
@@ -122,3 +122,14 @@ def test_a_filter_that_all_rows_passed_already_is_not_computed_again() -> None:
     assert rows.scanner(["id"], filter=same).to_reader().read_all().num_rows == 50
     assert rows.scanner(["id"], filter=other).to_reader().read_all().num_rows == 30
     assert rows.scanner(["id"], filter=same & other).to_reader().read_all().num_rows == 20
+
+
+def test_rows_that_were_let_go_do_not_end_as_if_they_were_all() -> None:
+    source = Source(5)
+    rows = Ahead(source.batches())
+    assert source.closed.wait(WAIT_S)
+    reading = rows.batches()
+    assert next(reading).num_rows == 10
+    rows.close()
+    with pytest.raises(InvalidQuery, match="closed"):
+        next(reading)

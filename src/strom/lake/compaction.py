@@ -162,7 +162,7 @@ class _Step:
             sum(len(one.group.files) for one in rewritten),
             sum(len(one.files) for one in rewritten),
             sum(one.rows_out for one in rewritten),
-            self._deletes_removed - len(self._written),
+            max(self._deletes_removed - len(self._written), 0),  # one that named many files may become many
         )
 
     def _dead_of(self, rewritten: Sequence[Rewritten]) -> dict[str, Positions]:

@@ -1,8 +1,9 @@
 """Which files of the lake Spark's own Parquet reader takes in a query of the SQL catalog, and which of their rows.
 
-Those that are read whole, in columns that Spark reads from files. Of files with dead rows only such as Strom wrote,
-where a row follows from its offset; the rows that do not count go along as bits, one for each row. What is left, and
-all rows of the servers, is for the Python source.
+Those that Strom wrote and that are read whole, in columns that Spark reads from files: their columns have the table's
+names (other writers may change them and rely on ids, by which not every session reads), and a row follows from its
+offset. The rows that do not count go along as bits, one for each row. What is left, and all rows of the servers, is for
+the Python source.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from strom.errors import LakeCorrupt
 from strom.lake.field_ids import field_id
+from strom.lake.file_description import is_own
 from strom.lake.storage import Storage
 from strom.lake.union_files import rows_of
 from strom.model.data_type import DataType, Time
@@ -51,7 +53,9 @@ class LakeShare:
     def take(self, parts: Sequence[Part]) -> list[Part]:
         """Take files; the parts that are left."""
         files = (
-            [part for part in parts if isinstance(part, LakePart) and _whole(part)] if self._possible else []
+            [part for part in parts if isinstance(part, LakePart) and is_own(part.file.path) and _whole(part)]
+            if self._possible
+            else []
         )
         named = named_rows(self._storage, files)
         taken: list[list[Any]] = []

@@ -12,6 +12,8 @@ from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
+from strom.errors import InvalidQuery
+
 BYTES_MAX = 32 * 1024 * 1024
 """Kept ready."""
 
@@ -45,6 +47,8 @@ class Ahead:
     def _next(self) -> pa.RecordBatch | None:
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._ended or self._left)
+            if self._left:  # what was ready is gone: to end here would look like all rows
+                raise InvalidQuery("this query was closed while it was read")
             if self._ready:
                 batch = self._ready.popleft()
                 self._bytes -= batch.nbytes

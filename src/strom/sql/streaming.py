@@ -51,14 +51,14 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
         batches: Batches,
         passed: Predicate | None = None,
     ) -> None:
+        self._problem: list[BaseException] = []
+        self._ahead: list[Ahead] = []
         full = nullable(schema)
         super().__init__(pa.Table.from_batches([], schema=full))
         self._full = full
         self._wanted = frozenset(columns)
         self._batches = batches
         self._passed = None if passed is None else passed.to_arrow()
-        self._problem: list[BaseException] = []
-        self._ahead: list[Ahead] = []
 
     def begin(self) -> None:
         """Fetch the columns that the query uses now, before DuckDB asks for them."""
@@ -68,9 +68,11 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
 
     def close(self) -> None:
         """Let go of what was fetched and nobody read."""
-        for ahead in self._ahead:
-            ahead.close()
-        self._ahead.clear()
+        while self._ahead:
+            try:
+                self._ahead.pop().close()
+            except IndexError:
+                return  # another thread came first
 
     def __del__(self) -> None:
         self.close()  # the query was forgotten

@@ -92,7 +92,8 @@ final class StromScanBuilder
     }
     int parallelism = SparkContext.getOrCreate().defaultParallelism(); // how many tasks are worth having
     PythonSide side = python.with(wanted).with(Map.of("_parallelism", Integer.toString(parallelism)));
-    boolean files = !new CaseInsensitiveStringMap(python.options()).containsKey("where"); // which only Python knows
+    // A filter that only Python knows, or that Spark was told to forget, is not applied to files that Spark reads.
+    boolean files = pushed.length == 0 && !new CaseInsensitiveStringMap(python.options()).containsKey("where");
     Planned planned = new Planned(side, identifier, columns, files, filters, new ArrayList<>());
     return new StromScan(planned, table, columns, wanted, rowsAtMost);
   }
