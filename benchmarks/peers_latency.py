@@ -40,7 +40,8 @@ WARM_UP = 300
 """The servers compile what they run: before that they are several times slower."""
 TIMEOUT_S = 30.0
 RUN_TIMEOUT_S = 45.0
-"""A writer by pyfluss that came upon a table without a leader asks for metadata for ever: it is begun anew."""
+"""Seen once: writer and reader of Fluss by pyfluss stood still for minutes while ZooKeeper and the tablet server were
+busy. Why is not known; such a run is begun anew."""
 
 Stamps = list[int]
 
