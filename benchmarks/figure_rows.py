@@ -78,6 +78,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(
             "lake_union", "a row is in", "a new row in a union read, median (ratio: the slowest of 50, in s)"
         ),
+        Row("lake_spark", "sum.*a log.*table", "Spark's sum over lake and log, `strom.spark.table`"),
+        Row("lake_spark", "sum.*a log.*catalog", "Spark's sum over lake and log, SQL catalog"),
+        Row("lake_spark", "sum.*primary-key.*table$", "the same, primary-key table, `strom.spark.table`"),
+        Row("lake_outside", "Polars", "Polars on the lake after 50 primary-key rounds"),
+        Row("lake_outside", "PyIceberg.*primary", "PyIceberg on it (slow from the first dead row on)"),
         Row("lake_small_writes", "batches", "small batches, each acknowledged"),
         Row("lake_small_writes", "aggregations", "aggregations after them"),
     ),
