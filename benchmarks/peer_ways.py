@@ -79,6 +79,9 @@ class ByStrom:
             return time.perf_counter() - began
 
 
+DATABASE_LOOKS, DATABASE_POLL_S = 1500, 0.02
+
+
 class ByPyfluss:
     """The unmodified client of Fluss: the same calls whoever answers, Fluss or Strom."""
 
@@ -110,7 +113,13 @@ class ByPyfluss:
         path = fluss.TablePath("fluss", next(self._names))
         made = fluss.Schema(schema, primary_keys=list(keys)) if keys else fluss.Schema(schema)
         descriptor = fluss.TableDescriptor(made, bucket_count=1, **more)
-        await self.connection.get_admin().create_table(path, descriptor)
+        admin = self.connection.get_admin()
+        # Fluss answers before it has made its own database.
+        for _ in range(DATABASE_LOOKS):
+            if await admin.database_exists("fluss"):
+                break
+            await asyncio.sleep(DATABASE_POLL_S)
+        await admin.create_table(path, descriptor)
         return await self.connection.get_table(path)
 
     async def _append(self, batches: Batches) -> float:
