@@ -83,5 +83,5 @@ docs: $(STAMP) ## Write the generated references, then docs/ as a site in build/
 	@$(BIN)/python tools/site_pages.py
 
 clean: ## Remove the environment, caches and results
-	@rm -rf $(VENV) .venv-peer .venv-readers build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(RESULTS) demo-data
+	@rm -rf $(VENV) .venv-peer .venv-readers .venv-spark-iceberg build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(RESULTS) demo-data
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -406,7 +406,8 @@ def test_a_list_that_names_files_outside_of_the_tables_folder_removes_none_of_th
     paths = [
         f"{location}/../{names[0]}",
         f"{location}/data/../../{names[1]}",
-        f"{location}/%2e%2e/{names[1]}",
+        f"{location.replace('file://', 'file:')}/../{names[1]}",
+        f"s3:/{storage.path(above)}/{names[1]}",
     ]
     listed = json.dumps({"files": paths}).encode()
     storage.write(f"{location}/metadata/strom-removed-{watch.ms}-ab.json", listed)

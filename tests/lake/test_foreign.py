@@ -15,12 +15,15 @@ from lake.lake_places import Lake, events
 from strom.errors import LakeForeignCommit
 from strom.lake import snapshot_change
 from strom.lake.arrow_types import lake_schema
+from strom.lake.expiry import HOUR_MS
 from strom.lake.file_description import DataFileDescription
 from strom.lake.held_files import held_files
 from strom.lake.manifest_writer import data_file
+from strom.lake.removal import remove_orphans
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.truth import read_truth
 from strom.model.lake import LakeKey, Tiered
+from strom.runtime.clock import SystemClock
 
 
 @pytest.fixture
@@ -33,9 +36,11 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     found.catalog.close()
 
 
-def _their_file(lake: Lake, ids: list[int], offsets: list[int]) -> DataFile:
+def _their_file(
+    lake: Lake, ids: list[int], offsets: list[int], name: str = "00000-7-theirs", scheme: str = "file://"
+) -> DataFile:
     """A data file as another engine's compaction leaves it: any name, any order of rows, no sidecar."""
-    path = f"{lake.table.location}/data/00000-7-theirs.parquet"
+    path = f"{scheme}{lake.table.location.removeprefix('file://')}/data/{name}.parquet"
     batch = events(*ids)
     arrays = [*batch.columns, np.zeros(len(ids), np.int32), np.array(offsets), [None] * len(ids)]
     schema = lake_schema(lake.description.schema)
@@ -67,6 +72,22 @@ def test_a_foreign_rewrite_with_the_same_rows_is_understood(
     lake.truth = truth
     lake.round(lake.file(events(7), [12]), end=13, dead=[5, 11])
     assert lake.ids() == [1, 7], "rows are found in their order, not in ours"
+
+
+def test_files_named_as_hadoop_names_them_are_known(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    _replace(lake, monkeypatch, _their_file(lake, [2, 1, 3], [11, 0, 5], scheme="file:"))
+    lake.truth = read_truth(lake.table)
+    lake.round(lake.file(events(7), [12]), end=13, dead=[5, 11])
+    assert lake.ids() == [1, 7]
+
+
+def test_no_file_goes_that_is_named_as_hadoop_names_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own name looks like one of ours, as of a file that Strom wrote and others put into a manifest of theirs."""
+    theirs = _their_file(lake, [2, 1, 3], [11, 0, 5], name="strom-7", scheme="file:")
+    _replace(lake, monkeypatch, theirs)
+    lake.truth = read_truth(lake.table)
+    remove_orphans(lake.table, SystemClock(), orphan_ms=-HOUR_MS)
+    assert lake.ids() == [1, 3, 2]
 
 
 def test_a_foreign_file_without_gaps_is_not_taken_to_be_in_order(

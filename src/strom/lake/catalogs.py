@@ -29,11 +29,20 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate, ValidatableTableRequirement
 from requests import RequestException
+from sqlalchemy import URL
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
-from strom.errors import LakeCommitUnknown, LakeConflict, LakeCorrupt, LakeError, LakeUnavailable
+from strom.errors import (
+    LakeCommitUnknown,
+    LakeConflict,
+    LakeCorrupt,
+    LakeError,
+    LakeUnavailable,
+    LakeUnsupported,
+)
 from strom.lake.manifest_cache import ManifestCache
 from strom.lake.storage import Storage
+from strom.model.file_uri import ENDS_PATH
 from strom.model.lake import LakeConfig
 
 NAME = "strom"
@@ -184,6 +193,12 @@ class LakeCatalog:
 
 def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -> LakeCatalog:
     """Open the catalog of a warehouse. ``secrets``: this reader's credentials (``object_store.SECRETS``, ``token``)."""
+    if config.local and (ends := [one for one in ENDS_PATH if one in config.warehouse]):
+        raise LakeUnsupported(
+            f"The lake's warehouse {config.warehouse} has {ends[0]!r} in its name, where Iceberg's readers take a "
+            "path to end: name another folder in lake.warehouse",
+            uri=config.warehouse,
+        )
     storage = Storage(config, secrets)
     properties = {"warehouse": config.warehouse, **storage.properties()}
     try:
@@ -191,12 +206,17 @@ def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -
             rest = {name: value for name, value in (secrets or {}).items() if name in ("token", "credential")}
             return LakeCatalog(RestCatalog(NAME, uri=config.catalog_uri, **properties, **rest), storage)
         os.makedirs(os.path.dirname(config.catalog_uri), exist_ok=True)
-        uri = f"sqlite:///{config.catalog_uri}?timeout={_SQLITE_TIMEOUT_SECONDS}"
-        return LakeCatalog(_sqlite(uri, properties), storage)
+        return LakeCatalog(_sqlite(_sqlite_uri(config.catalog_uri), properties), storage)
     except (RESTError, RequestException, SQLAlchemyError, OSError) as problem:
         raise LakeUnavailable(
             f"The lake's catalog ({config.catalog}, {config.catalog_uri}) does not answer: {_told(problem)}"
         ) from problem
+
+
+def _sqlite_uri(path: str) -> str:
+    """A file as SQLAlchemy calls it, whatever its name."""
+    uri = URL.create("sqlite", database=path, query={"timeout": str(_SQLITE_TIMEOUT_SECONDS)})
+    return uri.render_as_string()
 
 
 def _sqlite(uri: str, properties: Mapping[str, str]) -> SqlCatalog:

@@ -42,11 +42,11 @@ def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
     ]
     if not due:
         return 0
-    named = reachable(table)
+    named = table.storage.paths(reachable(table))
     removed = 0
     for listed in due:
         for uri in _files(table, listed):
-            if uri not in named:
+            if table.storage.path(uri) not in named:
                 table.storage.delete(uri)
                 removed += 1
         table.storage.delete(listed)
@@ -65,14 +65,17 @@ def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS
     ]
     if not old and not lists:
         return unfinished
-    named = reachable(table.refresh())  # after the listing: what a commit named meanwhile is seen
+    storage = table.storage
+    named = storage.paths(
+        reachable(table.refresh())
+    )  # after the listing: what a commit named meanwhile is seen
     counting = committed(table.iceberg.properties)
     for listed in lists:
         if name_of(listed) not in counting:
             table.storage.delete(listed)
     # After that: a snapshot that was gone by then had its list before.
-    waiting = {uri for listed, _ in _lists(table) for uri in _files(table, listed)}
-    orphans = [uri for uri in old if uri not in named and uri not in waiting]
+    waiting = storage.paths(uri for listed, _ in _lists(table) for uri in _files(table, listed))
+    orphans = [uri for uri in old if storage.path(uri) not in named | waiting]
     for uri in orphans:
         table.storage.delete(uri)
     return unfinished + len(orphans)

@@ -12,9 +12,8 @@ import os
 import posixpath
 import shutil
 import tempfile
-import urllib.parse
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from pyarrow import fs
 
 from strom.errors import LakeCorrupt, LakeError, LakeUnavailable, LakeUnsupported
 from strom.lake.object_store import ObjectStore
+from strom.model.file_uri import file_uri, local_path
 from strom.model.lake import LakeConfig
 
 READ_MAX = 1 << 30
@@ -82,20 +82,30 @@ class Storage:
         return self._filesystem
 
     def path(self, uri: str) -> str:
-        """The path of a URI within the file system."""
-        if uri.startswith("file://"):
-            return urllib.parse.unquote(uri.removeprefix("file://"))
+        """The path of a URI within the file system.
+
+        Every character stands for itself, as in all engines that we know of. Hadoop's write ``file:/a/file``.
+        """
+        if (found := local_path(uri)) is not None:
+            return found
         if uri.startswith(("s3://", "s3a://")):
             return uri.partition("://")[2]
-        if uri.startswith("/"):
-            return uri
         raise LakeUnsupported(f"{uri[:200]!r} is not in a warehouse of files or of S3", uri=uri[:200])
 
+    def paths(self, uris: Iterable[str]) -> set[str]:
+        """The paths of files, by which those are compared that engines name in ways of their own."""
+        found = set()
+        for uri in uris:
+            with suppress(LakeUnsupported):  # elsewhere: no file of this storage
+                found.add(self.path(uri))
+        return found
+
     def inside(self, folder: str, uri: str) -> bool:
-        """Whether a URI is of a file in a folder, also once its path is read as the storage reads it."""
-        if not uri.startswith(f"{folder}/"):
+        """Whether a URI is of a file in a folder, in whatever way it is written."""
+        try:
+            path = self.path(uri)
+        except LakeUnsupported:
             return False
-        path = self.path(uri)
         return posixpath.normpath(path) == path and path.startswith(self.path(folder) + "/")
 
     def open_input(self, uri: str) -> pa.NativeFile:
@@ -210,14 +220,14 @@ class Storage:
     def list(self, uri: str) -> Iterator[Listed]:
         """Every file below a URI."""
         self.counters.requests += 1
-        scheme = "file://" if self._config.local else "s3://"
         selector = fs.FileSelector(self.path(uri), allow_not_found=True, recursive=True)
         with self.translated(uri):
             found = self.filesystem().get_file_info(selector)
         for item in found:
             if item.is_file:
                 modified = int(item.mtime_ns or 0) // 1_000_000
-                yield Listed(scheme + item.path, int(item.size or 0), modified)
+                uri = file_uri(item.path) if self._config.local else f"s3://{item.path}"
+                yield Listed(uri, int(item.size or 0), modified)
 
     def folders(self, uri: str) -> tuple[str, ...]:
         """The names of the folders right below a URI; none when it is not there."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from strom.errors import InvalidSetting
 from strom.model.document import Document
+from strom.model.file_uri import local_path
 
 CATALOGS = ("sqlite", "rest")
 
@@ -86,7 +87,7 @@ class LakeConfig:
     @property
     def catalog_uri(self) -> str:
         """The catalog's address: as given, or the file ``catalog.db`` in a local warehouse."""
-        return self.uri if self.uri is not None else self.warehouse.removeprefix("file://") + "/catalog.db"
+        return self.uri if self.uri is not None else f"{local_path(self.warehouse)}/catalog.db"
 
     def to_json(self) -> dict[str, Any]:
         """The plain form, which travels; ``from_json`` reads it."""

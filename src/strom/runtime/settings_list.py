@@ -300,7 +300,7 @@ SETTINGS: tuple[Setting, ...] = (
         Kind.STR,
         "",
         "Where tables with `table.datalake.enabled` are copied to: `file:///a/folder` or `s3://bucket/prefix`. Empty: "
-        "the folder `lake` in the data folder.",
+        "the folder `lake` in the data folder. A path is written as it is, without escapes.",
         "Lake",
     ),
     Setting(

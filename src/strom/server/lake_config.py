@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from strom.model.file_uri import file_uri
 from strom.model.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
 from strom.runtime.settings import Settings
 
@@ -13,7 +14,7 @@ CATALOG_FILE = "lake-catalog.db"
 
 def lake_config(settings: Settings, folder: str) -> LakeConfig:
     """The lake of the cluster whose data lies in ``folder``; InvalidSetting when the settings make none."""
-    warehouse = settings["lake.warehouse"] or (Path(folder).absolute() / FOLDER).as_uri()
+    warehouse = settings["lake.warehouse"] or file_uri(str(Path(folder).absolute() / FOLDER))
     catalog, uri = settings["lake.catalog"], settings["lake.catalog.uri"] or None
     if catalog == "sqlite" and uri is None and not warehouse.startswith("file://"):
         uri = str(Path(folder).absolute() / CATALOG_FILE)
