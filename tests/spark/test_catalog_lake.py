@@ -149,10 +149,16 @@ def shared(lake: Lake, *parts: Part, schema: Schema | None = None) -> tuple[Lake
 
 def bits(share: LakeShare) -> list[list[int]]:
     """Of each file the rows that do not count."""
-    texts = [base64.b64decode(one[2]) for group in share.groups for one in group]
+    told = [one[2:] for group in share.groups for one in group]
+    packed = [
+        pa.decompress(base64.b64decode(text), decompressed_size=size, codec="zstd", asbytes=True)
+        if size
+        else b""
+        for text, size in told
+    ]
     return [
         np.flatnonzero(np.unpackbits(np.frombuffer(one, np.uint8), bitorder="little")).tolist()
-        for one in texts
+        for one in packed
     ]
 
 

@@ -30,7 +30,7 @@ POSITION_PATH = "file_path"
 POSITION_ROW = "pos"
 ROW_GROUPS_MAX = 1 << 20
 
-_DELETES = pa.schema([(POSITION_PATH, pa.string()), (POSITION_ROW, pa.int64())])
+_DELETES = pa.schema([(POSITION_PATH, pa.dictionary(pa.int32(), pa.string())), (POSITION_ROW, pa.int64())])
 _OWN = {BUCKET: BUCKET_ID, OFFSET: OFFSET_ID, TIMESTAMP: TIMESTAMP_ID}
 Positions = npt.NDArray[np.int64]
 
@@ -80,43 +80,62 @@ def read_file(
 
 def deleted_rows(storage: Storage, file: LakeFile) -> Positions:
     """The rows of a data file that its delete files name, sorted."""
-    parts = [np.empty(0, np.int64)]
-    for path in file.deletes:
-        table = _read_deletes(storage, path)
-        mine = pc.equal(table.column(POSITION_PATH), pa.scalar(file.path, table.column(POSITION_PATH).type))
-        parts.append(table.column(POSITION_ROW).filter(mine).to_numpy())
-    return np.unique(np.concatenate(parts))
+    none = np.empty(0, np.int64)
+    found = [rows_by_file(storage, path).get(file.path, none) for path in file.deletes]
+    return found[0] if len(found) == 1 else _distinct(np.sort(np.concatenate([none, *found])))
 
 
 def rows_by_file(storage: Storage, path: str) -> dict[str, Positions]:
     """All that a file of position deletes names: by data file the rows, sorted."""
     table = _read_deletes(storage, path)
-    column = pc.dictionary_encode(table.column(POSITION_PATH)).unify_dictionaries()
     rows = table.column(POSITION_ROW).to_numpy()
     found: dict[str, Positions] = {}
     if not len(rows):
         return found
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
+    codes, names = _numbered(table.column(POSITION_PATH))
     order = np.lexsort((rows, codes))
     codes, rows = codes[order], rows[order]
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    names = column.chunk(0).dictionary
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
-        found[names[int(codes[start])].as_py()] = np.unique(rows[start:end])
+        found[names[int(codes[start])]] = _distinct(rows[start:end])
     return found
+
+
+def _numbered(paths: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Each path as a number, and the path of each number."""
+    column = paths.unify_dictionaries()
+    names = column.chunk(0).dictionary.to_pylist()
+    if len(set(names)) < len(names):  # as no writer has it; a name must have one number
+        column = pc.dictionary_encode(paths.cast(pa.string())).unify_dictionaries()
+        names = column.chunk(0).dictionary.to_pylist()
+    return np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks]), names
+
+
+def _distinct(rows: Positions) -> Positions:
+    """Sorted rows, each once. NumPy's own way to this makes a hash table of them, fifty times slower."""
+    return rows[np.flatnonzero(np.diff(rows, prepend=rows[0] - 1))] if len(rows) else rows
 
 
 def _read_deletes(storage: Storage, path: str) -> pa.Table:
     with storage.open_input(path) as source:
         try:
-            table = pq.read_table(source, columns=[POSITION_PATH, POSITION_ROW])
+            file = pq.ParquetFile(source, read_dictionary=[POSITION_PATH])
+            table = file.read([POSITION_PATH, POSITION_ROW], use_threads=False)
             table = table.select([POSITION_PATH, POSITION_ROW])
         except (pa.ArrowException, KeyError, OSError) as problem:
             raise storage.damaged(path, problem, "is no file of position deletes") from problem
     sound = pa.types.is_integer(table.column(POSITION_ROW).type) and not table.column(POSITION_ROW).null_count
     if not sound or table.column(POSITION_PATH).null_count:
         raise LakeCorrupt(f"{path} is no file of position deletes", uri=path)
-    return table.cast(_DELETES)
+    return _with_types(table)
+
+
+def _with_types(table: pa.Table) -> pa.Table:
+    """Paths by their numbers, rows as whole numbers, whatever the writer's types were."""
+    if table.schema.types == _DELETES.types:
+        return table
+    plain = table.cast(pa.schema([(POSITION_PATH, pa.string()), (POSITION_ROW, pa.int64())]))
+    return plain.cast(_DELETES)
 
 
 def read_offsets(storage: Storage, path: str) -> Positions:

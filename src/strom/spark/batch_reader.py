@@ -7,6 +7,8 @@ that mean the same to the server are applied there; rows of named keys are looke
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -39,6 +41,15 @@ class BatchReader(DataSourceReader):
         self._pinned = pinned
         self._pushed: list[Predicate] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For the tasks: what each of them reads, it is told itself."""
+        return {**self.__dict__, "_options": self.bare_options, "_pinned": None}
+
+    @property
+    def bare_options(self) -> ReadOptions:
+        """Without the whole plan."""
+        return replace(self._options, planned=None)
+
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
         return told(self.tasks, server=self._options.server)
@@ -64,8 +75,14 @@ class BatchReader(DataSourceReader):
     def tasks(self, share: LakeShare | None = None) -> list[Task]:
         """The same, with Strom's own errors, and without the files that somebody else takes."""
         options = self._options
-        table = connections.table(options.server, options.table)
         where = combined(options.where, self._pushed)
+        if self._pinned is not None:
+            known = self._pinned.info
+            table = connections.known_table(
+                options.server, options.table, known.table_id, known.schema.schema_id
+            )
+        else:
+            table = connections.table(options.server, options.table)
         pinned = self._pinned or pin(options, table, where)
         schema = pinned.info.schema
         check_schema(options, schema, self._schema)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from strom.errors import LakeCorrupt
@@ -41,14 +42,15 @@ class LakeShare:
     def __init__(self, storage: Storage, schema: Schema, columns: StructType, parallelism: int) -> None:
         self._storage = storage
         self._parallelism = parallelism
-        known = [schema.column(name) for name in columns.names]
-        self._possible = not has_doubles(schema) and not any(has_time(one.type) for one in known)
+        asked = [schema.column(name) for name in columns.names]
+        self._possible = not has_doubles(schema) and not any(has_time(one.type) for one in asked)
+        known = [one for one in schema.columns if not has_time(one.type)]
         self.schema = StructType(
             [StructField(one.name, spark_type(one.type), True, {FIELD_ID: field_id(one.id)}) for one in known]
         )
-        """The columns as the reader finds them in a file."""
+        """All columns that the reader finds in a file, as it does."""
         self.groups: list[list[list[Any]]] = []
-        """By task, by file: its place, its size, and the bits of rows that do not count."""
+        """By task, by file: its place, its size, the bits of rows that do not count (zstd), the bytes of these."""
 
     def take(self, parts: Sequence[Part]) -> list[Part]:
         """Take files; the parts that are left."""
@@ -67,9 +69,9 @@ class LakeShare:
                 continue
             bits = _bits(part.file.rows, rows)
             room -= len(bits)
-            taken.append(
-                [uri_of(self._storage, part.file.path), part.file.size, base64.b64encode(bits).decode()]
-            )
+            packed = pa.compress(bits, codec="zstd", asbytes=True) if bits else b""
+            text = base64.b64encode(packed).decode()
+            taken.append([uri_of(self._storage, part.file.path), part.file.size, text, len(bits)])
             gone.add(part.file.path)
         self.groups = list(self._grouped(taken))
         return [part for part in parts if not isinstance(part, LakePart) or part.file.path not in gone]
@@ -86,12 +88,12 @@ class LakeShare:
         return np.concatenate([died, named])
 
     def _grouped(self, files: Sequence[list[Any]]) -> Iterator[list[list[Any]]]:
-        total = sum(size for _, size, _ in files)
+        total = sum(size for _, size, *_ in files)
         target = total / (self._parallelism * GROUPS_EACH)
         target = min(max(target, GROUP_BYTES_MIN), GROUP_BYTES_MAX)
         held: list[list[Any]] = []
         for file in files:
-            if held and sum(size for _, size, _ in held) + file[1] / 2 > target:
+            if held and sum(size for _, size, *_ in held) + file[1] / 2 > target:
                 yield held
                 held = []
             held.append(file)

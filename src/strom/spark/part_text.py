@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from strom.client.key_plan import Instant
@@ -75,25 +76,25 @@ def _part(table_id: int, told: Sequence[Any]) -> Part:
 
 
 def _packed(dead: bytes) -> str:
-    """Offsets, of which there may be very many: zstd, in base64."""
-    return (
-        base64.b64encode(pa.compress(dead, codec="zstd", asbytes=True)).decode() + f":{len(dead)}"
-        if dead
-        else ""
-    )
+    """Offsets, sorted, of which there may be very many: how far each is from the one before, zstd, in base64."""
+    if not dead:
+        return ""
+    steps = np.diff(np.frombuffer(dead, "<i8"), prepend=0).astype("<i8").tobytes()
+    return base64.b64encode(pa.compress(steps, codec="zstd", asbytes=True)).decode() + f":{len(dead)}"
 
 
 def _unpacked(text: str, file: LakeFile) -> bytes:
     if not text:
         return b""
     packed, _, size = text.partition(":")
-    if not 0 < int(size) <= 8 * (file.last_offset - file.first_offset + 1):
+    if not 0 < int(size) <= 8 * (file.last_offset - file.first_offset + 1) or int(size) % 8:
         raise ValueError(f"{file.path} has not so many offsets")
     content = base64.b64decode(packed, validate=True)
     try:
-        return bytes(pa.decompress(content, decompressed_size=int(size), codec="zstd", asbytes=True))
+        steps = pa.decompress(content, decompressed_size=int(size), codec="zstd", asbytes=True)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"dead offsets of {file.path}: {error}") from None
+    return np.cumsum(np.frombuffer(steps, "<i8")).astype("<i8").tobytes()
 
 
 def _limits(bucket: BucketId, told: Sequence[Any] | None) -> LakeLimits | None:

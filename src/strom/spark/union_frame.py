@@ -5,7 +5,8 @@ the DataFrame, so every action and every retried task reads the rows of that one
 was asked for, and files that another engine wrote and rows of which are dead, go to the Python source with the log.
 
 Where the session has the SQL catalog, its scan reads both tiers (``lake_share.py``): one scan is planned sooner than
-several, and a sum over it makes no row of a value. With a filter of ours (``where=``), which is for Spark to apply to
+several, and a sum over it makes no row of a value. What it reads is planned here too, for all columns: Python is not
+asked again by an action. With a filter of ours (``where=``), which is for Spark to apply to
 the rows of files, or without the catalog, it is a union of DataFrames.
 
 None means that all of it is the Python source's: a table without a lake, Spark Connect (its driver is elsewhere), files
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -26,14 +28,14 @@ from strom.client.filters import filter_of
 from strom.errors import StromError
 from strom.lake.file_description import is_own
 from strom.lake.storage import Storage
-from strom.spark import catalog_tables, connections, jar
+from strom.spark import catalog_tables, connections, jar, planned_tasks
 from strom.spark.cold_frames import BUCKETS_MAX, ColdFrames, layers, uri_of
 from strom.spark.dead_offsets import dead_offsets
 from strom.spark.filters import combined
 from strom.spark.lake_share import has_doubles, has_time
 from strom.spark.options import ReadOptions
 from strom.spark.part_text import text_of_parts
-from strom.spark.pinned import pin, schema_of
+from strom.spark.pinned import Pinned, pin, schema_of
 from strom.spark.sessions import CATALOG
 from strom.spark.tasks import LakePart, Part
 from strom.spark.where_column import quoted, where_column
@@ -115,23 +117,39 @@ def by_source(spark: SparkSession, said: Mapping[str, str], table: Table, parts:
     if not _in_catalog(spark, said):
         parallelism = {"_parallelism": str(spark.sparkContext.defaultParallelism)}
         return spark.read.format("strom").options(**told, **parallelism).load()
+    every = list(table.info.schema.names)
     columns = schema_of(ReadOptions.of(said), table.info.schema).names
-    return _by_catalog(spark, told, table).selectExpr(*map(quoted, columns))
+    frame = _by_catalog(spark, told, table, parts)
+    return frame if columns == every else frame.selectExpr(*map(quoted, columns))
 
 
-def _by_catalog(spark: SparkSession, told: Mapping[str, str], table: Table) -> DataFrame:
-    """Straight from here, where the session's classes let us: the catalog would first ask who the table is."""
+def _by_catalog(
+    spark: SparkSession, told: Mapping[str, str], table: Table, parts: Sequence[Part]
+) -> DataFrame:
+    """Straight from here, where the session's classes let us: the catalog would first ask who the table is, and then
+    what is to be read of it."""
     from pyspark.sql.classic.dataframe import DataFrame
 
     try:
         known: Any = spark._jvm.strom.spark.StromCatalog  # type: ignore[union-attr]
         options = {**told, "table": table.name, "pin": "query"}
-        described = json.dumps(catalog_tables.described(table))
-        return DataFrame(known.planned(spark._jsparkSession, options, described), spark)
+        described = catalog_tables.described(table) | {"plan": _plan(spark, options, table, parts)}
+        return DataFrame(known.planned(spark._jsparkSession, options, json.dumps(described)), spark)
     except (Py4JError, TypeError):  # another Spark, or a class that only the catalog's loader knows
         options = {name: text for name, text in told.items() if name != "table"}
         path = ".".join(map(quoted, table.name.split(".", 1)))
         return spark.read.options(**options).table(f"{CATALOG}.{path}")
+
+
+def _plan(
+    spark: SparkSession, said: Mapping[str, str], table: Table, parts: Sequence[Part]
+) -> dict[str, Any]:
+    """What a query without a filter and a limit of its own reads, whichever columns it looks at."""
+    options = replace(ReadOptions.of(said), parallelism=spark.sparkContext.defaultParallelism)
+    pinned = Pinned(table.info, tuple(parts))
+    columns = schema_of(options, table.info.schema)
+    files = options.where is None and spark.version.startswith(SCANS_FILES)
+    return planned_tasks.planned(options, table, columns, pinned, files=files)
 
 
 def _in_one_scan(spark: SparkSession, said: Mapping[str, str]) -> bool:

@@ -1,6 +1,7 @@
 package strom.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.github.luben.zstd.Zstd;
 import java.io.IOException;
 import java.util.*;
 import org.apache.hadoop.conf.Configuration;
@@ -20,22 +21,22 @@ import scala.Option;
 import scala.collection.immutable.Map$;
 import scala.collection.immutable.Nil$;
 
-/** Files of the lake that one task reads by Spark's own Parquet reader; of each, bits of the rows that do not count. */
-record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implements InputPartition {
-  static LakeFiles of(JsonNode files) {
+/**
+ * Files of the lake that one task reads by Spark's own Parquet reader; of each, bits of the rows that do not count, packed
+ * by zstd, and how many bytes these are.
+ */
+record LakeFiles(List<PartitionedFile> files, List<byte[]> dead, List<Integer> bytes) implements InputPartition {
+  static LakeFiles of(JsonNode told) {
     LakeFiles found = new LakeFiles(new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
-    for (JsonNode one : files) {
-      found.paths.add(one.get(0).asText());
-      found.sizes.add(one.get(1).asLong());
+    for (JsonNode one : told) {
+      SparkPath path = SparkPath.fromPathString(one.get(0).asText());
+      long size = one.get(1).asLong();
+      found.files.add(new PartitionedFile(
+          InternalRow.empty(), path, 0, size, new String[0], 0, size, Map$.MODULE$.empty()));
       found.dead.add(Base64.getDecoder().decode(one.get(2).asText()));
+      found.bytes.add(one.get(3).asInt());
     }
     return found;
-  }
-
-  PartitionedFile file(int at) {
-    SparkPath path = SparkPath.fromPathString(paths.get(at));
-    long size = sizes.get(at);
-    return new PartitionedFile(InternalRow.empty(), path, 0, size, new String[0], 0, size, Map$.MODULE$.empty());
   }
 
   /** Both tiers of a table: tasks of the Python source, and files as they were planned. */
@@ -48,9 +49,13 @@ record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implem
       if (cold.isEmpty()) {
         return new Both(hot, cold, new Readers(rows, null, null));
       }
-      StructType known = (StructType) DataType.fromJson(schema);
-      PartitionReaderFactory files = reader(cold.get(0).paths.get(0), known, new Filter[0]);
-      PartitionReaderFactory sieve = reader(cold.get(0).paths.get(0), known, plain(filters, known));
+      Path first = cold.get(0).files.get(0).toPath();
+      StructType all = (StructType) DataType.fromJson(schema);
+      if (!List.of(all.fieldNames()).containsAll(List.of(columns.fieldNames()))) return null;
+      StructType known = new StructType(Arrays.stream(columns.fieldNames()).map(all::apply).toArray(StructField[]::new));
+      PartitionReaderFactory files = reader(first, known, new Filter[0]);
+      Filter[] some = plain(filters, known);
+      PartitionReaderFactory sieve = some.length == 0 ? files : reader(first, known, some);
       return files == null || !(rows instanceof PythonColumns) ? null : new Both(hot, cold, new Readers(rows, files, sieve));
     }
 
@@ -62,18 +67,15 @@ record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implem
       Set<String> names = new HashSet<>();
       for (StructField one : columns.fields()) {
         boolean other = one.dataType() instanceof FloatType || one.dataType() instanceof DoubleType;
-        if (!other && one.dataType() instanceof AtomicType) {
-          names.add(one.name());
-        }
+        if (!other && one.dataType() instanceof AtomicType) names.add(one.name());
       }
       return Arrays.stream(filters).filter(one -> names.containsAll(List.of(one.references()))).toArray(Filter[]::new);
     }
 
-    private static PartitionReaderFactory reader(String first, StructType columns, Filter[] filters) {
+    private static PartitionReaderFactory reader(Path path, StructType columns, Filter[] filters) {
       try {
         SparkSession spark = (SparkSession) SparkSession.active();
         Configuration settings = spark.sessionState().newHadoopConf();
-        Path path = new Path(first);
         if (!path.getFileSystem(settings).exists(path)) {
           return null;
         }
@@ -117,8 +119,9 @@ record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implem
     private final LakeFiles mine;
     private PartitionReader<ColumnarBatch> open;
     private ColumnarBatch batch;
-    private int next;
-    private int row;
+    private byte[] dead;
+    private int[] places = new int[0];
+    private int next, row;
 
     Reader(Readers readers, LakeFiles mine) {
       this.readers = readers;
@@ -129,35 +132,28 @@ record LakeFiles(List<String> paths, List<Long> sizes, List<byte[]> dead) implem
       do {
         while (open == null || !open.next()) {
           close();
-          if (next == mine.paths.size()) {
-            return false;
-          }
+          if (next == mine.files.size()) return false;
           row = 0;
-          PartitionReaderFactory reader = mine.dead.get(next).length == 0 ? readers.sieve : readers.files;
-          open = ((FilePartitionReaderFactory) reader).buildColumnarReader(mine.file(next++));
+          dead = mine.bytes.get(next) == 0 ? null : Zstd.decompress(mine.dead.get(next), mine.bytes.get(next));
+          PartitionReaderFactory reader = dead == null ? readers.sieve : readers.files;
+          open = ((FilePartitionReaderFactory) reader).buildColumnarReader(mine.files.get(next++));
         }
-        batch = alive(open.get(), mine.dead.get(next - 1));
+        batch = dead == null ? open.get() : alive(open.get());
       } while (batch.numRows() == 0);
       return true;
     }
 
     /** The rows of a batch whose bits are not set. */
-    private ColumnarBatch alive(ColumnarBatch all, byte[] dead) {
-      if (dead.length == 0) {
-        return all;
-      }
-      int[] places = new int[all.numRows()];
+    private ColumnarBatch alive(ColumnarBatch all) {
+      int rows = all.numRows();
       int count = 0;
-      for (int at = 0; at < places.length; at++, row++) {
+      places = places.length < rows ? new int[rows] : places;
+      for (int at = 0, bit = row; at < rows; at++, bit++) {
         places[count] = at;
-        count += 1 - (dead[row >> 3] >> (row & 7) & 1);
+        count += 1 - (dead[bit >> 3] >> (bit & 7) & 1);
       }
-      if (count == places.length) {
-        return all;
-      }
-      ColumnVector[] vectors = new ColumnVector[all.numCols()];
-      Arrays.setAll(vectors, place -> new PickedColumn(all.column(place), places));
-      return new ColumnarBatch(vectors, count);
+      row += rows;
+      return count == rows ? all : KeptRows.of(all, places, count);
     }
 
     @Override public ColumnarBatch get() { return batch; }

@@ -97,7 +97,7 @@ record PythonColumns(PartitionReaderFactory rows, StructType columns) implements
         ColumnarBatch batch = batches.next();
         // Spark keeps batches of plain Arrow vectors until a Python function has answered for them, and would read what
         // the next batch has taken over; of any other vector it takes the rows out at once.
-        Arrays.setAll(vectors, at -> new PickedColumn(((ArrowColumnVector) batch.column(0)).getChild(at), null));
+        Arrays.setAll(vectors, at -> new ArrowColumn(((ArrowColumnVector) batch.column(0)).getChild(at)));
         rows = batch.numRows();
       }
       return more;

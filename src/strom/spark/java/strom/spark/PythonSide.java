@@ -3,6 +3,9 @@ package strom.spark;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
 import java.util.*;
 import org.apache.spark.sql.catalyst.analysis.*;
 import org.apache.spark.sql.connector.catalog.*;
@@ -37,22 +40,30 @@ record PythonSide(Map<String, String> options) {
   }
 
   /**
-   * What the tasks of a query read, by one question: by itself Spark would have the source made first, and plan then.
-   * Where this Spark has not the doors for it, it does.
+   * What the tasks of a query read, as it was planned already, or by one question: by itself Spark would have the source
+   * made first, and plan then. Where this Spark has not the doors for it, it does.
    */
-  Batch batch(Identifier about, StructType columns, boolean files, Filter[] filters) {
+  Batch batch(Identifier about, StructType columns, boolean files, Filter[] filters, JsonNode planned) {
     try {
-      JsonNode answer = ask("plan", about, Map.of("columns", columns.json(), "files", files));
+      Map<String, ?> asked = Map.of("columns", columns.json(), "files", files);
+      JsonNode answer = planned == null ? ask("plan", about, asked) : planned;
       List<byte[]> all = texts(answer.get("tasks")).stream().map(Base64.getDecoder()::decode).toList();
-      scala.collection.immutable.Seq<byte[]> tasks = CollectionConverters.asScala(all.subList(1, all.size())).toSeq();
+      scala.collection.immutable.Seq<byte[]> tasks = CollectionConverters.asScala(all.subList(2, all.size())).toSeq();
       PythonDataSourceV2 source = source();
-      source.setReadInfo(new PythonDataSourceReadInfo(all.get(0), tasks)); // the first is how tasks are read
+      source.setReadInfo(new PythonDataSourceReadInfo(reading(all.get(0), columns, all.get(1)), tasks));
       Batch hot = new PythonBatch(source, "strom", columns, new CaseInsensitiveStringMap(options));
       Batch both = LakeFiles.Both.of(hot, columns, answer.get("files"), answer.get("schema").asText(), filters);
-      return both == null ? batch(about, columns, false, filters) : both;
+      return both == null ? batch(about, columns, false, filters, null) : both;
     } catch (LinkageError another) {
       return scan(columns).toBatch();
     }
+  }
+
+  /** How tasks are read: Python pickled it but for one text, the columns. */
+  private static byte[] reading(byte[] before, StructType columns, byte[] after) {
+    byte[] text = columns.json().getBytes(StandardCharsets.UTF_8);
+    ByteBuffer all = ByteBuffer.allocate(before.length + 5 + text.length + after.length).order(ByteOrder.LITTLE_ENDIAN);
+    return all.put(before).put((byte) 'X').putInt(text.length).put(text).put(after).array();
   }
 
   /** The source's own scan of these columns. */

@@ -2,6 +2,7 @@ package strom.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.*;
+import java.util.function.Supplier;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -94,19 +95,19 @@ final class StromScanBuilder
     PythonSide side = python.with(wanted).with(Map.of("_parallelism", Integer.toString(parallelism)));
     // A filter that only Python knows, or that Spark was told to forget, is not applied to files that Spark reads.
     boolean files = pushed.length == 0 && !new CaseInsensitiveStringMap(python.options()).containsKey("where");
-    Planned planned = new Planned(side, identifier, columns, files, filters, new ArrayList<>());
-    return new StromScan(planned, table, columns, wanted, rowsAtMost);
+    JsonNode known = wanted.isEmpty() ? table.planned() : null;
+    LazyBatch batch = new LazyBatch(() -> side.batch(identifier, columns, files, filters, known));
+    return new StromScan(side, batch, table, columns, wanted, rowsAtMost);
   }
 
   /** Planned once for a query, however often Spark comes back to it. */
-  private record Planned(
-      PythonSide python, Identifier identifier, StructType columns, boolean files, Filter[] filters, List<Batch> once) {
-    synchronized Batch batch() {
-      if (once.isEmpty()) {
-        once.add(python.batch(identifier, columns, files, filters));
-      }
-      return once.get(0);
-    }
+  private static final class LazyBatch {
+    private final Supplier<Batch> plan;
+    private Batch batch;
+
+    LazyBatch(Supplier<Batch> plan) { this.plan = plan; }
+
+    synchronized Batch get() { return batch = batch == null ? plan.get() : batch; }
   }
 
   private record Counted(StructType readSchema, InternalRow[] rows) implements LocalScan {}
@@ -115,16 +116,16 @@ final class StromScanBuilder
 
   /** The Python source's scan, with a line for EXPLAIN and what Spark wants to know to plan a join. */
   private record StromScan(
-      Planned planned, StromTable table, StructType readSchema, Map<String, String> wanted, long rowsAtMost)
+      PythonSide python, LazyBatch batch, StromTable table, StructType readSchema, Map<String, String> wanted, long rowsAtMost)
       implements SupportsReportStatistics {
     @Override public String description() {
       return "strom " + table.name() + " [" + String.join(", ", readSchema.fieldNames()) + "] " + wanted;
     }
 
-    @Override public Batch toBatch() { return planned.batch(); }
+    @Override public Batch toBatch() { return batch.get(); }
 
     @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return planned.python.scan(planned.columns).toMicroBatchStream(checkpoint);
+      return python.scan(readSchema).toMicroBatchStream(checkpoint);
     }
 
     /** Bytes of the columns read: as wide as their types, or as what is stored where that is more. */

@@ -38,6 +38,9 @@ final class StromTable
 
   @Override public StructType schema() { return (StructType) DataType.fromJson(known.get("schema").asText()); }
 
+  /** What a query without a filter and a limit reads, where that was decided beforehand. */
+  JsonNode planned() { return known.get("plan"); }
+
   @Override public Map<String, String> properties() { return PythonSide.map(known.get("properties")); }
 
   @Override public Transform[] partitioning() {
