@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import strom
-from strom.client import direct_scan, rows
+from strom.client import direct_scan, question, rows
 from strom.client.direct_scan import DirectScan
 from strom.client.fetching import Source
 from strom.client.options import ReadOptions
@@ -85,7 +85,7 @@ def test_the_next_request_leaves_before_the_answer_is_complete(
     under_way: list[int] = []
     answer = DirectScan._answer
 
-    def watched(self: DirectScan, asked: object) -> FetchRowsBucketResponse:
+    def watched(self: DirectScan, asked: object) -> object:
         found = answer(self, asked)  # type: ignore[arg-type]
         under_way.append(len(self._asked))
         return found
@@ -103,7 +103,7 @@ def test_when_a_connection_breaks_the_loop_reads_the_rest(
     calls = 0
     answer = DirectScan._answer
 
-    def broken(self: DirectScan, asked: object) -> FetchRowsBucketResponse:
+    def broken(self: DirectScan, asked: object) -> object:
         nonlocal calls
         calls += 1
         if calls == fails_at:
@@ -121,7 +121,7 @@ def test_a_hint_that_proves_wrong_is_not_believed(
     def too_far(*_: object, **__: object) -> int:
         return 9_000
 
-    monkeypatch.setattr(direct_scan, "number_ahead", too_far)
+    monkeypatch.setattr(question, "number_ahead", too_far)
     assert numbers(table.scan().to_arrow()) == list(range(BATCHES * ROWS))
     assert len(by_the_loop) == 1
 

@@ -11,27 +11,16 @@ ends it, and the loop, which knows how to try again, reads what is ``left``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from strom.client.address import Address
 from strom.client.direct import DirectCaller, DirectCalls
-from strom.client.fetching import Chunk, ChunkStream, RangeFetch, Source
-from strom.client.planning import BucketRange
-from strom.client.retry import PASSING
-from strom.client.rows import Encoded
+from strom.client.fetching import Chunk
+from strom.client.question import Part, Question
 from strom.client.scan import AnyChunk, Chunks
-from strom.errors import Disconnected, InvalidRequest, LeaderNotAvailable
-from strom.protocol.ahead import number_ahead
-from strom.protocol.api_keys import FETCH_ROWS
-from strom.protocol.error_codes import error_of
-from strom.protocol.frame import RESPONSE_HEAD
-from strom.protocol.messages.own import (
-    FetchRowsBucketRequest,
-    FetchRowsBucketResponse,
-    FetchRowsResponse,
-)
+from strom.errors import Disconnected, StromError
 from strom.runtime.files import Bytes
 
 FIRST_BYTES = 1024 * 1024
@@ -44,18 +33,6 @@ class Loop(Protocol):
     """Runs what is asynchronous, and waits for it."""
 
     def __call__(self, work: Coroutine[Any, Any, Result]) -> Result: ...
-
-
-class Part(NamedTuple):
-    """What is to be read of one range of the plan."""
-
-    number: int
-    """Which range."""
-    wanted: BucketRange
-
-    def after(self, offset: int) -> Part:
-        """The same without what lies before ``offset``."""
-        return Part(self.number, replace(self.wanted, start=offset))
 
 
 @dataclass
@@ -71,29 +48,19 @@ class Piece(NamedTuple):
     """One answer."""
 
     part: Part
-    answer: FetchRowsBucketResponse
-
-    def chunk(self, batches: list[Encoded]) -> Chunk:
-        """What it brought, once its batches were found in it."""
-        return Chunk(self.part.number, self.part.wanted.start, self.part.wanted.end, batches)
+    answer: Any
 
 
 class DirectScan:
-    """Reads the ranges of a plan in order, for one thread at a time."""
+    """Reads the parts of a question in order, for one thread at a time."""
 
-    def __init__(self, source: Source, calls: DirectCalls, ranges: Sequence[BucketRange]) -> None:
-        self._source = source
+    def __init__(self, question: Question, calls: DirectCalls) -> None:
+        self._question = question
         self._calls = calls
-        self._ranges = ranges
-        options = source.options
-        self._timeout_s = (source.cluster.options.request_timeout_ms + options.wait_ms) / 1000
-        self._todo = deque(Part(number, one) for number, one in enumerate(ranges) if one.rows > 0)
+        self._todo = deque(question.parts)
         self._asked: deque[_Asked] = deque()
         self._idle: dict[Address, list[DirectCaller]] = {}
-        self._bytes_max = options.fetch_bytes_max
-        if source.reader.projected_ids:  # who lowers what is fetched at once lowers it for these as well
-            self._bytes_max = min(options.projected_bytes_max, 2 * options.fetch_bytes_max)
-        self._bytes_next = min(FIRST_BYTES, self._bytes_max)
+        self._bytes_next = min(FIRST_BYTES, question.bytes_max)
 
     @property
     def left(self) -> list[Part]:
@@ -111,13 +78,13 @@ class DirectScan:
             return None
         now = self._asked[0]
         answer = self._answer(now)
-        assert answer.next_offset is not None
+        reached = self._question.reached(now.part, answer)
         if len(self._asked) > 1:
-            self._check_follows(now.part, answer.next_offset, self._asked[1].part)
+            self._check_follows(now.part, reached, self._asked[1].part)
         self._asked.popleft()
         self._idle.setdefault(now.caller.address, []).append(now.caller)
         if not self._asked:
-            self._go_on(now.part, answer.next_offset)
+            self._go_on(now.part, reached)
         return Piece(now.part, answer)
 
     def close(self) -> None:
@@ -138,62 +105,42 @@ class DirectScan:
         """Ask for the next part, if there is one."""
         if not self._todo:
             return
-        part = self._todo[0]
-        source, bucket = self._source, part.wanted.bucket
-        address = source.cluster.leader(bucket)
+        part, question = self._todo[0], self._question
+        address = question.cluster.leader(part.bucket)
         idle = self._idle.get(address)
         caller = idle.pop() if idle else self._calls.borrow(address)
-        wanted = FetchRowsBucketRequest(
-            partition_id=bucket.partition_id,
-            bucket_id=bucket.bucket,
-            fetch_offset=part.wanted.start,
-            max_bytes=self._bytes_next,
-            end_offset=part.wanted.end,
-        )
-        request = source.request([wanted], wait_ms=source.options.wait_ms, max_bytes=self._bytes_next)
-        self._bytes_next = min(2 * self._bytes_next, self._bytes_max)
-        source.statistics.requests += 1
+        request = question.request(part, self._bytes_next)
+        self._bytes_next = min(2 * self._bytes_next, question.bytes_max)
         asked = _Asked(part, caller, -1)
         self._asked.append(asked)
         self._todo.popleft()
-        asked.request_id = caller.start(FETCH_ROWS, request)
+        asked.request_id = caller.start(question.api, request)
 
-    def _check_follows(self, part: Part, end: int, following: Part) -> None:
+    def _check_follows(self, part: Part, reached: int, following: Part) -> None:
         """What was asked for while ``part`` arrived must go on where its answer, now whole and read, ends."""
         same = following.number == part.number
-        if end != following.wanted.start if same else end < part.wanted.end:
-            raise Disconnected(f"an answer of {part.wanted.bucket} ends elsewhere than it said")
+        if reached != following.start if same else reached < part.end:
+            raise Disconnected(f"an answer of {part.bucket} ends elsewhere than it said")
 
-    def _go_on(self, part: Part, offset: int) -> None:
-        """Ask for what follows ``part``, of which an answer reaches up to ``offset``."""
-        if offset < part.wanted.end:
-            self._todo.appendleft(part.after(offset))
+    def _go_on(self, part: Part, reached: int) -> None:
+        """Ask for what follows ``part``, of which an answer ends at ``reached``."""
+        if reached < part.end:
+            self._todo.appendleft(part.after(reached))
         self._ask()
 
     # --- answers -------------------------------------------------------------------------------------------------
 
-    def _answer(self, asked: _Asked) -> FetchRowsBucketResponse:
-        part = asked.part
+    def _answer(self, asked: _Asked) -> Any:
+        part, question = asked.part, self._question
 
         def begun(frame: Bytes) -> None:
-            offset = number_ahead(FetchRowsResponse, frame, "next_offset", start=RESPONSE_HEAD.size)
-            if offset is not None and offset > part.wanted.start and len(self._asked) == 1:
-                self._go_on(part, offset)
+            reached = question.ahead(part, frame)
+            if reached is not None and reached > part.start and len(self._asked) == 1:
+                self._go_on(part, reached)
 
-        response = asked.caller.finish(
-            FETCH_ROWS, asked.request_id, timeout_s=self._timeout_s, on_begun=begun
+        return asked.caller.finish(
+            question.api, asked.request_id, timeout_s=question.timeout_s, on_begun=begun
         )
-        bucket = part.wanted.bucket
-        if len(response.buckets_resp) != 1:
-            raise InvalidRequest("the server's answer leaves this bucket out", bucket=bucket)
-        answer = response.buckets_resp[0]
-        if answer.error_code:
-            raise error_of(answer.error_code, answer.error_message)
-        if answer.next_offset is None or answer.next_offset <= part.wanted.start:
-            raise LeaderNotAvailable(
-                f"bucket {bucket} cannot be read up to offset {part.wanted.end} right now", bucket=bucket
-            )
-        return answer
 
 
 class BlockingChunks:
@@ -203,31 +150,36 @@ class BlockingChunks:
         self._stream = stream
         self._run = run
         self._direct: DirectScan | None = None
-        ranges = stream.ranges
-        if ranges and (calls := ranges[0].source.cluster.direct) is not None:
-            self._source = ranges[0].source
-            self._direct = DirectScan(self._source, calls, [one.wanted for one in ranges])
+        self._begun = False
+        question = stream.question
+        if question is not None and question.parts and (calls := question.cluster.direct) is not None:
+            self._question = question
+            self._direct = DirectScan(question, calls)
 
     def next(self) -> AnyChunk | None:
         """The next chunk; None at the end."""
         if self._direct is not None:
             try:
                 piece = self._direct.next()
-            except PASSING:
+            except StromError as error:
+                if not self._question.passes(error, begun=self._begun):
+                    raise
                 self._hand_over(self._direct)
             else:
-                return None if piece is None else piece.chunk(self._batches_of(piece.answer))
+                self._begun = True
+                return None if piece is None else self._chunk_of(piece)
         return self._run(self._stream.next())
 
     def _hand_over(self, direct: DirectScan) -> None:
-        fetches = [RangeFetch(self._source, part.number, part.wanted) for part in direct.left]
+        if self._begun:  # else the stream is there as it was made, and may still be planned anew
+            self._stream = self._question.rest(direct.left)
         self._direct = None
         direct.close()
-        self._stream = ChunkStream(fetches, parallel=self._source.options.parallel_buckets, ordered=True)
 
-    def _batches_of(self, answer: FetchRowsBucketResponse) -> list[Encoded]:
-        batches = self._source.known_batches_of(answer)
-        return self._run(self._source.batches_of(answer)) if batches is None else batches
+    def _chunk_of(self, piece: Piece) -> Chunk:
+        part, answer = piece
+        chunk = self._question.chunk(part, answer)
+        return self._run(self._question.chunk_learned(part, answer)) if chunk is None else chunk
 
     def close(self) -> None:
         """Let go of the connections; the loop's requests end with ``stream.close``."""

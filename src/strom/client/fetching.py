@@ -11,7 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from strom.client.cluster import Cluster
 from strom.client.connections import Lane
@@ -32,6 +32,9 @@ from strom.protocol.messages.own import (
 )
 from strom.protocol.messages.predicate import Predicate as WirePredicate
 from strom.record.batch import split
+
+if TYPE_CHECKING:
+    from strom.client.question import Question
 
 Answer = TypeVar("Answer")
 
@@ -159,9 +162,9 @@ class RangeFetch(Fetch[FetchRowsBucketResponse]):
 
     def __init__(self, source: Source, index: int, wanted: BucketRange) -> None:
         super().__init__()
-        self.source = self._source = source
+        self._source = source
         self._index = index
-        self.wanted = self._range = wanted
+        self._range = wanted
         self._offset = wanted.start
 
     @property
@@ -228,17 +231,20 @@ async def fetch_one(
 class ChunkStream:
     """The chunks of many ranges: in the order of the plan, or as they come."""
 
-    def __init__(self, fetches: Sequence[Fetch[Any]], *, parallel: int, ordered: bool) -> None:
+    def __init__(
+        self,
+        fetches: Sequence[Fetch[Any]],
+        *,
+        parallel: int,
+        ordered: bool,
+        question: Question | None = None,
+    ) -> None:
         self._waiting = list(reversed(fetches))
         self._active: list[Fetch[Any]] = []
         self._parallel = parallel
         self._ordered = ordered
-
-    @property
-    def ranges(self) -> list[RangeFetch] | None:
-        """The ranges of a log that it reads; None when it reads anything else, or has begun."""
-        fetches = [one for one in reversed(self._waiting) if isinstance(one, RangeFetch)]
-        return None if self._active or len(fetches) < len(self._waiting) else fetches
+        self.question = question
+        """For a thread that would rather ask all of this by itself, and does not begin here; None: it cannot."""
 
     async def next(self) -> Chunk | None:
         """The next chunk; None when all ranges are read."""

@@ -35,6 +35,11 @@ class Instant:
     """None for ``at``: all rows."""
 
     @property
+    def until(self) -> int:
+        """Where the rows end."""
+        return self.at if self.end is None else self.end
+
+    @property
     def whole(self) -> bool:
         """Whether all rows of the bucket are meant."""
         return self.start == 0 and self.end is None

@@ -16,13 +16,15 @@ from strom.client.fetching import Chunk, ChunkStream, Fetch, ReadStatistics
 from strom.client.filters import Filter
 from strom.client.key_filter import Named, keys_named
 from strom.client.key_plan import Instant, KeyScanPlan, Planner
+from strom.client.key_question import KeyQuestion, leads_nowhere
 from strom.client.lookups import Lookups
 from strom.client.metadata import TableInfo
 from strom.client.options import ReadOptions
 from strom.client.places import LATEST, Place
 from strom.client.planning import PartitionChoice
+from strom.client.question import Part, Question
 from strom.client.retry import MISPLACED
-from strom.client.rows import RowReader
+from strom.client.rows import Encoded, RowReader
 from strom.client.scan import AnyChunk, LookedUpChunk, RowScan
 from strom.errors import Expired, InvalidRequest, StromError
 from strom.protocol.api_keys import SCAN_ROWS
@@ -62,12 +64,12 @@ class KeyScan(RowScan):
     ) -> None:
         if limit is not None and limit < 0:
             raise InvalidRequest(f"limit is 0 or more, not {limit}", limit=limit)
-        self._cluster = cluster
+        self.cluster = cluster
         self._table = table
         self._where = where
         self._at = at
         self.limit = limit
-        self._options = options or ReadOptions()
+        self.options = options or ReadOptions()
         self._before = before
         self._lookups = lookups
         self._reader = RowReader(table.schema, columns)
@@ -118,24 +120,37 @@ class KeyScan(RowScan):
         plan = await self.plan()
         if self._given:  # planned elsewhere: who leads may not be known here
             ids = {one.bucket.partition_id for one in plan.instants if one.bucket.partition_id is not None}
-            await self._cluster.find_leaders(self._table, sorted(ids))
+            await self.cluster.find_leaders(self._table, sorted(ids))
         return KeyStream(self, plan, self._reader, ordered=ordered)
 
     def fetches(self, plan: KeyScanPlan, reader: RowReader, *, ordered: bool) -> ChunkStream:
         """The answers for one plan."""
         found = [InstantFetch(self, index, one, reader) for index, one in enumerate(plan.instants)]
-        parallel = 1 if self.limit is not None else self._options.parallel_buckets
-        return ChunkStream(found, parallel=parallel, ordered=ordered)
+        parallel = 1 if self.limit is not None else self.options.parallel_buckets
+        question = KeyQuestion(self, plan.instants, reader) if self._asked_directly(plan) else None
+        return ChunkStream(found, parallel=parallel, ordered=ordered, question=question)
+
+    def rest(self, instants: Sequence[Instant], parts: Sequence[Part], reader: RowReader) -> ChunkStream:
+        """The answers for what others left of a plan."""
+        fetches = [InstantFetch(self, one.number, instants[one.number], reader, one.start) for one in parts]
+        return ChunkStream(fetches, parallel=self.options.parallel_buckets, ordered=True)
+
+    def _asked_directly(self, plan: KeyScanPlan) -> bool:
+        """Whether a thread that blocks gains by asking itself, bucket after bucket.
+
+        With a limit it would often have asked for more than is wanted, and lose that connection. With a filter the
+        servers have more to do than the client: it asks several buckets at once.
+        """
+        return self.limit is None and (self._where is None or len(plan.instants) == 1)
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
         if isinstance(chunk, LookedUpChunk):
             return [chunk.rows]
         assert isinstance(chunk, Chunk)
-        if not self._parted:
-            return [self._reader.rows(batch) for batch in chunk.batches]
-        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
-        return [one.data for one in found if one is not None]
+        if not self._parted:  # all rows, whatever their offsets: nobody asked for them
+            return self._reader.read_all(chunk.batches, start=0, end=None)
+        return self._reader.read_all(chunk.batches, start=chunk.start, end=chunk.end)
 
     async def count(self) -> int:
         """How many rows there are. Without a filter no row is read; with one, only the cheapest column."""
@@ -171,12 +186,14 @@ class KeyScan(RowScan):
 
     # --- one slice --------------------------------------------------------------------------------------------
 
-    async def slice(self, instant: Instant, cursor: int | None, reader: RowReader) -> ScanRowsResponse:
-        """One slice of one bucket, asked for once."""
+    def request(
+        self, instant: Instant, cursor: int | None, reader: RowReader, max_bytes: int
+    ) -> ScanRowsRequest:
+        """The message that asks for one slice of one bucket."""
         self.statistics.requests += 1
         schema = self._table.schema
         ids = set(reader.projected_ids)
-        request = ScanRowsRequest(
+        return ScanRowsRequest(
             table_id=self._table.table_id,
             partition_id=instant.bucket.partition_id,
             bucket_id=instant.bucket.bucket,
@@ -187,13 +204,18 @@ class KeyScan(RowScan):
             columns=[at for at, column in enumerate(schema.columns) if column.id in ids],
             predicate=None if self._where is None else self._where.wire,
             limit=self.limit,
-            max_bytes=min(self._options.fetch_bytes_max, FIRST_BYTES if cursor is None else SLICE_BYTES_MAX),
+            max_bytes=max_bytes,
             dead=False,
             schema_id=schema.schema_id,
             no_offsets=None if self._parted else True,
         )
-        address = self._cluster.leader(instant.bucket)
-        answer = await self._cluster.call(address, SCAN_ROWS, request, lane="scan")
+
+    async def slice(self, instant: Instant, cursor: int | None, reader: RowReader) -> ScanRowsResponse:
+        """One slice of one bucket, asked for once."""
+        most = min(self.options.fetch_bytes_max, FIRST_BYTES if cursor is None else SLICE_BYTES_MAX)
+        request = self.request(instant, cursor, reader, most)
+        address = self.cluster.leader(instant.bucket)
+        answer = await self.cluster.call(address, SCAN_ROWS, request, lane="scan")
         if answer.error_code:
             raise error_of(answer.error_code, answer.error_message)
         return answer
@@ -205,27 +227,30 @@ class KeyScan(RowScan):
 
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):
-                await self._cluster.refresh(self._table, [instant.bucket])
+                await self.cluster.refresh(self._table, [instant.bucket])
 
-        return await self._cluster.retrying.run(lambda: self.slice(instant, cursor, reader), between=between)
+        return await self.cluster.retrying.run(lambda: self.slice(instant, cursor, reader), between=between)
 
-    async def learn(self, schema_id: int, reader: RowReader) -> None:
-        """Make sure that batches of a schema can be read."""
-        if not reader.knows(schema_id):
-            reader.learn(await self._cluster.schema(self._table, schema_id))
+    async def learn(self, batches: Sequence[Encoded], reader: RowReader) -> None:
+        """Make sure that batches can be read."""
+        for schema_id in {header.schema_id for header, _ in batches}:
+            if not reader.knows(schema_id):
+                reader.learn(await self.cluster.schema(self._table, schema_id))
 
 
 class InstantFetch(Fetch[ScanRowsResponse]):
     """Fetches one bucket at one instant."""
 
-    def __init__(self, scan: KeyScan, index: int, instant: Instant, reader: RowReader) -> None:
+    def __init__(
+        self, scan: KeyScan, index: int, instant: Instant, reader: RowReader, cursor: int | None = None
+    ) -> None:
         super().__init__()
         self._scan = scan
         self._index = index
         self._instant = instant
         self._reader = reader
-        self._cursor: int | None = instant.start or None
-        self._end = instant.at if instant.end is None else instant.end
+        self._cursor: int | None = cursor or instant.start or None
+        self._end = instant.until
         self._done = instant.start >= self._end
 
     @property
@@ -238,21 +263,18 @@ class InstantFetch(Fetch[ScanRowsResponse]):
     async def _take(self, answer: ScanRowsResponse) -> Chunk:
         if answer.next_cursor is None or answer.next_cursor >= self._end:
             self._done = True
-        elif self._cursor is not None and answer.next_cursor <= self._cursor:
-            raise InvalidRequest("the server's answer leads nowhere", bucket=self._instant.bucket)
+        elif answer.next_cursor <= (self._cursor or 0):
+            raise leads_nowhere(self._instant.bucket)
         self._cursor = answer.next_cursor
         self.begin()
         batches = split(whole(answer.records or b""))
-        for schema_id in {header.schema_id for header, _ in batches}:
-            await self._scan.learn(schema_id, self._reader)
+        await self._scan.learn(batches, self._reader)
         self._scan.statistics.bytes_fetched += sum([header.size for header, _ in batches])
         return Chunk(self._index, self._instant.start, self._end, batches)
 
 
 class KeyStream:
     """The chunks of a plan; of a later plan when this one expires before its first chunk."""
-
-    ranges: None = None
 
     def __init__(self, scan: KeyScan, plan: KeyScanPlan, reader: RowReader, *, ordered: bool) -> None:
         self._scan = scan
@@ -278,6 +300,11 @@ class KeyStream:
             self._delivered = True
             return chunk
 
+    @property
+    def question(self) -> Question | None:
+        """For a thread that asks all of this by itself."""
+        return self._stream.question
+
     async def close(self) -> None:
         """Stop all requests."""
         await self._stream.close()
@@ -286,7 +313,7 @@ class KeyStream:
 class LookedUp:
     """Rows that are here already, as a stream."""
 
-    ranges: None = None
+    question: None = None
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self._rows: pa.RecordBatch | None = rows

@@ -115,13 +115,6 @@ class RowReader:
             found += decoded
         return found
 
-    def rows(self, encoded: Encoded) -> pa.RecordBatch:
-        """All rows of a batch, whatever their offsets: nothing is worked out that nobody asks for."""
-        header, view = encoded
-        shape = self._shapes[header.schema_id]
-        data = decoding.decode(view, shape.arrow, header=header, aligned=True)
-        return data if shape.positions is None else self._reshaped(data, shape.positions)
-
     def _reshaped(self, data: pa.RecordBatch, positions: Sequence[int | None]) -> pa.RecordBatch:
         arrays = []
         for field, position in zip(self.arrow, positions, strict=True):

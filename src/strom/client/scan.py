@@ -30,6 +30,7 @@ from strom.client.planning import (
     choose_partitions,
     plan_scan,
 )
+from strom.client.question import LogQuestion, Question
 from strom.client.rows import RowReader
 from strom.client.rows import count as count_rows
 from strom.errors import InvalidRequest
@@ -64,8 +65,8 @@ class Chunks(Protocol):
     """Answers of servers, one by one."""
 
     @property
-    def ranges(self) -> list[RangeFetch] | None:
-        """The ranges of a log that are read, for one who can read them faster; None for anything else."""
+    def question(self) -> Question | None:
+        """For a thread that can ask all of this by itself, and faster; None where it cannot."""
 
     async def next(self) -> AnyChunk | None:
         """The next one; None at the end."""
@@ -243,7 +244,12 @@ class Scan(RowScan):
             statistics=self.statistics,
         )
         fetches = [RangeFetch(source, index, one) for index, one in enumerate(plan.ranges)]
-        return ChunkStream(fetches, parallel=self._options.parallel_buckets, ordered=ordered)
+        return ChunkStream(
+            fetches,
+            parallel=self._options.parallel_buckets,
+            ordered=ordered,
+            question=LogQuestion(source, plan.ranges),
+        )
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""

@@ -256,7 +256,7 @@ class UnionScan(RowScan):
 class UnionChunks:
     """Files first, then the log; bucket by bucket where the order matters."""
 
-    ranges: None = None
+    question: None = None
 
     def __init__(self, scan: UnionScan, plan: UnionPlan, columns: Sequence[str], *, ordered: bool) -> None:
         self._scan = scan
