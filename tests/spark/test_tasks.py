@@ -82,3 +82,10 @@ def test_as_many_tasks_as_can_run_at_once() -> None:
     for cores in (1, 2, 5):
         groups = cut_and_packed([whole], sizes, split_bytes=128 * MB, split_rows=None, tasks_wanted=cores)
         assert len(groups) == cores
+
+
+def test_buckets_that_are_about_equal_are_shared_out_evenly() -> None:
+    parts = ranges(100, 101, 99, 100)
+    sizes = Sizes({part.bucket: float(MB) for part in parts})
+    groups = cut_and_packed(parts, sizes, split_bytes=1000 * MB, split_rows=None, tasks_wanted=2)
+    assert [len(group) for group in groups] == [2, 2]

@@ -22,6 +22,8 @@ TASK_BYTES_MIN = 4 * 1024 * 1024
 """Less is not worth a task of its own."""
 TASKS_WANTED = 8
 """A small table is still cut into so many tasks, if that leaves them large enough."""
+NEARLY = 1.01
+"""Sizes are guesses: buckets that are about equal are packed as if they were."""
 ROW_BYTES = 64
 """A guess, where nobody asked how large rows are."""
 
@@ -156,7 +158,8 @@ def _packed(
     held: list[Part] = []
     size, rows = 0.0, 0
     for piece in pieces:
-        full = size + sizes.of(piece) > 1.5 * target
+        # Full where it would come further beyond the target than it is below now.
+        full = size + sizes.of(piece) / 2 > NEARLY * target
         many = split_rows is not None and rows + width(piece) > split_rows
         if held and (full or many):
             yield tuple(held)
