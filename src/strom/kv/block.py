@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from strom.kv.base_file import BaseFile
 from strom.kv.columns import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Octets, Source
+from strom.kv.directory import Directory
 from strom.kv.layout import Selection
 from strom.kv.tail_block import TailView
 
@@ -16,24 +17,42 @@ NO_OFFSETS: Int64s = np.empty(0, np.int64)
 
 
 class Block:
-    """Some stored rows, ascending by offset. Offsets and tombstones are worked out when somebody asks."""
+    """Some stored rows, ascending by offset. All but live bits is worked out when somebody asks."""
 
-    __slots__ = ("_first", "_held", "_last", "_offsets", "batch", "end", "live")
+    __slots__ = ("_held", "_last", "_offsets", "directory", "end", "first", "live", "number", "selection")
 
-    def __init__(self, held: Held, run: Run, live: Bools, batch: pa.RecordBatch, end: int) -> None:
+    def __init__(
+        self,
+        held: Held,
+        run: Run,
+        live: Bools,
+        end: int,
+        *,
+        directory: Directory,
+        number: int,
+        selection: Selection,
+    ) -> None:
         self._held = held
-        self._first, self._last, self._offsets = run
+        self.first, self._last, self._offsets = run
         self.live = live
         """As of the moment the block was taken."""
-        self.batch = batch
-        """The columns asked for, without a copy."""
         self.end = end
         """Where to go on: no row lies between the last one and here."""
+        self.directory, self.number = directory, number
+        """Where it is found: the rows from ``first`` on of this source."""
+        self.selection = selection
+        """The columns asked for, which were checked."""
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The columns asked for, without a copy."""
+        batch = batch_of(self.directory.sources[self.number], self._last, self.selection)
+        return batch.slice(self.first) if self.first else batch
 
     @property
     def rows(self) -> int:
         """How many."""
-        return self._last - self._first
+        return self._last - self.first
 
     @property
     def offsets(self) -> Int64s:
@@ -46,7 +65,7 @@ class Block:
     @property
     def tombstone(self) -> Bools:
         """Which rows tell that a key was deleted."""
-        return tombstones_of(self._held, self._first, self._last)
+        return tombstones_of(self._held, self.first, self._last)
 
 
 class FileBlock(NamedTuple):

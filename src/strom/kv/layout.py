@@ -28,6 +28,7 @@ class Selection:
         "template",
         "types",
         "var",
+        "width",
         "widths",
     )
 
@@ -42,6 +43,8 @@ class Selection:
         self.widths = np.array([kind.width for kind in chosen], np.int64)
         self.nested = [at for at, kind in enumerate(chosen) if kind.form == "nested"]
         self.var = [at for at, kind in enumerate(chosen) if kind.form == "var"]
+        self.width = sum(kind.width for kind in chosen) if all(kind.width for kind in chosen) else None
+        """Bytes of a row; None where rows differ, or have parts of a byte."""
         self.spec = np.stack([self.columns, self.forms, self.widths])
         """int64[3, columns]: the three in one."""
         made = message_template(len(chosen), 2 * len(chosen) + len(self.var), CODEC_NONE)

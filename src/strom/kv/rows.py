@@ -23,7 +23,7 @@ import pyarrow as pa
 from strom.kv import live
 from strom.kv.base_file import BaseFile
 from strom.kv.base_layout import BLOCK_DATA_BYTES
-from strom.kv.block import Block, FileBlock, Held, batch_of, end_of, run_of
+from strom.kv.block import Block, FileBlock, Held, end_of, run_of
 from strom.kv.carrying import Needed, NewFile, build, taken_over
 from strom.kv.columns import ABSENT, Bools, Int32s, Int64s, Octets, Source, source_of
 from strom.kv.directory import Directory
@@ -403,13 +403,14 @@ def _blocks(directory: Directory, start: int, until: int, columns: Sequence[int]
         if first == last:
             continue
         directory.check(np.array([number], np.int32), selection)
-        batch = batch_of(directory.sources[number], last, selection)
         yield Block(
             held,
             run,
             live.live_of(held.live, first, last),
-            batch.slice(first) if first else batch,
             end_of(held, run, until),
+            directory=directory,
+            number=number,
+            selection=selection,
         )
 
 

@@ -11,6 +11,7 @@ A that died in [A, B). Now, after a retry, a restart or a change of leader the a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,12 +21,13 @@ import pyarrow as pa
 
 from strom.errors import Expired, NotYetVisible
 from strom.kv.instant import LiveBlock, dead_between, live_blocks
+from strom.kv.live_rows import gather_live
 from strom.kv.store import KeyStore
 from strom.model.predicate import Predicate
 
 NOW = -1
-ROWS_AT_ONCE = 1 << 16
-"""Rows looked at while the lock is held once."""
+ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 1 << 16, 1 << 18
+"""Rows looked at together; more where it is known how little they take."""
 SLICE_BYTES_MAX = 8 * 1024 * 1024
 DEAD_RECORDS_MAX = 1 << 20
 """Records that are looked at for dead offsets in one slice: 8 MB of them at most."""
@@ -125,10 +127,18 @@ def _collect(
 ) -> tuple[list[OffsetBatch], int]:
     """Batches until there are enough bytes or rows, and where to go on."""
     wanted, asked = _columns(store, request)
+    width = store.rows.directory.layout.selection(asked).width
     found: list[OffsetBatch] = []
     size = rows = 0
     while cursor < at and size < request.max_bytes and (request.limit is None or rows < request.limit):
-        blocks, reached = live_blocks(store, cursor, at, asked, high=high, rows_max=ROWS_AT_ONCE)
+        rows_max = _rows_at_once(width, request.max_bytes - size)
+        blocks, reached = live_blocks(store, cursor, at, asked, high=high, rows_max=rows_max)
+        if request.predicate is None and request.limit is None:
+            batches = _copied(blocks, request, wanted)
+            found += batches
+            size += sum([batch.rows.nbytes for batch in batches])
+            cursor = reached
+            continue
         for block in blocks:
             left = None if request.limit is None else request.limit - rows
             batch, last = _passing(block, request, wanted, left)
@@ -140,6 +150,25 @@ def _collect(
                 return found, cursor if last is None else last + 1
         cursor = reached
     return found, cursor
+
+
+def _rows_at_once(width: int | None, bytes_left: int) -> int:
+    if width is None:
+        return ROWS_AT_ONCE
+    return min(max(bytes_left // width, ROWS_AT_ONCE), ROWS_AT_ONCE_MAX)
+
+
+def _copied(blocks: Sequence[LiveBlock], request: ScanRequest, wanted: list[int]) -> list[OffsetBatch]:
+    """All live rows of some blocks, together in one batch where some are dead."""
+    some = [one for one in blocks if one.live.any()]
+    if not some:
+        return []
+    if some[0].block.selection.nested or all(one.live.all() for one in some):
+        # Nested columns are no kernel's, and rows that all live need no copy.
+        return [_passing(one, request, wanted, None)[0] for one in some]
+    rows = gather_live([(one.block, one.live) for one in some])
+    offsets = np.concatenate([one.offsets[one.live] for one in some]) if request.offsets else None
+    return [OffsetBatch(offsets, rows)]
 
 
 def _columns(store: KeyStore, request: ScanRequest) -> tuple[list[int], tuple[int, ...]]:
@@ -155,11 +184,11 @@ def _passing(
     block: LiveBlock, request: ScanRequest, wanted: list[int], limit: int | None
 ) -> tuple[OffsetBatch, int | None]:
     """The live rows of a block that pass, with the wanted columns; where there is a limit, the last one's offset."""
-    chosen = block.live
+    chosen, batch = block.live, block.batch
     if request.predicate is not None and chosen.any():
-        passed = request.predicate.mask(block.batch).fill_null(False).to_numpy(zero_copy_only=False)
+        passed = request.predicate.mask(batch).fill_null(False).to_numpy(zero_copy_only=False)
         chosen = chosen & passed
-    rows = block.batch.select(wanted)
+    rows = batch.select(wanted)
     if limit is None and chosen.all():
         return OffsetBatch(block.offsets if request.offsets else None, rows), None
     places = np.flatnonzero(chosen)[:limit]
