@@ -12,11 +12,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from strom.client.fetching import Chunk
+from strom.client.chunk import AnyChunk, Chunk
 from strom.client.key_scan import KeyScan
 from strom.client.kinds import kinds_of
 from strom.client.rows import Fetched
-from strom.client.scan import AnyChunk, Scan
+from strom.client.scan import Scan
 from strom.record.layout import CHANGE_INSERT
 
 CHANGE_TYPE = "_change_type"

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from strom.client.address import Address
+from strom.client.chunk import AnyChunk, Chunk
 from strom.client.direct import DirectCaller, DirectCalls
-from strom.client.fetching import Chunk
-from strom.client.question import Part, Question
-from strom.client.scan import AnyChunk, Chunks
+from strom.client.question import Chunks, Part, Question
 from strom.errors import Disconnected, StromError
 from strom.runtime.files import Bytes
 

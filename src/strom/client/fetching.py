@@ -11,13 +11,15 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
+from strom.client.chunk import Chunk
 from strom.client.cluster import Cluster
 from strom.client.connections import Lane
 from strom.client.metadata import TableInfo
 from strom.client.options import ReadOptions
 from strom.client.planning import BucketRange
+from strom.client.question import Question
 from strom.client.retry import MISPLACED
 from strom.client.rows import Encoded, RowReader
 from strom.errors import InvalidRequest, LeaderNotAvailable, StromError
@@ -33,20 +35,7 @@ from strom.protocol.messages.own import (
 from strom.protocol.messages.predicate import Predicate as WirePredicate
 from strom.record.batch import split
 
-if TYPE_CHECKING:
-    from strom.client.question import Question
-
 Answer = TypeVar("Answer")
-
-
-class Chunk(NamedTuple):
-    """What one request brought of one range."""
-
-    range_number: int
-    """Which range of the plan."""
-    start: int
-    end: int
-    batches: list[Encoded]
 
 
 @dataclass

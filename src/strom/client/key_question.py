@@ -7,13 +7,16 @@ its first row, and reads the rest when anything else goes amiss.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from strom.client.fetching import Chunk, ChunkStream
+from strom.client.chunk import Chunk
+from strom.client.cluster import Cluster
+from strom.client.fetching import ChunkStream, ReadStatistics
 from strom.client.key_plan import Instant
+from strom.client.options import ReadOptions
 from strom.client.question import Part, answer_bytes_max
 from strom.client.retry import PASSING
-from strom.client.rows import RowReader
+from strom.client.rows import Encoded, RowReader
 from strom.errors import Expired, InvalidRequest
 from strom.model.bucket import BucketId
 from strom.protocol.ahead import number_ahead
@@ -25,8 +28,24 @@ from strom.protocol.messages.own_keys import ScanRowsRequest, ScanRowsResponse
 from strom.record.batch import split
 from strom.runtime.files import Bytes
 
-if TYPE_CHECKING:
-    from strom.client.key_scan import KeyScan
+
+class Asked(Protocol):
+    """The scan: whom it asks, what it counts, what its messages hold."""
+
+    cluster: Cluster
+    options: ReadOptions
+    statistics: ReadStatistics
+
+    def request(
+        self, instant: Instant, cursor: int | None, reader: RowReader, max_bytes: int
+    ) -> ScanRowsRequest:
+        """The message that asks for one slice of one bucket."""
+
+    async def learn(self, batches: Sequence[Encoded], reader: RowReader) -> None:
+        """Make sure that batches can be read."""
+
+    def rest(self, instants: Sequence[Instant], parts: Sequence[Part], reader: RowReader) -> ChunkStream:
+        """The answers for what others left of a plan."""
 
 
 class KeyQuestion:
@@ -34,7 +53,7 @@ class KeyQuestion:
 
     api = SCAN_ROWS
 
-    def __init__(self, scan: KeyScan, instants: Sequence[Instant], reader: RowReader) -> None:
+    def __init__(self, scan: Asked, instants: Sequence[Instant], reader: RowReader) -> None:
         self._scan = scan
         self._instants = instants
         self._reader = reader

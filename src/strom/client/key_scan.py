@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pyarrow as pa
 
+from strom.client.chunk import AnyChunk, Chunk, LookedUpChunk
 from strom.client.cluster import Cluster
-from strom.client.fetching import Chunk, ChunkStream, Fetch, ReadStatistics
+from strom.client.fetching import ChunkStream, Fetch, ReadStatistics
 from strom.client.filters import Filter
 from strom.client.key_filter import Named, keys_named
 from strom.client.key_plan import Instant, KeyScanPlan, Planner
@@ -25,7 +26,7 @@ from strom.client.planning import PartitionChoice
 from strom.client.question import Part, Question
 from strom.client.retry import MISPLACED
 from strom.client.rows import Encoded, RowReader
-from strom.client.scan import AnyChunk, LookedUpChunk, RowScan
+from strom.client.scan import RowScan
 from strom.errors import Expired, InvalidRequest, StromError
 from strom.protocol.api_keys import SCAN_ROWS
 from strom.protocol.error_codes import error_of

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from strom.client.chunk import AnyChunk, Chunk
 from strom.client.cluster import Cluster
-from strom.client.fetching import Chunk, ChunkStream, RangeFetch, ReadStatistics, Source
+from strom.client.fetching import ChunkStream, RangeFetch, ReadStatistics, Source
 from strom.client.filters import Filter, prune
+from strom.client.log_question import LogQuestion
 from strom.client.metadata import TableInfo
 from strom.client.offsets import Offsets
 from strom.client.options import ReadOptions
@@ -30,7 +32,7 @@ from strom.client.planning import (
     choose_partitions,
     plan_scan,
 )
-from strom.client.question import LogQuestion, Question
+from strom.client.question import Chunks
 from strom.client.rows import RowReader
 from strom.client.rows import count as count_rows
 from strom.errors import InvalidRequest
@@ -41,38 +43,6 @@ if TYPE_CHECKING:
 
 TINY_ROWS = 1024
 MANY_BATCHES = 64
-
-
-class OtherChunk(Protocol):
-    """What a scan of another kind takes for an answer of its own."""
-
-    @property
-    def range_number(self) -> int:
-        """Which part of the plan."""
-
-
-AnyChunk: TypeAlias = "Chunk | LookedUpChunk | OtherChunk"
-
-
-class LookedUpChunk(NamedTuple):
-    """Rows that are decoded already."""
-
-    range_number: int
-    rows: pa.RecordBatch
-
-
-class Chunks(Protocol):
-    """Answers of servers, one by one."""
-
-    @property
-    def question(self) -> Question | None:
-        """For a thread that can ask all of this by itself, and faster; None where it cannot."""
-
-    async def next(self) -> AnyChunk | None:
-        """The next one; None at the end."""
-
-    async def close(self) -> None:
-        """Stop."""
 
 
 class RowScan(ABC):

@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from strom.client.fetching import Chunk
+from strom.client.chunk import AnyChunk, Chunk
 from strom.client.key_scan import KeyScan
 from strom.client.rows import Fetched
-from strom.client.scan import AnyChunk, Scan
+from strom.client.scan import Scan
 
 OFFSET = "__offset"
 TIMESTAMP = "__timestamp"

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pyarrow as pa
 
+from strom.client.chunk import AnyChunk, LookedUpChunk
 from strom.client.fetching import ReadStatistics
 from strom.client.filters import Filter, WhereLike, filter_of
 from strom.client.key_scan import LookedUp
 from strom.client.planning import ScanPlan
-from strom.client.scan import AnyChunk, LookedUpChunk, RowScan
+from strom.client.scan import RowScan
 from strom.errors import InvalidProjection, InvalidRequest
 from strom.model.names import nearest
 from strom.model.schema import Schema

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from strom.client.chunk import AnyChunk
 from strom.client.cluster import Cluster
 from strom.client.fetching import ReadStatistics
 from strom.client.filters import Filter
@@ -22,8 +23,9 @@ from strom.client.lookups import Lookups
 from strom.client.metadata import TableInfo
 from strom.client.places import EARLIEST, LATEST, Place
 from strom.client.planning import BucketRange, PartitionChoice
+from strom.client.question import Chunks
 from strom.client.rows import RowReader
-from strom.client.scan import AnyChunk, Chunks, Collected, RowScan, Scan
+from strom.client.scan import Collected, RowScan, Scan
 from strom.errors import Expired, InvalidRequest, LakeDisabled, OffsetOutOfRange
 from strom.lake.planned import UnionPlan
 from strom.lake.reading import LakeFile
