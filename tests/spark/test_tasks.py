@@ -89,3 +89,18 @@ def test_buckets_that_are_about_equal_are_shared_out_evenly() -> None:
     sizes = Sizes({part.bucket: float(MB) for part in parts})
     groups = cut_and_packed(parts, sizes, split_bytes=1000 * MB, split_rows=None, tasks_wanted=2)
     assert [len(group) for group in groups] == [2, 2]
+
+
+def test_a_little_beside_much_that_others_read_is_one_task() -> None:
+    parts = ranges(20, 20, 20, 20)
+    sizes = Sizes({part.bucket: float(MB) for part in parts})
+
+    def tasks(beside: int) -> list[int]:
+        groups = cut_and_packed(
+            parts, sizes, split_bytes=128 * MB, split_rows=None, tasks_wanted=2, beside=beside
+        )
+        return [len(group) for group in groups]
+
+    assert tasks(0) == [2, 2]
+    assert tasks(40 * MB) == [2, 2]
+    assert tasks(800 * MB) == [4]

@@ -352,6 +352,19 @@ def test_parts_come_back_from_their_text_as_they_were() -> None:
             parts_of_text(wrong, 7)
 
 
+@pytest.mark.parametrize("step", [1, 127, 128, 40_000, 3_000_000_000, 1 << 45])
+def test_dead_offsets_come_back_however_far_apart_they_are(step: int) -> None:
+    first = 1 << 40
+    offsets = first + np.array([0, 1, 1 + step, 2 + step, 2 + 2 * step], "<i8")
+    file = LakeFile("file:///w/x.parquet", 10, 9, 0, first, int(offsets[-1]) + 3, 3, None, ())
+    parts = (LakePart(BucketId(7, None, 2), None, file, offsets.tobytes(), None),)
+    text = text_of_parts(7, parts)
+    assert parts_of_text(text, 7) == parts
+    for wrong in (text.replace(":5:", ":6:"), text.replace(":5:", ":-5:"), text.replace(":5:", ":5:3")):
+        with pytest.raises(InvalidRequest, match="_planned"):
+            parts_of_text(wrong, 7)
+
+
 FILTERS = [
     "n = 3",
     "n <> 3",

@@ -103,6 +103,7 @@ class BatchReader(DataSourceReader):
                 split_bytes=options.split_bytes,
                 split_rows=options.split_rows,
                 tasks_wanted=options.parallelism,
+                beside=0 if share is None else share.bytes,
             )
         return [Task(pinned.info.table_id, schema.schema_id, group) for group in groups]
 

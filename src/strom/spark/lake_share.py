@@ -52,6 +52,11 @@ class LakeShare:
         self.groups: list[list[list[Any]]] = []
         """By task, by file: its place, its size, the bits of rows that do not count (zstd), the bytes of these."""
 
+    @property
+    def bytes(self) -> int:
+        """Of all files that were taken."""
+        return sum(size for group in self.groups for _, size, *_ in group)
+
     def take(self, parts: Sequence[Part]) -> list[Part]:
         """Take files; the parts that are left."""
         files = (

@@ -24,6 +24,8 @@ from strom.lake.reading import LakeFile
 from strom.model.bucket import BucketId
 from strom.spark.tasks import LakePart, Part
 
+WIDTHS = (1, 2, 4, 8)
+
 
 def text_of_parts(table_id: int, parts: Sequence[Part]) -> str:
     """Parts of one table as text."""
@@ -56,7 +58,7 @@ def _told(part: Part) -> list[Any]:
     if limits is not None:
         bounds = limits.low.get(part.bucket), limits.high.get(part.bucket)
         told = [*bounds, limits.after_ms, limits.before_ms]
-    return ["file", *place, asdict(part.file), _packed(part.dead), told]
+    return ["file", *place, asdict(part.file), _packed(part.dead, part.file), told]
 
 
 def _part(table_id: int, told: Sequence[Any]) -> Part:
@@ -75,26 +77,31 @@ def _part(table_id: int, told: Sequence[Any]) -> Part:
     return LakePart(bucket, name, known, _unpacked(dead, known), _limits(bucket, limits))
 
 
-def _packed(dead: bytes) -> str:
-    """Offsets, sorted, of which there may be very many: how far each is from the one before, zstd, in base64."""
+def _packed(dead: bytes, file: LakeFile) -> str:
+    """Offsets, sorted, of which there may be very many: how far each is from the one before, in as few bytes as the
+    largest step needs, zstd, in base64; then how many there are, and bytes of a step."""
     if not dead:
         return ""
-    steps = np.diff(np.frombuffer(dead, "<i8"), prepend=0).astype("<i8").tobytes()
-    return base64.b64encode(pa.compress(steps, codec="zstd", asbytes=True)).decode() + f":{len(dead)}"
+    steps = np.diff(np.frombuffer(dead, "<i8"), prepend=file.first_offset)
+    width = next(one for one in WIDTHS if int(steps.max()) < 1 << (8 * one - 1))
+    packed = pa.compress(steps.astype(f"<i{width}").tobytes(), codec="zstd", asbytes=True)
+    return f"{base64.b64encode(packed).decode()}:{len(steps)}:{width}"
 
 
 def _unpacked(text: str, file: LakeFile) -> bytes:
     if not text:
         return b""
-    packed, _, size = text.partition(":")
-    if not 0 < int(size) <= 8 * (file.last_offset - file.first_offset + 1) or int(size) % 8:
+    packed, count, width = text.split(":")
+    if not 0 < int(count) <= file.last_offset - file.first_offset + 1 or int(width) not in WIDTHS:
         raise ValueError(f"{file.path} has not so many offsets")
     content = base64.b64decode(packed, validate=True)
+    size = int(count) * int(width)
     try:
-        steps = pa.decompress(content, decompressed_size=int(size), codec="zstd", asbytes=True)
+        steps = pa.decompress(content, decompressed_size=size, codec="zstd", asbytes=True)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"dead offsets of {file.path}: {error}") from None
-    return np.cumsum(np.frombuffer(steps, "<i8")).astype("<i8").tobytes()
+    offsets = file.first_offset + np.cumsum(np.frombuffer(steps, f"<i{width}"), dtype=np.int64)
+    return offsets.astype("<i8").tobytes()
 
 
 def _limits(bucket: BucketId, told: Sequence[Any] | None) -> LakeLimits | None:

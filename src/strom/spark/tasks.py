@@ -24,6 +24,8 @@ TASKS_WANTED = 8
 """A small table is still cut into so many tasks, if that leaves them large enough."""
 NEARLY = 1.01
 """Sizes are guesses: buckets that are about equal are packed as if they were."""
+FILES_LIGHTER = 2
+"""How much sooner Spark's own reader is done with the bytes of a file than a worker with as many of a server."""
 ROW_BYTES = 64
 """A guess, where nobody asked how large rows are."""
 
@@ -127,11 +129,16 @@ def cut_and_packed(
     split_bytes: int,
     split_rows: int | None,
     tasks_wanted: int = TASKS_WANTED,
+    beside: int = 0,
 ) -> list[tuple[Part, ...]]:
-    """The parts of each task. Every task costs Spark some 50 ms: no more of them than can run at once, unless large."""
+    """The parts of each task. Every task costs Spark some 50 ms: no more of them than can run at once, unless large.
+
+    ``beside``: bytes that other tasks of the same query read; where these keep the cores busy, ours need not be many.
+    """
     whole = list(parts)
-    total = sum(sizes.of(part) for part in whole)
-    target = min(max(total / tasks_wanted, TASK_BYTES_MIN), split_bytes)
+    own = sum(sizes.of(part) for part in whole)
+    target = min(max((own + beside / FILES_LIGHTER) / tasks_wanted, TASK_BYTES_MIN), split_bytes)
+    target = max(own / max(1, round(own / target)), TASK_BYTES_MIN)  # as many tasks, of one size
     pieces = [piece for part in whole for piece in _cut(part, sizes, target, split_rows)]
     return list(_packed(pieces, sizes, target, split_rows))
 
