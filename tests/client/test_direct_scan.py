@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import strom
-from strom.client import direct_scan, question, rows
+from strom.client import direct_scan, log_question, rows
 from strom.client.direct_scan import DirectScan
 from strom.client.fetching import Source
 from strom.client.options import ReadOptions
@@ -121,7 +121,7 @@ def test_a_hint_that_proves_wrong_is_not_believed(
     def too_far(*_: object, **__: object) -> int:
         return 9_000
 
-    monkeypatch.setattr(question, "number_ahead", too_far)
+    monkeypatch.setattr(log_question, "number_ahead", too_far)
     assert numbers(table.scan().to_arrow()) == list(range(BATCHES * ROWS))
     assert len(by_the_loop) == 1
 
