@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 import os
@@ -29,3 +30,37 @@ def test_a_child_of_a_process_with_idle_databases_lives() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.stdout.split() == ["0", "0", "0"], ran.stderr
+
+
+QUERIED = """
+import os, sys
+import pyarrow as pa
+import strom
+from strom.errors import InvalidQuery
+
+with strom.open(sys.argv[1]) as db:
+    table = db.create_table("t", pa.schema([("id", pa.int64())]))
+    table.append({"id": list(range(1000))})
+    table.flush()
+    result = db.sql("SELECT max(id) AS total FROM t")
+    result.query.plan()  # its rows are being fetched
+    child = os.fork()
+    if child == 0:
+        try:
+            result.to_arrow()
+        except InvalidQuery as error:
+            os._exit(7 if "forked" in str(error) else 1)
+        os._exit(2)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), result.to_pylist())
+"""
+
+
+def test_a_child_is_told_that_a_query_is_its_parents(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", QUERIED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.stdout.strip() == "7 [{'total': 999}]", ran.stderr

@@ -7,6 +7,7 @@ back from threads of its own for hot rows.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,7 @@ class Query:
         self._streams: list[StreamedRows] = []
         self._planned: dict[TablePath, UnionPlan] | None = None
         self._closed = False
+        self._process = os.getpid()
 
     # --- planning ---------------------------------------------------------------------------------------------
 
@@ -158,6 +160,8 @@ class Query:
 
     def reader(self) -> pa.RecordBatchReader:
         """The rows, batch by batch; one reader at a time."""
+        if self._process != os.getpid():  # a child has none of the threads that fetch and compute
+            raise InvalidQuery("this query was made before this process was forked: make it again here")
         with self._lock:
             if self._closed:
                 raise InvalidQuery("this query was closed")
@@ -189,8 +193,8 @@ class Query:
         self._standing.connection.interrupt()
 
     def close(self) -> None:
-        """Let go of everything. The second time does nothing."""
-        if not self._closed:
+        """Let go of everything. The second time does nothing; nor does a forked child, where it is not."""
+        if not self._closed and self._process == os.getpid():
             self._closed = True
             for stream in self._streams:
                 stream.close()
