@@ -34,7 +34,7 @@ class Loop(Protocol):
     def __call__(self, work: Coroutine[Any, Any, Result]) -> Result: ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Asked:
     """A request whose answer has not been taken."""
 
@@ -83,7 +83,10 @@ class DirectScan:
         self._asked.popleft()
         self._idle.setdefault(now.caller.address, []).append(now.caller)
         if not self._asked:
-            self._go_on(now.part, reached)
+            try:
+                self._go_on(now.part, reached)
+            except StromError:
+                pass  # this answer is whole and counts; what follows is in ``left``, and is asked for again next time
         return Piece(now.part, answer)
 
     def close(self) -> None:
@@ -101,19 +104,22 @@ class DirectScan:
     # --- asking --------------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Ask for the next part, if there is one."""
+        """Ask for the next part, if there is one. After an error it is still the next one."""
         if not self._todo:
             return
         part, question = self._todo[0], self._question
         address = question.cluster.leader(part.bucket)
         idle = self._idle.get(address)
         caller = idle.pop() if idle else self._calls.borrow(address)
-        request = question.request(part, self._bytes_next)
+        try:
+            request_id = caller.start(question.api, question.request(part, self._bytes_next))
+        except BaseException:
+            caller.close()  # a part of the request may be on its way
+            self._calls.give_back(caller)
+            raise
         self._bytes_next = min(2 * self._bytes_next, question.bytes_max)
-        asked = _Asked(part, caller, -1)
-        self._asked.append(asked)
+        self._asked.append(_Asked(part, caller, request_id))
         self._todo.popleft()
-        asked.request_id = caller.start(question.api, request)
 
     def _check_follows(self, part: Part, reached: int, following: Part) -> None:
         """What was asked for while ``part`` arrived must go on where its answer, now whole and read, ends."""
