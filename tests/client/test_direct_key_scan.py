@@ -311,3 +311,21 @@ def test_that_no_answer_follows_is_known_when_the_rows_begin() -> None:
         assert number_ahead(ScanRowsResponse, begun, "next_cursor", absent=77) == expected
         assert number_ahead(ScanRowsResponse, begun[:3], "next_cursor", absent=77) is None
         assert number_ahead(ScanRowsResponse, begun, "next_cursor") == next_cursor
+
+
+def test_rows_of_hundreds_of_kilobytes_come_in_answers_of_a_few(server: ServerProcess) -> None:
+    with strom.connect(server.address) as db:
+        table = db.create_table("wide", SCHEMA, primary_key="id", buckets=1)
+        for start in range(0, 400, 20):
+            ids = list(range(start, start + 20))
+            table.upsert(pa.record_batch([ids, ids, [f"{one}" * 100_000 for one in ids]], schema=SCHEMA))
+        table.delete({"id": [7, 200]})
+        table.flush()
+        batches = list(table.scan().to_batches())
+        assert sorted(row for one in batches for row in one.column("id").to_pylist()) == [
+            one for one in range(400) if one not in (7, 200)
+        ]
+        assert all(row["text"] == f"{row['id']}" * 100_000 for one in batches for row in one.to_pylist())
+        assert max(one.nbytes for one in batches) < 4 * 1024 * 1024
+        filtered = table.scan(where="n < 390").to_arrow()
+        assert filtered.num_rows == 388

@@ -20,6 +20,7 @@ from strom.model.bucket import BucketId
 from strom.model.schema import Schema
 from strom.record.batch import BatchLimits
 from strom.runtime.files import LocalFiles
+from strom.tablet import key_scan
 from strom.tablet.key_scan import ScanRequest
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet
@@ -259,10 +260,40 @@ def test_a_scan_beside_a_truncation_has_the_rows_that_came_back(tmp_path: Path) 
         tablet.truncate(high)
 
     store.lock = _Interrupted(lock, cut)
-    blocks, _ = live_blocks(store, 0, high, (0, 2), high=high, rows_max=1 << 20)
+    blocks, _ = live_blocks(store, 0, high, (0, 2), high=high, rows_max=1 << 20, bytes_max=1 << 30)
     found = np.full(KEYS, -1, np.int64)
     for block in blocks:
         rows = block.batch.filter(pa.array(block.live))
         found[rows.column(0).to_numpy()] = rows.column(1).to_numpy()
     assert (found == expected).all()
     assert tablet.store.cuts == 1
+
+
+@pytest.mark.parametrize("limit", [None, 10**9], ids=["copied", "passing"])
+@pytest.mark.parametrize("columns", [(0, 2), (0, 2, 1)], ids=["fixed", "text"])
+@pytest.mark.parametrize("size", [1, 700, 9_000])
+def test_an_answer_has_so_many_bytes_or_one_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, columns: tuple[int, ...], limit: int | None
+) -> None:
+    monkeypatch.setattr(key_scan, "BYTES_AT_ONCE_MIN", 1)
+    tablet = _open(tmp_path)
+    writer = Writer(tablet)
+    for _ in range(4):
+        writer.write(400)
+        writer.upkeep()
+    found: list[tuple[int, int]] = []
+    cursor, answers = None, 0
+    while True:
+        request = ScanRequest(cursor=cursor, columns=columns, max_bytes=size, limit=limit)
+        piece = tablet.scan(request, now_ms=1_000)
+        for _, rows in piece.batches:
+            found += zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True)
+        bytes_sent = sum(rows.nbytes for _, rows in piece.batches)
+        assert bytes_sent <= 2 * size or sum(rows.num_rows for _, rows in piece.batches) == 1
+        answers += 1
+        if piece.done:
+            break
+        cursor = piece.next_cursor
+    wanted = np.flatnonzero(writer.expected >= 0)
+    assert sorted(found) == list(zip(wanted.tolist(), writer.expected[wanted].tolist(), strict=True))
+    assert answers >= len(wanted) * 16 // (2 * size + 16)

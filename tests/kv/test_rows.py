@@ -255,3 +255,29 @@ def test_a_scan_sees_what_was_there_when_it_was_asked_for() -> None:
     rows.adopt_carry(rows.write_carry(f"{FOLDER}/a", 10, lambda offsets: offsets < 0))
     assert [len(block.offsets) for block in asked] == [10]
     assert list(rows.blocks(0, 10)) == []
+
+
+def test_what_a_scan_holds_of_a_growing_block_does_not_change() -> None:
+    """It is summed up before it is sent: not even bits behind its last row may change in between."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("b", pa.bool_())])
+
+    def some(start: int, count: int) -> pa.RecordBatch:
+        ids = np.arange(start, start + count)
+        even = ids % 2 == 0
+        return pa.record_batch(
+            [ids, pa.array(ids.astype(np.int32), mask=even), pa.array(~even)], schema=schema
+        )
+
+    def add(batch: pa.RecordBatch) -> None:
+        every = np.ones(batch.num_rows, np.bool_)
+        rows.add(batch, base_offset=rows.end, stored=every, tombstone=~every)
+
+    rows = Rows(disk(), Schema.from_arrow(schema, primary_key=["id"]))
+    add(some(0, 1003))
+    (block,) = rows.blocks(0, rows.end)
+    held = block.batch
+    buffers = [one for column in held.columns for one in column.buffers() if one is not None]
+    before = [one.to_pybytes() for one in buffers]
+    add(some(1003, 30))
+    assert [one.to_pybytes() for one in buffers] == before
+    assert len(buffers) == 4  # values of each, and which numbers are NULL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,32 @@ class Block:
             assert isinstance(self._held, FileBlock)
             self._offsets = self._held.file.offsets(self._held.block)
         return self._offsets
+
+    @property
+    def size(self) -> int:
+        """Bytes of the columns asked for, dead rows included."""
+        width = self.selection.width
+        return int(self.batch.nbytes) if width is None else width * self.rows
+
+    def rows_within(self, size: int) -> int:
+        """How many of the first rows have no more bytes than this."""
+        batch = self.batch
+        return bisect_right(range(1, self.rows + 1), size, key=lambda count: batch.slice(0, count).nbytes)
+
+    def head(self, rows: int) -> Block:
+        """The first rows of it."""
+        if rows == self.rows:
+            return self
+        offsets = self.offsets
+        return Block(
+            self._held,
+            Run(self.first, self.first + rows, offsets[:rows]),
+            self.live[:rows],
+            int(offsets[rows]),
+            directory=self.directory,
+            number=self.number,
+            selection=self.selection,
+        )
 
     @property
     def tombstone(self) -> Bools:
@@ -150,13 +177,21 @@ def _joined(nested: NestedColumn, rows: int) -> pa.Array:
 
 def _array(source: Source, column: int, rows: int, kind: ColumnKind) -> pa.Array:
     validity, values, data = source.addresses[column].tolist()
-    bitmap = (rows + 7) >> 3
-    sizes = {"fixed": rows * kind.width, "bits": bitmap, "var": 4 * (rows + 1)}
+    sizes = {"fixed": rows * kind.width, "var": 4 * (rows + 1)}
     buffers = [
-        pa.foreign_buffer(validity, bitmap, source) if validity else None,
-        pa.foreign_buffer(values, sizes[kind.form], source),
+        _bitmap(validity, rows, source) if validity else None,
+        _bitmap(values, rows, source)
+        if kind.form == "bits"
+        else pa.foreign_buffer(values, sizes[kind.form], source),
     ]
     if kind.form == "var":
         end = int(np.frombuffer(buffers[1], np.int32, 1, 4 * rows)[0])
         buffers.append(pa.foreign_buffer(data, end, source) if end else pa.py_buffer(b""))
     return pa.Array.from_buffers(kind.type, rows, buffers)
+
+
+def _bitmap(address: int, rows: int, source: Source) -> pa.Buffer:
+    """Bits, where they lie. A last octet that later rows share is copied with the others: it may change while it is
+    sent, behind the checksum."""
+    found = pa.foreign_buffer(address, (rows + 7) >> 3, source)
+    return pa.py_buffer(found.to_pybytes()) if rows & 7 else found

@@ -41,13 +41,23 @@ class LiveBlock(NamedTuple):
 
 
 def live_blocks(
-    store: KeyStore, start: int, at: int, columns: Sequence[int] | None, *, high: int, rows_max: int
+    store: KeyStore,
+    start: int,
+    at: int,
+    columns: Sequence[int] | None,
+    *,
+    high: int,
+    rows_max: int,
+    bytes_max: int,
 ) -> tuple[list[LiveBlock], int]:
-    """Blocks of [start, at) until they hold ``rows_max`` rows, and where the next ones begin (``at``: no more)."""
+    """Blocks of [start, at) until they hold ``rows_max`` rows, and where the next ones begin (``at``: no more).
+
+    They have at most ``bytes_max`` bytes, dead rows included, or one row.
+    """
     while True:
         with store.lock:
             directory, cuts = store.rows.directory, store.cuts
-        blocks, reached = _blocks(store.rows.blocks(start, at, columns, directory), at, rows_max)
+        blocks, reached = _blocks(store.rows.blocks(start, at, columns, directory), at, rows_max, bytes_max)
         with store.lock:
             if store.cuts != cuts:
                 continue  # an image may be live again whose death was seen, and which the series no longer tells
@@ -60,13 +70,20 @@ def live_blocks(
         return [LiveBlock(b, _live(b, replaced)) for b in blocks], reached
 
 
-def _blocks(found: Iterator[Block], at: int, rows_max: int) -> tuple[list[Block], int]:
+def _blocks(found: Iterator[Block], at: int, rows_max: int, bytes_left: int) -> tuple[list[Block], int]:
     """Some blocks, and where the next ones begin. Without the lock: lookups wait for whoever holds it."""
     blocks: list[Block] = []
     count = 0
     for block in found:
+        size = block.size
+        if size > bytes_left:
+            fit = block.rows_within(bytes_left) or (0 if blocks else 1)
+            if fit:
+                blocks.append(block.head(fit))
+            return blocks, blocks[-1].end
         blocks.append(block)
         count += block.rows
+        bytes_left -= size
         if count >= rows_max:
             return blocks, block.end
     return blocks, at

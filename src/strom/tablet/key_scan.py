@@ -28,6 +28,8 @@ from strom.model.predicate import Predicate
 NOW = -1
 ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 1 << 16, 1 << 18
 """Rows looked at together; more where it is known how little they take."""
+BYTES_AT_ONCE_MIN = 1024 * 1024
+"""So many bytes are looked at together, or one row, however little is left of what was asked for."""
 SLICE_BYTES_MAX = 8 * 1024 * 1024
 DEAD_RECORDS_MAX = 1 << 20
 """Records that are looked at for dead offsets in one slice: 8 MB of them at most."""
@@ -131,8 +133,9 @@ def _collect(
     found: list[OffsetBatch] = []
     size = rows = 0
     while cursor < at and size < request.max_bytes and (request.limit is None or rows < request.limit):
-        rows_max = _rows_at_once(width, request.max_bytes - size)
-        blocks, reached = live_blocks(store, cursor, at, asked, high=high, rows_max=rows_max)
+        left = max(request.max_bytes - size, BYTES_AT_ONCE_MIN)
+        rows_max = _rows_at_once(width, left)
+        blocks, reached = live_blocks(store, cursor, at, asked, high=high, rows_max=rows_max, bytes_max=left)
         if request.predicate is None and request.limit is None:
             batches = _copied(blocks, request, wanted)
             found += batches
@@ -140,8 +143,8 @@ def _collect(
             cursor = reached
             continue
         for block in blocks:
-            left = None if request.limit is None else request.limit - rows
-            batch, last = _passing(block, request, wanted, left)
+            most = None if request.limit is None else request.limit - rows
+            batch, last = _passing(block, request, wanted, most)
             if batch.rows.num_rows:
                 found.append(batch)
                 rows += batch.rows.num_rows
@@ -153,7 +156,7 @@ def _collect(
 
 
 def _rows_at_once(width: int | None, bytes_left: int) -> int:
-    if width is None:
+    if not width:
         return ROWS_AT_ONCE
     return min(max(bytes_left // width, ROWS_AT_ONCE), ROWS_AT_ONCE_MAX)
 
