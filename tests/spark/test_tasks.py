@@ -104,3 +104,9 @@ def test_a_little_beside_much_that_others_read_is_one_task() -> None:
     assert tasks(0) == [2, 2]
     assert tasks(40 * MB) == [2, 2]
     assert tasks(800 * MB) == [4]
+
+
+def test_tasks_can_be_smaller_than_is_worth_it_where_somebody_says_so() -> None:
+    parts = ranges(40)
+    groups = cut_and_packed(parts, Sizes({parts[0].bucket: float(MB)}), split_bytes=MB, split_rows=None)
+    assert len(groups) == 40

@@ -28,6 +28,9 @@ from strom.protocol.messages.own_keys import ScanRowsRequest, ScanRowsResponse
 from strom.record.batch import split
 from strom.runtime.files import Bytes
 
+PARTED_BYTES_MAX = 2 * 1024 * 1024
+"""Of parts of an instant: a server does not know where they end, and would send much that is another part's."""
+
 
 class Asked(Protocol):
     """The scan: whom it asks, what it counts, what its messages hold."""
@@ -65,6 +68,8 @@ class KeyQuestion:
         ]
         self.timeout_s = scan.cluster.options.request_timeout_ms / 1000
         self.bytes_max = answer_bytes_max(scan.options, reader)
+        if any(one.end is not None for one in instants):
+            self.bytes_max = min(self.bytes_max, PARTED_BYTES_MAX)
 
     def request(self, part: Part, max_bytes: int) -> ScanRowsRequest:
         return self._scan.request(self._instants[part.number], part.start or None, self._reader, max_bytes)

@@ -171,12 +171,13 @@ class LakeCatalog:
 
     def _prune(self, before: TableMetadata, after: TableMetadata) -> None:
         """Remove the metadata files that the table no longer lists. One that is left over is an orphan, no harm."""
-        listed = {entry.metadata_file for entry in after.metadata_log}
+        listed = self.storage.paths(entry.metadata_file for entry in after.metadata_log)
         folder = f"{before.location.rstrip('/')}/metadata"
         for entry in before.metadata_log:
-            if entry.metadata_file not in listed and self.storage.inside(folder, entry.metadata_file):
+            file = entry.metadata_file
+            if self.storage.inside(folder, file) and self.storage.path(file) not in listed:
                 with suppress(LakeError):
-                    self.storage.delete(entry.metadata_file)
+                    self.storage.delete(file)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

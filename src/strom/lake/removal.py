@@ -75,7 +75,8 @@ def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS
             table.storage.delete(listed)
     # After that: a snapshot that was gone by then had its list before.
     waiting = storage.paths(uri for listed, _ in _lists(table) for uri in _files(table, listed))
-    orphans = [uri for uri in old if storage.path(uri) not in named | waiting]
+    kept = named | waiting
+    orphans = [uri for uri in old if storage.path(uri) not in kept]
     for uri in orphans:
         table.storage.delete(uri)
     return unfinished + len(orphans)

@@ -138,7 +138,9 @@ def cut_and_packed(
     whole = list(parts)
     own = sum(sizes.of(part) for part in whole)
     target = min(max((own + beside / FILES_LIGHTER) / tasks_wanted, TASK_BYTES_MIN), split_bytes)
-    target = max(own / max(1, round(own / target)), TASK_BYTES_MIN)  # as many tasks, of one size
+    target = max(
+        own / max(1, round(own / target)), min(TASK_BYTES_MIN, split_bytes)
+    )  # as many tasks, of one size
     pieces = [piece for part in whole for piece in _cut(part, sizes, target, split_rows)]
     return list(_packed(pieces, sizes, target, split_rows))
 

@@ -130,10 +130,10 @@ def _by_catalog(
     what is to be read of it."""
     from pyspark.sql.classic.dataframe import DataFrame
 
+    options = {**told, "table": table.name, "pin": "query"}
+    described = catalog_tables.described(table) | {"plan": _plan(spark, options, table, parts)}
     try:
         known: Any = spark._jvm.strom.spark.StromCatalog  # type: ignore[union-attr]
-        options = {**told, "table": table.name, "pin": "query"}
-        described = catalog_tables.described(table) | {"plan": _plan(spark, options, table, parts)}
         return DataFrame(known.planned(spark._jsparkSession, options, json.dumps(described)), spark)
     except (Py4JError, TypeError):  # another Spark, or a class that only the catalog's loader knows
         options = {name: text for name, text in told.items() if name != "table"}
