@@ -1,15 +1,14 @@
-"""How fast does the engine take upserts, and does it stay so with more keys and after many updates?
+"""How fast does the engine take upserts, with few keys and many, after many updates of each?
 
 Expected, against RocksDB reading and writing pre-encoded rows and nothing more: with the changelog's old and new rows
 (FULL) at least 3 times in batches of 10 k rows, with new rows only (WAL, int64 key) at least 10 times, in batches of
 100 at least once. RocksDB pays 3 µs for a get and 3 µs for a put, through its memtable and the interpreter; Strom
 pays per batch: one hash, one probe and one copy of columns per row (0.2 µs; the old row is a copy more, out of the
-cache), and about 0.3 ms of Python. At ten times the keys the probe and the old row miss the cache: at least half.
-An int64 key costs 12 bytes of slot at a load of at most 0.75, and 8 of version: well under 40. What ten updates per
-key leave on disk is reported; merges keep at least half of the base files' rows alive. (RocksDB of ten million keys got
-one update of each, as a hundred million take it half an hour: compacted, it holds nearly the same, rather less.) Every
-run takes random keys of its own: of those of the run before, both would have the rows at hand, in a memtable and in
-the tail.
+cache), and about 0.3 ms of Python. (How speed changes with the number of keys: ``keys_growth.py``.) An int64 key
+costs 12 bytes of slot at a load of at most 0.75, and 8 of version: well under 40. What ten updates per key leave on
+disk is reported; merges keep at least half of the base files' rows alive. (RocksDB of ten million keys got one update
+of each, as a hundred million take it half an hour: compacted, it holds nearly the same, rather less.) Every run takes
+random keys of its own: of those of the run before, both would have the rows at hand, in a memtable and in the tail.
 """
 
 from __future__ import annotations
@@ -28,25 +27,21 @@ from benchmarks.rocks_loaded import loaded
 BATCHES = {10_000: {"FULL": 3.0, "WAL": 10.0}, 100: {"FULL": 1.0, "WAL": 1.0}}
 ROUNDS = {10_000: 12, 100: 200}
 KINDS = ((INT_KEY, ("FULL", "WAL")), (TEXT_KEY, ("FULL",)))
-Speeds = dict[tuple[str, str, int], Samples]
 
 
 def measure(bench: Bench) -> list[Answer]:
     sizes = bench.size(1_000_000, 20_000), bench.size(10_000_000, 100_000)
     updates = bench.size(10, 2)
     answers: list[Answer] = []
-    speeds: list[Speeds] = []
     for keys, of_rocks in zip(sizes, (updates, 1), strict=True):
-        found: Speeds = {}
         for form, images in KINDS:
             with loaded(bench, form, keys, of_rocks) as rocks:
-                answers += _at(bench, form, images, keys, updates, rocks, found)
-        speeds.append(found)
-    return answers + _growth(*speeds, *sizes)
+                answers += _at(bench, form, images, keys, updates, rocks)
+    return answers
 
 
 def _at(
-    bench: Bench, form: Form, images: Sequence[str], keys: int, updates: int, rocks: Rocks, found: Speeds
+    bench: Bench, form: Form, images: Sequence[str], keys: int, updates: int, rocks: Rocks
 ) -> list[Answer]:
     name = f"{form.name.split()[0]}-{keys}"
     answers = []
@@ -58,7 +53,6 @@ def _at(
             answers += _facts(engine, rocks, image, keys, updates)
             for rows, targets in BATCHES.items():
                 ours, theirs = _compare(bench, engine, rocks, keys, rows)
-                found[form.name, image, rows] = ours
                 answers.append(
                     Answer(
                         question=f"engine upserts, {form.name}, {image}, {rows}-row batches, {keys:,} keys",
@@ -117,20 +111,6 @@ def _facts(engine: Engine, rocks: Rocks, image: str, keys: int, updates: int) ->
             ratio_of(disk, reference),
             notes={key: value for key, value in facts.items() if key != "indexes"},
         ),
-    ]
-
-
-def _growth(small: Speeds, large: Speeds, few: int, many: int) -> list[Answer]:
-    return [
-        Answer(
-            f"engine upserts at {many:,} keys beside {few:,}: {kind}, {image}, {rows}-row batches",
-            large[kind, image, rows],
-            speed,
-            f"the same at {few:,} keys",
-            ratio_of(large[kind, image, rows], speed),
-            Target(0.5),
-        )
-        for (kind, image, rows), speed in small.items()
     ]
 
 
