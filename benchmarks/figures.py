@@ -163,7 +163,7 @@ def _question(found: Kept, name: str, pictures: set[str]) -> str:
     run = found[name]
     opening = run["opening"]
     form = "quick form" if run["quick"] else "full form"
-    when = ", ".join(str(one) for one in (run.get("when"), _commit(run)) if one)
+    when = ", ".join(str(one) for one in (run.get("when"), _commit(run), _processor(run)) if one)
     lines = [
         f"| {answer['question'].strip()} | {amount(answer['figure'])} | {figure_words.reference(answer)} "
         f"| {figure_words.ratio(answer)} | {figure_words.target(answer)} |"
@@ -198,9 +198,16 @@ def _row(found: Kept, row: Row) -> str | None:
 
 
 def _machines(found: Kept) -> str:
-    told = sorted({figure_words.machine(run) for run in found.values()}, key=len, reverse=True)
-    # A shorter description of the same machine, by an earlier run, adds nothing.
-    return f"Measured on {told[0]}." if told else "Nothing is kept yet."
+    runs = sorted(found.values(), key=lambda run: len(figure_words.machine(run)))
+    named = {processor: figure_words.machine(run) for run in runs if (processor := _processor(run))}
+    # Where a run does not name its processor, it is the shorter description of a machine that another one names.
+    told = list(named.values()) or [figure_words.machine(run) for run in runs[-1:]]
+    return f"Measured on {'; or on '.join(reversed(told))}." if told else "Nothing is kept yet."
+
+
+def _processor(run: Kept) -> str | None:
+    found = run["machine"].get("processor")
+    return str(found) if found else None
 
 
 def main() -> int:

@@ -163,3 +163,15 @@ def test_a_picture_is_the_same_every_time_and_holds_odd_names() -> None:
     assert "a &lt; b &amp; c" in drawn
     assert plot.FALLS_SHORT in drawn
     assert ElementTree.fromstring(drawn) is not None
+
+
+def test_every_kind_of_machine_is_named_once() -> None:
+    def on(processor: str | None, **more: object) -> dict[str, Any]:
+        machine = {"cores": 2, "python": "3.11.7", "processor": processor, **more}
+        return {"machine": machine}
+
+    found = {"a": on("Swift"), "b": on("Swift", memory_gb=24.7), "c": on(None), "d": on("Other")}
+    words = figures._machines(found)
+    assert words.count("Swift") == words.count("Other") == 1
+    assert "Swift, 2 cores, 24.7 GB" in words
+    assert figures._machines({"c": on(None)}) == "Measured on 2 cores, Python 3.11.7."
