@@ -121,3 +121,44 @@ def test_what_cannot_be_is_said(server: ServerProcess) -> None:
         assert refused.code != 0, words
         assert refused.err.strip(), words
         assert "Traceback" not in refused.err, refused.err
+
+
+def test_what_is_wrong_with_a_lookup_is_said(server: ServerProcess) -> None:
+    at = server.address
+    assert (
+        strom("table", "create", "cli_by", "id:int", "v:string", "--primary-key", "id", server=at).code == 0
+    )
+    gone = strom("lookup", "cli_by", "--index", "by_w", "x", server=at)
+    assert gone.code == 2
+    assert "no index 'by_w'" in gone.err.replace("\n", " ")
+    assert strom("table", "create", "cli_no_key", "id:int", server=at).code == 0
+    for command in ("lookup", "delete"):
+        refused = strom(command, "cli_no_key", "1", server=at)
+        assert refused.code == 2
+        assert "log table" in refused.err
+
+
+def test_deletes_that_are_ignored_or_name_no_key_are_told(server: ServerProcess, tmp_path: Path) -> None:
+    at = server.address
+    first = ["--primary-key", "id", "--merge-engine", "first_row"]
+    assert strom("table", "create", "cli_first", "id:int", "v:string", *first, server=at).code == 0
+    assert strom("upsert", "cli_first", "--set", "id=1", "--set", "v=x", server=at).code == 0
+    ignored = strom("delete", "cli_first", "1", server=at)
+    assert "ignores deletes" in ignored.err
+    assert "x" in strom("lookup", "cli_first", "1", server=at).out
+    keys = tmp_path / "keys.csv"
+    keys.write_text("idd\n1\n")
+    refused = strom("delete", "cli_first", "--file", str(keys), server=at)
+    assert refused.code == 1
+    assert "no column 'id' of the key" in refused.err
+    assert "Traceback" not in refused.err
+
+
+def test_a_server_numbers_a_column(server: ServerProcess) -> None:
+    at = server.address
+    numbered = ["--primary-key", "word", "--auto-increment", "number"]
+    made = strom("table", "create", "cli_numbered", "word:string", "number:bigint", *numbered, server=at)
+    assert made.code == 0, made.err
+    assert strom("upsert", "cli_numbered", "--set", "word=a", server=at).code == 0
+    found = strom("lookup", "cli_numbered", "a", "-o", "json", server=at)
+    assert json.loads(found.out)["number"] >= 1

@@ -165,3 +165,36 @@ def test_rows_of_a_primary_key_table_are_upserted_and_append_says_so(
     ran = strom("append", "cli_keyed", str(path), server=server.address)
     assert ran.code != 0
     assert f"strom upsert cli_keyed {path}" in "".join(ran.err.replace("\n", " ").split("  "))
+
+
+def test_words_of_a_csv_are_null_only_where_somebody_says_so(server: ServerProcess, tmp_path: Path) -> None:
+    at = server.address
+    columns = ["id:int", "a:string", "b:double"]
+    assert strom("table", "create", "cli_words", *columns, "--primary-key", "id", server=at).code == 0
+    file = tmp_path / "words.csv"
+    file.write_text('id,a,b\n1,NA,nan\n2,,\n3,"",1\n4,NULL,2\n5,"a,""b""",3\n')
+    assert strom("upsert", "cli_words", str(file), server=at).code == 0
+
+    def rows() -> list[tuple[object, ...]]:
+        found = strom("scan", "cli_words", "-o", "json", server=at).out.splitlines()
+        return sorted((row["id"], row["a"], str(row["b"])) for row in map(json.loads, found))
+
+    expected = [(1, "NA", "nan"), (2, None, "None"), (3, "", "1.0"), (4, "NULL", "2.0"), (5, 'a,"b"', "3.0")]
+    assert rows() == expected
+    copy = tmp_path / "copy.csv"
+    copy.write_text(strom("scan", "cli_words", "-o", "csv", server=at).out)
+    assert strom("upsert", "cli_words", str(copy), server=at).code == 0
+    assert rows() == expected
+    assert strom("upsert", "cli_words", str(file), "--null", "NA", "--null", "NULL", server=at).code == 0
+    assert [row[1] for row in rows()] == [None, None, "", None, 'a,"b"']
+
+
+def test_an_error_amid_a_file_says_what_was_written(server: ServerProcess, tmp_path: Path) -> None:
+    at = server.address
+    assert strom("table", "create", "cli_amid", "id:int not null", "a:string", server=at).code == 0
+    file = tmp_path / "amid.csv"
+    file.write_text("id,a\n" + "".join(f"{n},x\n" for n in range(300)) + ",x\n")
+    failed = strom("append", "cli_amid", str(file), "--batch-rows", "100", server=at)
+    assert failed.code == 1
+    assert "The 300 rows before it were written" in failed.err
+    assert len(strom("scan", "cli_amid", "-o", "csv", server=at).out.splitlines()) == 301

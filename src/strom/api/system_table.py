@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -12,6 +13,11 @@ from strom.api.session import Session
 from strom.client.filters import WhereLike
 from strom.client.places import PlaceLike
 from strom.client.planning import PartitionChoice
+from strom.errors import InvalidRequest
+
+
+class _OnlyRead(InvalidRequest, AttributeError):
+    """Of what a table can do and this cannot; for whoever asks first whether it can, it is not there."""
 
 
 class SystemTable:
@@ -33,6 +39,13 @@ class SystemTable:
     def schema(self) -> pa.Schema:
         """The columns, as Arrow sees them."""
         return self._face.schema
+
+    def __getattr__(self, name: str) -> NoReturn:
+        from strom.api.table import Table
+
+        if name.startswith("_") or not hasattr(Table, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise _OnlyRead(f"{self.name} can only be scanned: {name} is for the table itself", table=self.name)
 
     def __repr__(self) -> str:
         return repr(self._face)

@@ -14,12 +14,14 @@ from strom.cli.output import note
 
 HELP = """Append rows of a CSV, JSON-lines, Parquet or Arrow file (or - for standard input).
 
-Columns are matched by name; CSV and JSON values are read as the table's types.
+Columns are matched by name; CSV and JSON values are read as the table's types. An empty field of a CSV without quotes
+is NULL; --null names other words for it.
 
 \b
 Examples:
   strom append events day.parquet
   strom append events day.csv --batch-rows 50000
+  strom append events old.csv --null NA --null NULL
   cat day.jsonl | strom append events - --format json
 """
 
@@ -32,10 +34,14 @@ def append(
         InputForm | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
     ] = None,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
+    null: Annotated[
+        list[str] | None,
+        typer.Option(help="A word of a CSV that means NULL, as an empty field does; repeat it."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Append a file."""
-    from strom.cli.inputs import input_of
+    from strom.cli.inputs import input_of, telling
 
     if file == "-" and form is None:
         raise typer.BadParameter("standard input has no ending: say --format csv, json, parquet or arrow")
@@ -47,9 +53,13 @@ def append(
             raise typer.BadParameter(
                 f"{table} is a primary-key table, whose rows are upserted: strom upsert {table} {file}"
             )
-        source = input_of(file, form, target.schema, batch_rows)
+        source = input_of(file, form, target.schema, batch_rows, null or ())
         rows = 0
-        with _bar(source.bytes_total, quiet) as bar, target.writer() as writer:
+        with (
+            telling(lambda: rows),
+            _bar(source.bytes_total, quiet) as bar,
+            target.writer() as writer,
+        ):
             for batch, bytes_done in source:
                 writer.append(batch)
                 rows += batch.num_rows

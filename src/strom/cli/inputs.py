@@ -10,7 +10,8 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from csv import reader
 from pathlib import Path
 from typing import IO
@@ -19,11 +20,13 @@ import pyarrow as pa
 import typer
 
 from strom.cli.input_form import ENDINGS, InputForm
-from strom.errors import SchemaMismatch
+from strom.errors import SchemaMismatch, StromError
 
 
-def input_of(file: str, form: InputForm | None, schema: pa.Schema, batch_rows: int) -> Input:
-    """The right reader for a file name (or ``-``) and a table's schema."""
+def input_of(
+    file: str, form: InputForm | None, schema: pa.Schema, batch_rows: int, nulls: Sequence[str] = ()
+) -> Input:
+    """The right reader for a file name (or ``-``) and a table's schema. ``nulls``: words of CSV that mean NULL."""
     if form is None:
         form = ENDINGS.get(Path(file).suffix.lower())
         if form is None:
@@ -36,19 +39,37 @@ def input_of(file: str, form: InputForm | None, schema: pa.Schema, batch_rows: i
         InputForm.parquet: ParquetInput,
         InputForm.arrow: ArrowInput,
     }
-    return readers[form](stream, total, schema, batch_rows)
+    return readers[form](stream, total, schema, batch_rows, nulls)
+
+
+@contextmanager
+def telling(written: Callable[[], int]) -> Iterator[None]:
+    """An error amid a file also says how many rows of it came before: they are in the table."""
+    try:
+        yield
+    except StromError as error:
+        if not written():
+            raise
+        told = f"{error.message.rstrip('.')}. The {written():,} rows before it were written"
+        raise type(error)(told, **error.facts) from error
 
 
 class Input:
     """Batches of one file, each with how many bytes of the file are done."""
 
     def __init__(
-        self, stream: IO[bytes], bytes_total: int | None, schema: pa.Schema, batch_rows: int
+        self,
+        stream: IO[bytes],
+        bytes_total: int | None,
+        schema: pa.Schema,
+        batch_rows: int,
+        nulls: Sequence[str] = (),
     ) -> None:
         self.stream = stream
         self.bytes_total = bytes_total
         self.schema = schema
         self.batch_rows = batch_rows
+        self.nulls = nulls
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         raise NotImplementedError
@@ -61,7 +82,8 @@ class Input:
 
 
 class CsvInput(Input):
-    """CSV with a header line; values are read as the table's types, empty fields as NULL."""
+    """CSV with a header line; values are read as the table's types. NULL is an empty field without quotes, and no word
+    that nobody named: ``NA`` is a country, ``nan`` a number."""
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         from pyarrow import csv
@@ -73,7 +95,10 @@ class CsvInput(Input):
                 f"CSV cannot hold the nested column {nested[0]!r}: use JSON lines or Parquet"
             )
         options = csv.ConvertOptions(
-            column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
+            column_types=types,
+            null_values=["", *self.nulls],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
         )
         try:
             # With threads Arrow does not know the row of what is wrong; the network is slower than one of them.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table, Writer
+    from strom.cli.inputs import Input
 
 LOOKUP_HELP = """Print rows of a primary-key table by their keys.
 
@@ -36,7 +38,8 @@ Examples:
 UPSERT_HELP = """Write rows into a primary-key table: new keys are inserted, others updated.
 
 Rows come from a CSV, JSON-lines, Parquet or Arrow file (- for standard input), or are said with --set. With --columns
-only those columns are written and the others stay as they are; without it a missing column becomes NULL.
+only those columns are written and the others stay as they are; without it a missing column becomes NULL. An empty field
+of a CSV without quotes is NULL; --null names other words for it.
 
 \b
 Examples:
@@ -88,7 +91,7 @@ def lookup(
         raise typer.BadParameter("--index and --prefix are two ways: choose one")
     wanted = names(columns)
     with connected(context) as database:
-        target = database.table(table)
+        target = _keyed(database.table(table))
         if index is not None:
             found = target.lookup_index(index, _said(target, keys, _indexed(target, index)), wanted)
             missing = 0
@@ -119,10 +122,16 @@ def upsert(
     columns: Columns = None,
     form: Format = None,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
+    null: Annotated[
+        list[str] | None,
+        typer.Option(help="A word of a CSV that means NULL, as an empty field does; repeat it."),
+    ] = None,
 ) -> None:
     """Write rows."""
     if (file is None) == (not said):
         raise typer.BadParameter("give a file (or -), or one row with --set column=value")
+    from strom.cli.inputs import input_of
+
     _check_file(file, form)
     wanted = names(columns)
     with connected(context) as database, database.table(table).writer() as writer:
@@ -133,7 +142,8 @@ def upsert(
             rows = 1
         else:
             assert file is not None
-            rows = _each(target, file, form, batch_rows, lambda batch: writer.upsert(batch, wanted))
+            source = input_of(file, form, target.schema, batch_rows, null or ())
+            rows = _each(source, lambda batch: writer.upsert(batch, wanted))
     note(f"upserted {rows:,} rows into {table}")
 
 
@@ -145,10 +155,12 @@ def delete(
     form: Format = None,
 ) -> None:
     """Delete rows."""
+    from strom.model.key_properties import delete_behavior
+
     if (file is None) == (not keys):
         raise typer.BadParameter("give keys, or a file of keys with --file")
     _check_file(file, form)
-    with connected(context) as database, database.table(table).writer() as writer:
+    with connected(context) as database, _keyed(database.table(table)).writer() as writer:
         target = database.table(table)
         if keys:
             writer.delete(_said(target, keys, target.primary_key))
@@ -156,7 +168,10 @@ def delete(
         else:
             assert file is not None
             rows = _delete_each(target, writer, file, form)
-    note(f"deleted the rows of {rows:,} keys from {table}")
+    if delete_behavior(target.properties) == "ignore":
+        note(f"{table} ignores deletes (table.delete.behavior, or its merge engine): no row was deleted")
+    else:
+        note(f"deleted the rows of {rows:,} keys from {table}, as far as they were there")
 
 
 def changelog(
@@ -189,8 +204,22 @@ def _streamed(output: Form) -> Form:
 
 
 def _indexed(table: Table, index: str) -> list[str]:
-    found = table.indexes().get(index)
-    return [] if found is None else list(found.columns)
+    known = table.indexes()
+    if index not in known:
+        others = (
+            f"it has {', '.join(sorted(known))}" if known else f"strom index create {table.name} makes one"
+        )
+        raise typer.BadParameter(f"{table.name} has no index {index!r}; {others}")
+    return list(known[index].columns)
+
+
+def _keyed(table: Table) -> Table:
+    """The table, which has a primary key."""
+    if not table.primary_key:
+        raise typer.BadParameter(
+            f"{table.name} is a log table, whose rows have no key: find them by strom scan {table.name} --where …"
+        )
+    return table
 
 
 def _with_key(table: Table, wanted: list[str] | None) -> list[str] | None:
@@ -249,17 +278,31 @@ def _check_file(file: str | None, form: InputForm | None) -> None:
         raise typer.BadParameter(f"there is no file {file}")
 
 
-def _each(table: Table, file: str, form: InputForm | None, batch_rows: int, take: Any) -> int:
-    from strom.cli.inputs import input_of
+def _each(source: Input, take: Callable[[pa.RecordBatch], None]) -> int:
+    """Take all batches of a file; how many rows these are."""
+    from strom.cli.inputs import telling
 
     rows = 0
-    for batch, _ in input_of(file, form, table.schema, batch_rows):
-        take(batch)
-        rows += batch.num_rows
+    with telling(lambda: rows):
+        for batch, _ in source:
+            take(batch)
+            rows += batch.num_rows
     return rows
 
 
 def _delete_each(table: Table, writer: Writer, file: str, form: InputForm | None) -> int:
     """Only the key's columns of a file count; it may be the file that was upserted."""
+    from strom.cli.inputs import input_of
+    from strom.errors import SchemaMismatch
+
     keys = list(table.primary_key)
-    return _each(table, file, form, 10_000, lambda batch: writer.delete(batch.select(keys)))
+
+    def take(batch: pa.RecordBatch) -> None:
+        missing = [name for name in keys if name not in batch.schema.names]
+        if missing:
+            raise SchemaMismatch(
+                f"{file} has no column {missing[0]!r} of the key; it has {', '.join(batch.schema.names)}"
+            )
+        writer.delete(batch.select(keys))
+
+    return _each(input_of(file, form, table.schema, 10_000), take)

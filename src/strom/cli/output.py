@@ -64,22 +64,25 @@ def _write_json(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
 
 
 def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-    import csv
-
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(schema.names)
+    """NULL is nothing, an empty text is a pair of quotes: so it is read again."""
     rows = 0
+    sys.stdout.write(",".join(map(_csv_cell, schema.names)) + "\n")
     for batch in batches:
         for row in batch.to_pylist():
-            writer.writerow([_csv_cell(row[name]) for name in schema.names])
+            line = ",".join([_csv_cell(row[name]) for name in schema.names])
+            sys.stdout.write((line or '""') + "\n")  # an empty line would be no row at all
         sys.stdout.flush()
         rows += batch.num_rows
     return rows
 
 
-def _csv_cell(value: Any) -> Any:
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
     said = plain(value)
-    return json.dumps(said, ensure_ascii=False) if isinstance(said, dict | list) else said
+    text = json.dumps(said, ensure_ascii=False) if isinstance(said, dict | list) else str(said)
+    plainly = text and not any(mark in text for mark in ',"\r\n') and text == text.strip()
+    return text if plainly else '"' + text.replace('"', '""') + '"'
 
 
 def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:

@@ -55,7 +55,7 @@ def scan(
     start: Annotated[str | None, typer.Option(help="From here: earliest, an offset, a time.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to here: latest, an offset, a time.")] = None,
     at: Annotated[
-        str | None, typer.Option(help="A primary-key table as it was then: an offset, a time.")
+        str | None, typer.Option(help="The table as it was then: an offset, a time, a lake snapshot's id.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     partition: Annotated[list[str] | None, typer.Option(help="key=value; only these partitions.")] = None,
@@ -65,9 +65,14 @@ def scan(
     wanted, first, last, instant = names(columns), place(start), place(end), place(at)
     chosen = pairs(partition) if partition else None
     with connected(context) as database:
-        found = database.table(table).scan(
-            columns=wanted, where=where, start=first, end=last, limit=limit, partitions=chosen, at=instant
-        )
+        if "$" in table:
+            if first is not None or last is not None:
+                raise typer.BadParameter(f"{table} is no log, which --start and --end cut: --at is a moment")
+            found = database.system_table(table).scan(wanted, where, limit, chosen, instant)
+        else:
+            found = database.table(table).scan(
+                columns=wanted, where=where, start=first, end=last, limit=limit, partitions=chosen, at=instant
+            )
         write_batches(found.to_batches(), found.schema, output)
 
 

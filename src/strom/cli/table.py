@@ -68,6 +68,9 @@ def create(
     merge_engine: Annotated[
         Engine | None, typer.Option(help="What a second row of a key does; it replaces the first otherwise.")
     ] = None,
+    auto_increment: Annotated[
+        str | None, typer.Option(help="A column that the server numbers; what is sent for it does not count.")
+    ] = None,
     prop: Annotated[list[str] | None, typer.Option("--property", "-p", help="name=value; repeat it.")] = None,
     comment: Annotated[str | None, typer.Option(help="What the table is for.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it exists.")] = False,
@@ -84,6 +87,7 @@ def create(
             primary_key=names(primary_key),
             indexes={name: columns.split(",") for name, columns in pairs(index or []).items()},
             merge_engine=None if merge_engine is None else merge_engine.value,
+            auto_increment=auto_increment,
             properties=properties,
             comment=comment,
             if_exists="ignore" if if_not_exists else "error",

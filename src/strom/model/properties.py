@@ -129,7 +129,8 @@ _KEYS = (
     Property("table.merge-engine.versioned.ver-column", "text", None, "The column that orders versions, for the "
              "`versioned` engine."),
     Property("table.delete.behavior", "enum", None, "Whether rows can be deleted: `allow`, `ignore` silently, or "
-             "`disable` with an error.", choices=("allow", "ignore", "disable")),
+             "`disable` with an error. When not set: `allow`, and `ignore` with a merge engine.",
+             choices=("allow", "ignore", "disable")),
     Property("table.changelog.image", "enum", "FULL", "`FULL` shows the row before an update too, `WAL` only after.",
              choices=("FULL", "WAL")),
     Property("table.auto-increment.cache-size", "int", "100000", "Numbers a bucket takes at a time for an "

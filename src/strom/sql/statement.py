@@ -129,6 +129,7 @@ def _name_of(node: dict[str, Any]) -> TableName:
         raise InvalidQuery(f"a table is named `table` or `database.table`, not {'.'.join(path)}")
     if "at_clause" in node:
         raise InvalidQuery(
-            f"AT after a table is not understood: say how {'.'.join(path)} was by at= of db.sql, or scan(at=…)"
+            f"AT after a table is not understood: {'.'.join(path)} as it was is read by scan(at=…), "
+            f"or strom scan {'.'.join(path)} --at …"
         )
     return TableName(path[0] if len(path) == 2 else None, path[-1])
