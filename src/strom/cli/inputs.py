@@ -20,7 +20,7 @@ import pyarrow as pa
 import typer
 
 from strom.cli.input_form import ENDINGS, InputForm
-from strom.errors import SchemaMismatch, StromError
+from strom.errors import SchemaMismatch
 
 
 def input_of(
@@ -44,14 +44,17 @@ def input_of(
 
 @contextmanager
 def telling(written: Callable[[], int]) -> Iterator[None]:
-    """An error amid a file also says how many rows of it came before: they are in the table."""
+    """What does not fit amid a file also says how many rows of it came before: they are in the table.
+
+    Of other errors (the server is gone) nobody knows that.
+    """
     try:
         yield
-    except StromError as error:
+    except SchemaMismatch as error:
         if not written():
             raise
         told = f"{error.message.rstrip('.')}. The {written():,} rows before it were written"
-        raise type(error)(told, **error.facts) from error
+        raise SchemaMismatch(told, **error.facts) from error
 
 
 class Input:
