@@ -92,6 +92,19 @@ def test_a_lost_answer_is_told_again_for_the_tables_it_decided_and_no_others(bef
     assert house.decide("s", 7, *mine) == first
 
 
+@pytest.mark.parametrize("before", [7, 9])
+def test_a_table_that_had_the_version_and_of_which_nothing_is_staged_is_told_as_repeated(before: int) -> None:
+    """A client that knows of the version stages nothing of it: that is no sign that the version is this attempt's."""
+    house = Sinks()
+    house.decide("s", before, listed(1, house.log, 0), tables=frozenset({house.log}))
+    mine = listed(2, house.users, 1)
+    first = house.decide("s", 7, mine)
+    assert first.decided == {house.users}
+    assert house.decide("s", 7, mine) == first
+    again = house.decide("s", 8, listed(3, house.users, 1), tables=frozenset({house.users}))
+    assert house.decide("s", 8, listed(3, house.users, 1), tables=frozenset({house.users})) == again
+
+
 def test_decisions_of_all_sinks_are_numbered_in_one_row() -> None:
     house = Sinks()
     numbers = [house.decide(sink, epoch).number for epoch in range(2) for sink in ("a", "b")]
@@ -281,9 +294,16 @@ def test_a_row_comes_back_as_it_was_and_damage_is_noticed() -> None:
         {5: 3},
         (StagedPart(name(1), 5, 8, (0, 130)),),
         (EmptiedPart(5, 8, 200),),
+        earlier=(6,),
     )
     value = encode_sink(row)
     assert decode_sink("sinks/x", value) == row
-    for damaged in (b"{}", value.replace(b'"parts":[[5', b'"parts":[["5"'), value.replace(b"0001", b"00zz")):
+    assert decode_sink("sinks/x", value.replace(b'"earlier":[6],', b"")).earlier == (), "as rows once were"
+    for damaged in (
+        b"{}",
+        value.replace(b'"parts":[[5', b'"parts":[["5"'),
+        value.replace(b"0001", b"00zz"),
+        value.replace(b'"earlier":[6]', b'"earlier":["6"]'),
+    ):
         with pytest.raises(MetadataCorrupt):
             decode_sink("sinks/x", damaged)

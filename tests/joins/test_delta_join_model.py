@@ -40,26 +40,33 @@ def test_it_is_right_when_the_result_is_always_looked_at(how: str) -> None:
     assert wrong(partial(by_key, rules=replace(Rules(), trusts_inserts=False)), how, 50) == 0
 
 
-@pytest.mark.parametrize(
-    ("rule", "how"),
-    [
-        ("old_images", "left"),
-        ("old_images", "full"),
-        ("null_groups", "left"),
-        ("deletes_absent", "inner"),
-        ("at_least", "inner"),
-        ("settled", "inner"),
-        ("doubts_paddings", "left"),
-        ("doubts_paddings", "right"),
-        ("doubts_changes", "inner"),
-    ],
-)
+NOTICED = {
+    ("old_images", "left"): 0,
+    ("old_images", "full"): 0,
+    ("null_groups", "left"): 2,
+    ("deletes_absent", "inner"): 0,
+    ("at_least", "inner"): 0,
+    ("settled", "inner"): 0,
+    ("doubts_paddings", "left"): 6,
+    ("doubts_paddings", "right"): 0,
+    ("doubts_changes", "inner"): 0,
+    ("key_in_result", "full"): 5,
+}
+"""For each broken rule a history that shows it: of one task and resting tables. Tables that never rest hide a row that
+should have gone: the next change of its join key takes it away."""
+
+
+@pytest.mark.parametrize(("rule", "how"), NOTICED)
 def test_a_broken_rule_is_seen(rule: str, how: str) -> None:
+    seed = NOTICED[rule, how]
+    assert seed < HISTORIES, "the suite's own histories, which are right while the rules hold"
     broken = partial(by_key, rules=replace(Rules(), **{rule: False}))
-    # Tables that never rest hide a row that should have gone: the next change of its join key takes it away.
-    assert wrong(broken, how, tasks=1, live=False, histories=60) or wrong(broken, how) > 0
+    assert not ends_right(broken, how, seed, tasks=1, live=False)
 
 
-def test_a_pair_that_moved_to_another_key_is_lost_unless_the_key_is_part_of_its_name() -> None:
-    broken = partial(by_key, rules=replace(Rules(), key_in_result=False))
-    assert wrong(broken, "full") > 0
+@pytest.mark.parametrize(
+    "rule", ["old_images", "null_groups", "deletes_absent", "at_least", "settled", "doubts_changes"]
+)
+def test_a_broken_rule_is_seen_live_too(rule: str) -> None:
+    broken = partial(by_key, rules=replace(Rules(), **{rule: False}))
+    assert wrong(broken, "left", histories=40) > 0

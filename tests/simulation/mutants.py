@@ -149,21 +149,21 @@ def dropped_buckets_stay_on_the_disk(patch: Patch) -> None:
     patch.setattr(Tablets, "_remove", lambda self, bucket: None)
 
 
-MUTANTS: dict[Mutant, tuple[str, str]] = {
-    nothing_is_synced: ("", "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
-    new_files_are_not_synced_with_their_folder: ("", "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
-    acknowledged_before_it_is_durable: ("", "AcknowledgedIsNeverLost"),
-    acknowledged_without_an_append: ("", "AcknowledgedIsNeverLost"),
-    readers_see_past_the_high_watermark: ("", "NoReaderSeesPastTheHighWatermark|DeliveredIsNeverTakenBack"),
-    writers_are_forgotten_by_a_restart: ("kill", "NothingIsDoubled|Writers|ClientsAreToldTheTruth"),
-    repeated_batches_are_taken_again: ("", "NothingIsDoubled|WritersKeepTheirOrder"),
-    epochs_do_not_rise: ("power loss", "EpochAndOffsetNeverReused"),
-    offsets_have_gaps: ("", "OffsetsAreDense|ServerStaysUp|ClientsAreToldTheTruth"),
-    timestamps_follow_the_clock: ("clock", "TimestampsNeverFall"),
-    retention_is_too_eager: ("", "RetentionTakesOnlyTheOld|AcknowledgedIsNeverLost"),
-    retention_ends_by_an_error: ("", "ServerStaysUp"),
-    the_client_takes_a_broken_connection_for_a_yes: ("kill", "AcknowledgedIsNeverLost"),
-    dropped_buckets_stay_on_the_disk: ("", "DroppedIsGone"),
-    a_tail_tells_a_batch_twice: ("", "NothingIsDoubled|OffsetsAreDense"),
+MUTANTS: dict[Mutant, tuple[int, str]] = {
+    nothing_is_synced: (2, "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
+    new_files_are_not_synced_with_their_folder: (2, "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
+    acknowledged_before_it_is_durable: (0, "AcknowledgedIsNeverLost"),
+    acknowledged_without_an_append: (2, "AcknowledgedIsNeverLost"),
+    readers_see_past_the_high_watermark: (2, "NoReaderSeesPastTheHighWatermark|DeliveredIsNeverTakenBack"),
+    writers_are_forgotten_by_a_restart: (2, "NothingIsDoubled|Writers|ClientsAreToldTheTruth"),
+    repeated_batches_are_taken_again: (1, "NothingIsDoubled|WritersKeepTheirOrder"),
+    epochs_do_not_rise: (25, "EpochAndOffsetNeverReused"),
+    offsets_have_gaps: (1, "OffsetsAreDense|ServerStaysUp|ClientsAreToldTheTruth"),
+    timestamps_follow_the_clock: (3, "TimestampsNeverFall"),
+    retention_is_too_eager: (17, "RetentionTakesOnlyTheOld|AcknowledgedIsNeverLost"),
+    retention_ends_by_an_error: (0, "ServerStaysUp"),
+    the_client_takes_a_broken_connection_for_a_yes: (1, "AcknowledgedIsNeverLost"),
+    dropped_buckets_stay_on_the_disk: (6, "DroppedIsGone"),
+    a_tail_tells_a_batch_twice: (0, "NothingIsDoubled|OffsetsAreDense"),
 }
-"""Each with a trouble it needs to show, and the promises that may be the first to be seen broken."""
+"""Each with a history of the suite that shows it, and the promises that may be the first to be seen broken."""

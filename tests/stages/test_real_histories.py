@@ -14,11 +14,19 @@ from stages.real_world import Broken, RealWorld, failure
 pytestmark = pytest.mark.slow
 
 HISTORIES = 5
-NOTICED_WITHIN = 30
-"""Each broken rule shows in one of so many histories, most in the first few."""
+NOTICED = {
+    "new_stages_for_decided": 2,
+    "expire_pinned": 0,
+    "no_floor": 3,
+    "raw_scans": 0,
+    "never_rolled": 0,
+}
+"""For each broken rule a history that shows it."""
+ONCE_WRONG = (201, 265)
+"""A lost answer, a table made again, and a version that another attempt had published in part."""
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("seed", sorted({*range(HISTORIES), *NOTICED.values(), *ONCE_WRONG}))
 def test_every_promise_holds(seed: int) -> None:
     why, world = failure(seed)
     assert why == ""
@@ -47,7 +55,7 @@ async def _world() -> RealWorld:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    assert any(failure(seed)[0] for seed in range(NOTICED_WITHIN))
+    assert failure(NOTICED[name])[0] != ""
 
 
 @pytest.mark.torture

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from strom.errors import MetadataCorrupt
 from strom.model.bucket import BucketId
@@ -57,6 +57,8 @@ class SinkRow:
     emptied: Sequence[EmptiedPart] = ()
     skip_lost: bool = False
     """Somebody said: where a stage of the decision is lost or cannot be published, go on without it."""
+    earlier: Sequence[int] = ()
+    """Tables that had this very epoch from a decision before: this one decided nothing about them."""
 
     @cached_property
     def stages(self) -> Mapping[BucketId, tuple[bytes, ...]]:
@@ -96,6 +98,7 @@ def encode_sink(row: SinkRow) -> bytes:
             ],
             "emptied": [list(one) for one in row.emptied],
             **({"skip_lost": True} if row.skip_lost else {}),
+            **({"earlier": list(row.earlier)} if row.earlier else {}),
         }
     ).encode()
 
@@ -115,12 +118,13 @@ def decode_sink(key: str, value: bytes) -> SinkRow:
             parts=tuple(_part(*one) for one in _lists(doc, "parts")),
             emptied=tuple(_emptied(*one) for one in _lists(doc, "emptied")),
             skip_lost=doc.flag("skip_lost", default=False),
+            earlier=tuple(map(_number, _lists(doc, "earlier"))) if doc.raw("earlier") is not None else (),
         )
     except (ValueError, TypeError) as error:
         raise MetadataCorrupt(f"{key} is not a sink: {error}", key=key) from error
 
 
-def _lists(doc: Document, key: str) -> list[list[object]]:
+def _lists(doc: Document, key: str) -> list[Any]:
     found = doc.raw(key)
     if not isinstance(found, list):
         doc.refuse(key, "must be a list")

@@ -154,6 +154,9 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) ->
         last={**kept, **dict.fromkeys(opened, proposal.epoch)},
         parts=tuple(one.part for one in listed),
         emptied=_emptied(catalog, overwrites),
+        earlier=tuple(
+            table_id for table_id in sorted(proposal.tables - opened) if last.get(table_id) == proposal.epoch
+        ),
     )
     requirements += [catalog.unchanged(key), catalog.unchanged(keys.DECISION_COUNTER)]
     updates = [Put(key, _bounded(new)), Put(keys.DECISION_COUNTER, encode_number(number + 1))]
@@ -164,7 +167,8 @@ def _decided_by(row: SinkRow, proposal: Proposal) -> frozenset[int]:
     """The tables that the row's decision decided, if it is this very proposal's: stages are one attempt's alone.
 
     A table of which the proposal lists stages was decided by it only if they are in the row: it may have had this
-    version, or a later one, before.
+    version, or a later one, before. One of which it lists none (nothing was written, or it was known to be published)
+    was decided by it unless the row says that it had this version from an earlier decision.
     """
     if row.epoch != proposal.epoch:
         return frozenset()
@@ -175,7 +179,8 @@ def _decided_by(row: SinkRow, proposal: Proposal) -> frozenset[int]:
     mine = {one.part.table_id for one in proposal.stages if (one.part.stage_id, one.part.table_id) in taken}
     if not mine:
         return frozenset()
-    return frozenset(mine | {one for one in proposal.tables - staged if row.last.get(one) == row.epoch})
+    unstaged = {one for one in proposal.tables - staged if row.last.get(one) == row.epoch}
+    return frozenset(mine | (unstaged - set(row.earlier)))
 
 
 def _requirements(catalog: Catalog, opened: frozenset[int], listed: Sequence[Listed]) -> list[Requirement]:
