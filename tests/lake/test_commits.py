@@ -18,6 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import MetadataLogEntry
 from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import RemovePropertiesUpdate
 
 from lake.lake_places import EVENTS, KEYED, LOG, Lake, events
 from strom.errors import (
@@ -39,6 +40,7 @@ from strom.lake.manifest_cache import ManifestCache
 from strom.lake.manifest_writer import data_file
 from strom.lake.reading import LakeFile, read_file
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.summary import HELD
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth, read_truth, totals_of
 from strom.model import types as t
@@ -246,6 +248,8 @@ def test_many_buckets_have_their_offsets_in_a_file(lake: Lake) -> None:
     assert read_truth(lake.table).offsets == truth.offsets == offsets
     path = Path(lake.table.storage.path(summary["strom.offsets-file"]))
     path.write_bytes(path.read_bytes().replace(b"1000000007", b"1000000008"))
+    assert read_truth(lake.table).offsets == offsets, "the table's property says what the file said"
+    lake.table.commit(RemovePropertiesUpdate(removals=[HELD]), requirements=())
     with pytest.raises(LakeCorrupt):
         read_truth(lake.table)
 

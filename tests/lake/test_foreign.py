@@ -11,16 +11,24 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile
 
+from lake.foreign_upkeep import (
+    Step,
+    expire_all_but_the_head,
+    forget_all_but_the_head,
+    rewrite_data_files,
+)
 from lake.lake_places import Lake, events
 from strom.errors import LakeForeignCommit
 from strom.lake import snapshot_change
 from strom.lake.arrow_types import lake_schema
+from strom.lake.commit import adopt
 from strom.lake.expiry import HOUR_MS
 from strom.lake.file_description import DataFileDescription
 from strom.lake.held_files import held_files
 from strom.lake.manifest_writer import data_file
 from strom.lake.removal import remove_orphans
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.snapshot_files import snapshots_of
 from strom.lake.truth import read_truth
 from strom.model.lake import LakeKey, Tiered
 from strom.runtime.clock import SystemClock
@@ -56,7 +64,7 @@ def _replace(lake: Lake, monkeypatch: pytest.MonkeyPatch, file: DataFile, rewrit
     found = held_files(lake.table)
     gone = {item.path for item in found.data} | {item.path for item in found.deletes}
     with monkeypatch.context() as patched:
-        patched.setattr(snapshot_change, "write_summary", lambda *_: {})
+        patched.setattr(snapshot_change, "words_of", lambda *_: snapshot_change.Words({}, {}))
         change = SnapshotChange(lake.truth.held, [file], removed=gone, rewrite=rewrite)
         commit_change(lake.table, lake.truth, change, new_snapshot_id(lake.table))
 
@@ -151,3 +159,54 @@ def test_a_property_somebody_set_changes_nothing(lake: Lake) -> None:
     with lake.table.iceberg.transaction() as change:
         change.set_properties({"strom.offsets": "{}", "comment": "theirs"})
     assert read_truth(lake.table) == lake.truth
+
+
+# --- expiry by others ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expire", [expire_all_but_the_head, forget_all_but_the_head])
+def test_a_rewrite_and_an_expiry_by_others_leave_the_truth(lake: Lake, expire: Step) -> None:
+    ours = lake.truth
+    rewrite_data_files(lake.table)
+    expire(lake.table)
+    assert len(lake.table.refresh().metadata.snapshots) == 1, "none of Strom's is left"
+    lake.truth = read_truth(lake.table)
+    assert lake.truth.held == ours.held
+    assert lake.truth.totals.rows == 3
+    lake.round(lake.file(events(7), [12]), end=13, dead=[5, 11])
+    assert lake.ids() == [1, 7]
+    assert read_truth(lake.table) == lake.truth
+    _count_them(lake)
+
+
+def _count_them(lake: Lake) -> None:
+    """Of our snapshots and of theirs."""
+    rows = {one.snapshot_id: one.rows for one in snapshots_of(lake.table.refresh())}
+    head = lake.table.snapshot()
+    assert head is not None
+    assert rows[head.snapshot_id] == len(lake.ids())
+
+
+def test_rows_are_counted_where_deletes_name_files_that_are_gone(lake: Lake) -> None:
+    rewrite_data_files(lake.table)
+    head = lake.table.snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert head.summary["total-position-deletes"] == "1", "it names a row of a file that is gone"
+    assert [one.rows for one in snapshots_of(lake.table)] == [3, 3, 3]
+    lake.truth = read_truth(lake.table)
+    assert lake.truth.totals.rows == 3
+    lake.round(lake.file(events(7), [12]), end=13, dead=[5])
+    assert lake.truth.totals.rows == read_truth(lake.table).totals.rows == 3
+    assert snapshots_of(lake.table)[-1].rows == 3
+
+
+def test_a_rewrite_by_others_is_taken_over_in_a_commit_of_ours(lake: Lake) -> None:
+    assert adopt(lake.table, lake.truth) is lake.truth
+    rewrite_data_files(lake.table)
+    foreign = read_truth(lake.table)
+    lake.truth = adopt(lake.table, foreign)
+    assert (foreign.foreign, lake.truth.foreign) == (True, False)
+    assert lake.truth.held == foreign.held
+    assert read_truth(lake.table) == lake.truth
+    assert lake.ids() == [1, 3, 2]

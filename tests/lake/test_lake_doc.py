@@ -11,6 +11,7 @@ import numpy as np
 from strom.lake import sidecar
 from strom.lake.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID
 from strom.lake.file_writer import ROW_GROUP_ROWS
+from strom.lake.offset_print import print_of
 from strom.lake.summary import INLINE_BYTES_MAX, LakeOffsets
 from strom.model.lake import LakeKey, Tiered
 
@@ -41,3 +42,4 @@ def test_the_page_shows_offsets_that_can_be_read() -> None:
     assert found.offsets == {LakeKey(3, 0): Tiered(1500, 2)}
     assert found.partitions == {3: "2024-01-15"}
     assert found.bounds == {0: ("1", "99"), 1: None}
+    assert found.live == {("2024-01-15", 0): print_of(np.array([1, 5, 1499], np.int64))}

@@ -132,7 +132,8 @@ def test_a_foreign_commit_is_taken_back_on_request_and_the_table_is_tiered_on(ho
         assert record is not None
         told(tierer, table, quarantined(record))
         with pytest.raises(LakeQuarantined, match="strom lake rebuild"):
-            table.scan().to_arrow()
+            table.scan(tier="lake").to_arrow()
+        assert ids(table.scan()) == [1, 2, 3], "the servers have all of it"
         with pytest.raises(LakeForeignCommit, match="roll-back"):
             db.lake_rebuild("t")
         looked = db.lake_rebuild("t", roll_back=True, dry_run=True)

@@ -16,6 +16,7 @@ from strom.client.fetching import ReadStatistics
 from strom.client.key_plan import KeyScanPlan
 from strom.client.planning import ScanPlan
 from strom.client.scan import Collected, Rest
+from strom.errors import LakeCorrupt
 
 if TYPE_CHECKING:
     import duckdb
@@ -75,6 +76,13 @@ class Scan:
 
         >>> table.scan(limit=10).to_arrow()
         """
+        try:
+            return self._collected()
+        except LakeCorrupt as error:
+            self._background.run(self._core.plan_anew(error))
+        return self._collected()
+
+    def _collected(self) -> pa.Table:
         collected = Collected(self._core)
         with self._chunks(ordered=collected.ordered) as chunks:
             while not collected.complete and (chunk := chunks.next()) is not None:
@@ -98,6 +106,19 @@ class Scan:
         >>> for batch in table.scan().to_batches():
         ...     print(batch.num_rows)
         """
+        begun = False
+        try:
+            for batch in self._batches():
+                begun = True
+                yield batch
+            return
+        except LakeCorrupt as error:
+            if begun:
+                raise
+            self._background.run(self._core.plan_anew(error))
+        yield from self._batches()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         rest = Rest(self._core.streaming_limit)
         with self._chunks(ordered=True) as chunks:
             while not rest.empty and (chunk := chunks.next()) is not None:

@@ -35,7 +35,7 @@ from strom.client.planning import (
 from strom.client.question import Chunks
 from strom.client.rows import RowReader
 from strom.client.rows import count as count_rows
-from strom.errors import InvalidRequest
+from strom.errors import InvalidRequest, LakeCorrupt
 from strom.model.bucket import BucketId
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ class RowScan(ABC):
     @abstractmethod
     async def count(self) -> int:
         """How many rows there are."""
+
+    async def plan_anew(self, error: LakeCorrupt) -> None:
+        """Begin anew after an error while nothing was delivered, if that can help; else the error again."""
+        raise error
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The rows, batch by batch, in order."""

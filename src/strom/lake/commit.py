@@ -18,13 +18,16 @@ from strom.errors import LakeAhead, LakeConflict, LakeCorrupt
 from strom.lake.bounds import widened
 from strom.lake.deletes import DeleteFileDescription, dead_rows, write_deletes
 from strom.lake.file_description import DataFileDescription
-from strom.lake.held_files import HeldDeletes, HeldFile, Place, held_files
+from strom.lake.held_files import HeldDeletes, HeldFile, held_files
+from strom.lake.live_offsets import live_prints
 from strom.lake.manifest_writer import data_file, delete_file
+from strom.lake.offset_print import OffsetPrint, print_between, print_of
+from strom.lake.reading import read_offsets
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.summary import LakeOffsets
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth, offsets_by_place
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake import LakeKey, Place, Tiered
 from strom.runtime.clock import Clock
 
 Offsets = npt.NDArray[np.int64]
@@ -52,6 +55,7 @@ def commit_round(
         held,
         bounds=widened(base.bounds, table.schema, added),
         starts={} if table.description.has_primary_key else _starts(base.held, held, added),
+        live=_live(table, base, held, added, dead or {}),
     )
     _check_files(base.held, held, added)
     snapshot_id = new_snapshot_id(table)
@@ -65,6 +69,17 @@ def commit_round(
         for file in deletes:
             table.storage.delete(file.path)
         raise
+
+
+def adopt(table: LakeTable, base: Truth, *, clock: Clock | None = None) -> Truth:
+    """Say again what is held, on top of another engine's rewrite: whoever comes next need not compare rows.
+
+    One commit of its own that changes no file; ``base`` again when its snapshot is ours. Errors as of ``commit_round``.
+    """
+    if not base.foreign:
+        return base
+    held = replace(base.held, live=known_live(table, base))
+    return commit_change(table, base, SnapshotChange(held, rewrite=True), new_snapshot_id(table), clock)
 
 
 def drop_partitions(
@@ -87,6 +102,7 @@ def drop_partitions(
         {number: name for number, name in base.partitions.items() if number not in gone},
         base.bounds,
         {key: start for key, start in base.held.starts.items() if key.partition_id not in gone},
+        {place: one for place, one in known_live(table, base).items() if place[0] not in names},
     )
     change = SnapshotChange(held, removed=removed)
     return commit_change(table, base, change, new_snapshot_id(table), clock)
@@ -155,6 +171,40 @@ def _starts(
             starts[place] = firsts.get(place, tiered.offset)
     found = {key: starts.get((after.name_of(key), key.bucket), 0) for key in after.offsets}
     return {key: start for key, start in found.items() if start}
+
+
+def known_live(table: LakeTable, base: Truth) -> Mapping[Place, OffsetPrint]:
+    """The prints of what is live in a snapshot: by its summary, or by the files where an earlier version wrote it."""
+    if base.held.live is not None or base.snapshot_id is None:
+        return base.held.live or {}
+    return live_prints(table.storage, held_files(table, base.snapshot_id))
+
+
+def _live(
+    table: LakeTable,
+    base: Truth,
+    held: LakeOffsets,
+    added: Sequence[DataFileDescription],
+    dead: Mapping[LakeKey, Offsets],
+) -> dict[Place, OffsetPrint]:
+    """The prints after the round: with what it adds, without what died."""
+    found = dict(known_live(table, base))
+    for file in added:
+        place = file.partition_name, file.bucket
+        found[place] = found.get(place, OffsetPrint()).plus(_print(table, file))
+    for key, offsets in dead.items():
+        if len(offsets):
+            place = held.name_of(key), key.bucket
+            found[place] = found.get(place, OffsetPrint()).minus(print_of(np.unique(offsets)))
+    return {place: one for place, one in found.items() if one.rows}
+
+
+def _print(table: LakeTable, file: DataFileDescription) -> OffsetPrint:
+    if file.offsets_total is not None:
+        return OffsetPrint(file.rows, file.offsets_total)
+    if file.rows == file.last_offset - file.first_offset + 1:
+        return print_between(file.first_offset, file.last_offset + 1)
+    return print_of(read_offsets(table.storage, file.path))
 
 
 def _check_files(before: LakeOffsets, after: LakeOffsets, added: Sequence[DataFileDescription]) -> None:

@@ -28,7 +28,7 @@ from strom.lake.compaction_plan import crowded
 from strom.lake.deleted import naming, union
 from strom.lake.deletes import DeadRows, DeleteFileDescription, offsets_in, row_positions, write_deletes
 from strom.lake.file_description import DataFileDescription
-from strom.lake.held_files import HeldDeletes, HeldFile, HeldFiles, Place, held_files
+from strom.lake.held_files import HeldDeletes, HeldFile, HeldFiles, held_files
 from strom.lake.manifest_writer import data_file, delete_file
 from strom.lake.reading import rows_by_file
 from strom.lake.rewriting import Rewritten, drop
@@ -36,6 +36,7 @@ from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapsh
 from strom.lake.storage import Storage
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth, read_truth
+from strom.model.lake import Place
 from strom.runtime.clock import Clock
 
 Positions = npt.NDArray[np.int64]

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from strom.lake.file_description import is_own
-from strom.lake.held_files import HeldDeletes, HeldFile, HeldFiles, Place
+from strom.lake.held_files import HeldDeletes, HeldFile, HeldFiles
+from strom.model.lake import Place
 from strom.model.lake_upkeep import LakeUpkeep
 
 STEPS = 3

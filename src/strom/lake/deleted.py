@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from strom.lake.held_files import HeldDeletes, HeldFile, HeldFiles, Place
+from strom.lake.held_files import HeldDeletes, HeldFile, HeldFiles
 from strom.lake.reading import rows_by_file
 from strom.lake.storage import Storage
+from strom.model.lake import Place
 
 Positions = npt.NDArray[np.int64]
 

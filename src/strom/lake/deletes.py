@@ -24,9 +24,10 @@ from strom.errors import LakeCorrupt
 from strom.lake import sidecar
 from strom.lake.arrow_types import PARQUET_FIELD_ID
 from strom.lake.file_description import is_own
-from strom.lake.held_files import POSITION_PATH_ID, POSITION_ROW_ID, HeldFile, Place
+from strom.lake.held_files import POSITION_PATH_ID, POSITION_ROW_ID, HeldFile
 from strom.lake.reading import POSITION_PATH, POSITION_ROW, read_offsets
 from strom.lake.storage import Storage
+from strom.model.lake import Place
 
 Offsets = npt.NDArray[np.int64]
 

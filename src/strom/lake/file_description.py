@@ -22,6 +22,7 @@ OWN_PREFIX = "strom-"
 """Every data file of ours has a name that begins so: its rows are in the order of their offsets."""
 
 _NUMBER_MAX = 2**63 - 1
+_WORD_MAX = 2**64 - 1
 
 
 def is_own(path: str) -> bool:
@@ -61,6 +62,8 @@ class DataFileDescription:
     sidecar: str | None = None
     """The file that says which offsets it holds; none where they are consecutive."""
     sidecar_size: int = 0
+    offsets_total: int | None = None
+    """Of the print of its offsets (``offset_print.py``); None where nobody looked."""
 
     @property
     def key(self) -> LakeKey:
@@ -83,6 +86,7 @@ class DataFileDescription:
             "split_offsets": self.split_offsets,
             "sidecar": self.sidecar,
             "sidecar_size": self.sidecar_size,
+            "offsets_total": self.offsets_total,
         }
         return json.dumps(plain, separators=(",", ":"))
 
@@ -110,6 +114,9 @@ class DataFileDescription:
             split_offsets=splits,
             sidecar=doc.text_or_none("sidecar"),
             sidecar_size=_number(doc, "sidecar_size"),
+            offsets_total=doc.integer("offsets_total", low=0, high=_WORD_MAX)
+            if doc.has("offsets_total")
+            else None,
         )
 
 

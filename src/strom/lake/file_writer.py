@@ -22,6 +22,7 @@ from strom.lake import sidecar
 from strom.lake.arrow_types import Leaf, lake_schema, leaves, to_lake
 from strom.lake.column_forms import column_forms
 from strom.lake.file_description import OWN_PREFIX, DataFileDescription, PartitionValue
+from strom.lake.offset_print import print_of
 from strom.lake.spec import partition_value, value_array
 from strom.lake.statistics import FloatStats, column_stats, split_offsets
 from strom.lake.storage import Storage
@@ -118,7 +119,8 @@ class FileWriter:
             self._file.close()
         self._storage.sync(self.path)
         metadata = self._parquet.writer.metadata
-        held = sidecar.held_offsets(np.concatenate(self._offsets))
+        offsets = np.concatenate(self._offsets)
+        held = sidecar.held_offsets(offsets)
         beside, beside_size = self._write_sidecar(held)
         return DataFileDescription(
             path=self.path,
@@ -134,6 +136,7 @@ class FileWriter:
             split_offsets=split_offsets(metadata),
             sidecar=beside,
             sidecar_size=beside_size,
+            offsets_total=print_of(offsets).total,
         )
 
     def abort(self) -> None:

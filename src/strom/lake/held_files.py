@@ -23,13 +23,11 @@ from strom.lake.iceberg_schema import SPEC_ID
 from strom.lake.reading import LakeFile, read_offsets
 from strom.lake.spec import name_of_values
 from strom.lake.table import LakeTable
+from strom.model.lake import Place
 
 POSITION_PATH_ID = 2_147_483_546
 POSITION_ROW_ID = 2_147_483_545
 _LONG = struct.Struct("<q")
-
-Place = tuple[str | None, int]
-"""Partition name (None where the table has no partitions) and bucket."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.lake.file_description import is_own
-from strom.lake.held_files import Place, files_of
+from strom.lake.held_files import files_of
 from strom.lake.reading import LakeFile, read_file
 from strom.lake.table import LakeTable
+from strom.model.lake import Place
 from strom.model.lake_types import OFFSET
 
 Rows = tuple[npt.NDArray[np.int64], pa.RecordBatch]

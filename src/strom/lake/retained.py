@@ -8,7 +8,7 @@ alone. Where there is no such partition, catalog and storage are left alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from strom.client.cluster import Cluster
@@ -60,22 +60,27 @@ async def retained(
     """
     if not table.partitioned or ENABLED not in table.description.properties:
         return None
+    expired = False
     for left in reversed(range(LOOKS_MAX)):
         try:
-            return await _looked(cluster, warehouses, table, columns)
-        except (LakeSnapshotNotFound, PartitionNotFound):
-            # A snapshot expired or a partition went between two questions: the record is newer now.
+            return await _looked(cluster, warehouses, table, columns, expired=expired)
+        except (LakeSnapshotNotFound, PartitionNotFound) as error:
+            # A snapshot expired or a partition went between two questions: the record is newer now, or the lake.
             if not left:
                 raise
+            expired = expired or isinstance(error, LakeSnapshotNotFound)
     raise AssertionError("the last try returns or raises")
 
 
 async def _looked(
-    cluster: Cluster, warehouses: Warehouses, table: TableInfo, columns: Sequence[str]
+    cluster: Cluster, warehouses: Warehouses, table: TableInfo, columns: Sequence[str], *, expired: bool
 ) -> Retained:
     # Before the record: a partition that retention drops is in the lake by then, up to its last row.
     there = {one.partition_id: one.name for one in await cluster.partitions(table)}
     facts = await LakeDoor(cluster).describe(table)
+    if expired and facts.record is not None:
+        now = await warehouses.record_now(facts, table)
+        facts = replace(facts, record=now, reason=now.reason)
     record = facts.record
     nothing = Retained(frozenset(there))
     if record is None or record.snapshot_id is None:

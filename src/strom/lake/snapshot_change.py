@@ -11,19 +11,26 @@ rounds as after few, and every entry is rewritten a few times in its life.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
 from pyiceberg.typedef import Record
 
 from strom.errors import LakeConflict, LakeCorrupt
 from strom.lake.held_files import entries_of, manifests_of
 from strom.lake.manifest_writer import ManifestsWriter
-from strom.lake.summary import OFFSETS_FILE, LakeOffsets, write_summary
+from strom.lake.summary import OFFSETS_FILE, LakeOffsets, held_property, write_summary
 from strom.lake.table import LakeTable
 from strom.lake.truth import Totals, Truth
 from strom.runtime.clock import Clock, SystemClock
@@ -52,6 +59,19 @@ class SnapshotChange:
         return Operation.OVERWRITE if self.added else Operation.DELETE
 
 
+class Words(NamedTuple):
+    """What a commit says of itself: entries of its snapshot's summary, and properties of the table."""
+
+    summary: Mapping[str, str]
+    properties: Mapping[str, str]
+
+
+def words_of(table: LakeTable, snapshot_id: int, held: LakeOffsets) -> Words:
+    """How far the buckets are held, twice: with the snapshot, and where no expiry takes it."""
+    summary = write_summary(table.storage, table.location, snapshot_id, held)
+    return Words(summary, held_property(held))
+
+
 def new_snapshot_id(table: LakeTable) -> int:
     """An id that no snapshot of the table has."""
     return table.metadata.new_snapshot_id()
@@ -71,9 +91,9 @@ def commit_change(
     removed.check(table)
     totals = _totals(base.totals, change, removed)
     timestamp = max((clock or SystemClock()).now_ms(), table.metadata.last_updated_ms)
-    told = write_summary(table.storage, table.location, snapshot_id, change.held)
-    if OFFSETS_FILE in told:
-        writer.written.append(told[OFFSETS_FILE])
+    words = words_of(table, snapshot_id, change.held)
+    if OFFSETS_FILE in words.summary:
+        writer.written.append(words.summary[OFFSETS_FILE])
     snapshot = Snapshot.model_validate(
         {
             "snapshot-id": snapshot_id,
@@ -85,19 +105,21 @@ def commit_change(
                 change.operation,
                 **_counts(change, removed),
                 **_total_counts(totals),
-                **told,
+                **words.summary,
             ),
             "schema-id": table.metadata.current_schema_id,
         }
     )
     ref = {"ref-name": MAIN_BRANCH, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot_id}
     expected = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": base.snapshot_id})
+    updates: list[TableUpdate] = [
+        AddSnapshotUpdate(snapshot=snapshot),
+        SetSnapshotRefUpdate.model_validate(ref),
+    ]
+    if words.properties:
+        updates.append(SetPropertiesUpdate(updates=dict(words.properties)))
     try:
-        table.commit(
-            AddSnapshotUpdate(snapshot=snapshot),
-            SetSnapshotRefUpdate.model_validate(ref),
-            requirements=(expected,),
-        )
+        table.commit(*updates, requirements=(expected,))
     except LakeConflict:
         writer.discard()
         raise
@@ -216,6 +238,7 @@ def _totals(base: Totals, change: SnapshotChange, removed: _Removed) -> Totals:
         base.size_bytes + _size([*change.added, *change.added_deletes]) - _size([*gone, *gone_deletes]),
         base.delete_files + len(change.added_deletes) - len(gone_deletes),
         base.position_deletes + _records(change.added_deletes) - _records(gone_deletes),
+        change.held.rows,
     )
 
 

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyiceberg.table.snapshots import Snapshot
+
+from strom.errors import LakeError
 from strom.lake.bounds import file_statistics
 from strom.lake.file_description import ColumnStats, is_own
-from strom.lake.held_files import held_files
+from strom.lake.held_files import files_of, held_files
 from strom.lake.reading import LakeFile
+from strom.lake.summary import ROWS, is_told
 from strom.lake.table import LakeTable
+from strom.lake.truth import count_live
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
 from strom.record.prune import Pruner
@@ -71,6 +76,8 @@ class SnapshotFacts:
     committed_ms: int
     operation: str
     summary: Mapping[str, str]
+    rows: int | None
+    """Live rows."""
 
     def facts(self) -> dict[str, Any]:
         """A row of ``t$snapshots``."""
@@ -79,20 +86,33 @@ class SnapshotFacts:
             "parent_id": self.parent_id,
             "committed_at": dt.datetime.fromtimestamp(self.committed_ms / 1000, dt.UTC),
             "operation": self.operation,
-            "rows": self._live_rows(),
-            "files": self._number("total-data-files"),
-            "delete_files": self._number("total-delete-files"),
-            "bytes": self._number("total-files-size"),
+            "rows": self.rows,
+            "files": number_in(self.summary, "total-data-files"),
+            "delete_files": number_in(self.summary, "total-delete-files"),
+            "bytes": number_in(self.summary, "total-files-size"),
             "round": self.summary.get("strom.round"),
         }
 
-    def _live_rows(self) -> int | None:
-        rows, dead = self._number("total-records"), self._number("total-position-deletes")
-        return None if rows is None else rows - (dead or 0)
 
-    def _number(self, key: str) -> int | None:
-        text = self.summary.get(key, "")
-        return int(text) if text.isdecimal() and len(text) < 20 else None
+def number_in(summary: Mapping[str, str], key: str) -> int | None:
+    """A number of a snapshot's summary; None where it does not say."""
+    text = summary.get(key, "")
+    return int(text) if text.isdecimal() and len(text) < 20 else None
+
+
+def _live_rows(table: LakeTable, snapshot: Snapshot, summary: Mapping[str, str]) -> int | None:
+    """As ours says; of another engine's counted, because its files of deletes may name what is gone."""
+    rows, named = number_in(summary, "total-records"), number_in(summary, "total-position-deletes")
+    if ROWS in summary or rows is None or not named:
+        return number_in(summary, ROWS) if ROWS in summary else rows
+    if is_told(summary):  # by an earlier version, which did not count and left nothing dangling
+        return rows - named
+    try:
+        return count_live(table.storage, files_of(table, snapshot))
+    except (
+        LakeError
+    ):  # a file is missing, or is none that we know: the rest of the row is still worth telling
+        return None
 
 
 def snapshots_of(table: LakeTable) -> list[SnapshotFacts]:
@@ -102,6 +122,13 @@ def snapshots_of(table: LakeTable) -> list[SnapshotFacts]:
         summary = {} if one.summary is None else dict(one.summary.additional_properties)
         operation = "" if one.summary is None else str(one.summary.operation.value)
         found.append(
-            SnapshotFacts(one.snapshot_id, one.parent_snapshot_id, one.timestamp_ms, operation, summary)
+            SnapshotFacts(
+                one.snapshot_id,
+                one.parent_snapshot_id,
+                one.timestamp_ms,
+                operation,
+                summary,
+                _live_rows(table, one, summary),
+            )
         )
     return sorted(found, key=lambda one: one.committed_ms)

@@ -5,26 +5,31 @@
                                 ancestor's summary holds for it too
     any other foreign commit    LakeForeignCommit: somebody changed rows behind Strom's back; the table is quarantined
 
-Nothing else is trusted: properties lie after a rollback, and the cluster's own record may lie behind.
+Others may expire snapshots, ours among them. An ancestor that is gone is looked for in earlier versions of the metadata
+(``ancestry.py``); where they are gone too, in the table's own property (``summary.py``). Its files may be gone, so the
+rows of the head are compared with the prints that it left of its own. Properties lie after a rollback, and nothing
+is believed that the rows do not bear out.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from strom.errors import LakeCorrupt, LakeForeignCommit
-from strom.lake.deletes import offsets_in
-from strom.lake.held_files import HeldFiles, Place, files_of, paths
-from strom.lake.reading import deleted_rows
-from strom.lake.summary import LakeOffsets, read_summary
+from strom.lake.ancestry import Ancestor, Ancestry
+from strom.lake.deleted import rows_deleted
+from strom.lake.held_files import HeldFiles, files_of
+from strom.lake.live_offsets import changed_places, live_prints
+from strom.lake.offset_print import OffsetPrint, print_between
+from strom.lake.storage import Storage
+from strom.lake.summary import LakeOffsets, read_property, read_summary
 from strom.lake.table import LakeTable
-from strom.model.lake import Bounds, LakeKey, Tiered
+from strom.model.lake import Bounds, LakeKey, Place, Tiered
 
 ANCESTORS_MAX = 10_000
 _DIGITS_MAX = 18
@@ -36,6 +41,8 @@ _TOTALS = {
     "position_deletes": "total-position-deletes",
 }
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -46,11 +53,14 @@ class Totals:
     size_bytes: int = 0
     delete_files: int = 0
     position_deletes: int = 0
+    """What the files of deletes name: also rows that are gone with their file, and some rows twice."""
+    live: int | None = None
+    """Live rows, where they were counted."""
 
     @property
     def rows(self) -> int:
         """Live rows."""
-        return self.records - self.position_deletes
+        return self.records - self.position_deletes if self.live is None else self.live
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,8 @@ class Truth:
     held: LakeOffsets
     totals: Totals = Totals()
     committed_ms: int | None = None
+    foreign: bool = False
+    """The snapshot is another engine's: the rows of ours, in files of its own."""
 
     @property
     def round(self) -> str:
@@ -92,14 +104,20 @@ def truth_at(table: LakeTable, head: Snapshot | None) -> Truth:
     """The truth at a snapshot."""
     if head is None:
         return Truth(None, LakeOffsets(table.table_id, ""))
-    held, foreign = _nearest(table, head)
-    for parent, child in foreign:
-        _understand(table, parent, child)
-    return Truth(head.snapshot_id, held, totals_of(table, head), head.timestamp_ms)
+    held, ours = _nearest(table, head)
+    foreign = ours is None or ours.snapshot.snapshot_id != head.snapshot_id
+    totals = totals_of(table, head)
+    if foreign:
+        live = _understood(table, held, ours, head)
+        held = replace(held, live=live)
+        totals = replace(totals, live=held.rows)
+    elif held.live is not None:
+        totals = replace(totals, live=held.rows)
+    return Truth(head.snapshot_id, held, totals, head.timestamp_ms, foreign)
 
 
 def totals_of(table: LakeTable, snapshot: Snapshot) -> Totals:
-    """What a snapshot holds: by its summary, or counted when that does not say."""
+    """What a snapshot holds: by its summary, or counted when that does not say. Live rows are not counted."""
     summary: Mapping[str, object] = snapshot.summary or {}
     texts = {name: summary.get(key) for name, key in _TOTALS.items()}
     if all(
@@ -109,33 +127,53 @@ def totals_of(table: LakeTable, snapshot: Snapshot) -> Totals:
     found = files_of(table, snapshot)
     size = found.size + sum(item.entry.data_file.file_size_in_bytes for item in found.deletes)
     records = sum(item.rows for item in found.data)
-    return Totals(len(found.data), records, size, len(found.deletes), records - found.live_rows)
+    named = sum(item.rows for item in found.deletes)
+    return Totals(len(found.data), records, size, len(found.deletes), named, count_live(table.storage, found))
 
 
-def _nearest(table: LakeTable, head: Snapshot) -> tuple[LakeOffsets, list[tuple[Snapshot, Snapshot]]]:
-    """The nearest summary of ours, and the foreign commits since, each with its parent, oldest first."""
-    foreign: list[tuple[Snapshot, Snapshot]] = []
-    at = head
+def count_live(storage: Storage, held: HeldFiles) -> int:
+    """Live rows, counted: a file of deletes may name rows of files that are gone, and rows that another one names."""
+    dead = rows_deleted(storage, held, held.data)
+    return sum(item.rows for item in held.data) - sum(len(rows) for rows in dead.values())
+
+
+def _nearest(table: LakeTable, head: Snapshot) -> tuple[LakeOffsets, Ancestor | None]:
+    """The nearest words of ours behind foreign rewrites, and who said them: a snapshot, or (None) the property."""
+    ancestry = Ancestry(table)
+    at: Ancestor | None = Ancestor(head, True)
     for _ in range(ANCESTORS_MAX):
-        held = read_summary(table.storage, at.summary or {})
+        assert at is not None
+        held = read_summary(table.storage, at.snapshot.summary or {}, table.iceberg.properties)
         if held is not None:
-            if held.table_id != table.table_id:
-                raise LakeCorrupt(f"Snapshot {at.snapshot_id} of lake table {table.path} is of another table")
-            return held, foreign[::-1]
-        operation = None if at.summary is None else at.summary.operation
+            return _of(table, held, f"Snapshot {at.snapshot.snapshot_id}"), at
+        operation = None if at.snapshot.summary is None else at.snapshot.summary.operation
         if operation != Operation.REPLACE:
-            raise _foreign(table, at, f"a foreign {operation.value if operation else 'commit'}")
-        parent = (
-            None if at.parent_snapshot_id is None else table.metadata.snapshot_by_id(at.parent_snapshot_id)
-        )
+            what = f"a foreign {operation.value if operation else 'commit'}"
+            raise foreign_commit(table, at.snapshot, what)
+        parent = ancestry.parent(at.snapshot)
         if parent is None:
-            raise _foreign(table, at, "no snapshot of Strom's is left behind it")
-        foreign.append((parent, at))
+            held = read_property(table.iceberg.properties)
+            if held is None:
+                raise foreign_commit(table, at.snapshot, "no snapshot of Strom's is left behind it")
+            logger.warning(
+                "%s: what came before snapshot %d was expired by somebody else; its rows are compared with what the "
+                "table's property says of them",
+                table.path,
+                at.snapshot.snapshot_id,
+            )
+            return _of(table, held, "The property strom.held"), None
         at = parent
-    raise _foreign(table, at, f"{ANCESTORS_MAX} foreign commits follow one another")
+    raise foreign_commit(table, head, f"{ANCESTORS_MAX} foreign commits follow one another")
 
 
-def _foreign(table: LakeTable, snapshot: Snapshot, what: str) -> LakeForeignCommit:
+def _of(table: LakeTable, held: LakeOffsets, who: str) -> LakeOffsets:
+    if held.table_id != table.table_id:
+        raise LakeCorrupt(f"{who} of lake table {table.path} is of another table")
+    return held
+
+
+def foreign_commit(table: LakeTable, snapshot: Snapshot, what: str) -> LakeForeignCommit:
+    """The error of a table that somebody else changed."""
     return LakeForeignCommit(
         f"Lake table {table.path} was changed by somebody else (snapshot {snapshot.snapshot_id}: {what}). Take that "
         f"back with `strom lake rebuild {table.path} --roll-back`",
@@ -144,30 +182,46 @@ def _foreign(table: LakeTable, snapshot: Snapshot, what: str) -> LakeForeignComm
     )
 
 
-def _understand(table: LakeTable, parent: Snapshot, child: Snapshot) -> None:
-    """Refuse a foreign rewrite after which a bucket has other rows."""
-    before, after = files_of(table, parent), files_of(table, child)
-    for place in _places(before, after) | _places(after, before):
-        if not np.array_equal(_live_offsets(table, before, place), _live_offsets(table, after, place)):
+def _understood(
+    table: LakeTable, held: LakeOffsets, ours: Ancestor | None, head: Snapshot
+) -> dict[Place, OffsetPrint] | None:
+    """The prints of the head, after foreign rewrites; refused when a bucket has other rows than ours left."""
+    after = files_of(table, head)
+    if ours is not None and ours.kept:
+        before = files_of(table, ours.snapshot)
+        places = changed_places(before, after)
+        expected = live_prints(table.storage, before, places)
+        _compare(table, head, expected, live_prints(table.storage, after, places))
+        return None if held.live is None else dict(held.live)
+    told = expected_live(table, held)
+    if told is None:
+        raise foreign_commit(table, head, "no snapshot of Strom's is left behind it to compare its rows with")
+    _compare(table, head, told, live_prints(table.storage, after))
+    return told
+
+
+def expected_live(table: LakeTable, held: LakeOffsets) -> dict[Place, OffsetPrint] | None:
+    """The prints that a summary left, or that follow from it: a log has every offset from its start to its end."""
+    if held.live is not None:
+        return dict(held.live)
+    if table.description.has_primary_key:
+        return None
+    starts = {(held.name_of(key), key.bucket): start for key, start in held.starts.items()}
+    ends = offsets_by_place(held)
+    found = {place: print_between(starts.get(place, 0), end.offset) for place, end in ends.items()}
+    return {place: one for place, one in found.items() if one.rows}
+
+
+def _compare(
+    table: LakeTable,
+    head: Snapshot,
+    expected: Mapping[Place, OffsetPrint],
+    found: Mapping[Place, OffsetPrint],
+) -> None:
+    for place in sorted({*expected, *found}, key=str):
+        if expected.get(place) != found.get(place):
             bucket = f"bucket {place[1]}" + (f" of partition {place[0]}" if place[0] else "")
-            raise _foreign(table, child, f"a foreign replace after which {bucket} has other rows")
-
-
-def _places(files: HeldFiles, others: HeldFiles) -> set[Place]:
-    """Where there are files that the others do not have."""
-    data, deletes = paths(others.data), paths(others.deletes)
-    found = {item.place for item in files.data if item.path not in data}
-    return found | {item.place for item in files.deletes if item.path not in deletes}
-
-
-def _live_offsets(table: LakeTable, files: HeldFiles, place: Place) -> npt.NDArray[np.int64]:
-    parts = [np.empty(0, np.int64)]
-    for file in files.data:
-        if file.place == place:
-            offsets = offsets_in(table.storage, file)
-            gone = deleted_rows(table.storage, files.planned(file))
-            parts.append(np.delete(offsets, gone))
-    return np.sort(np.concatenate(parts))
+            raise foreign_commit(table, head, f"a foreign replace after which {bucket} has other rows")
 
 
 def offsets_by_place(held: LakeOffsets) -> dict[Place, Tiered]:

@@ -21,7 +21,7 @@ from strom.client.filters import prune
 from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.metadata import PartitionInfo, TableInfo
-from strom.client.planned import Cut, CutTerms, Vector, plan_whole
+from strom.client.planned import Cut, CutTerms, Vector, plan_whole, table_ends
 from strom.client.planning import BucketRange, PartitionChoice, ScanPlan, buckets_of, choose_partitions
 from strom.errors import (
     Expired,
@@ -38,7 +38,7 @@ from strom.lake.bounds import may_match
 from strom.lake.planned import BucketEnd, Offsets, UnionPlan, bucket_of
 from strom.lake.reading import LakeFile
 from strom.model.bucket import BucketId
-from strom.model.lake import Tiered
+from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeRecord
 from strom.model.predicate import Predicate
 
@@ -62,12 +62,15 @@ class Wanted:
 
 
 class Files(Protocol):
-    """Tells the files of a table's lake snapshot."""
+    """Tells the files of a table's lake snapshot, and what the lake says of itself."""
 
     async def files(
         self, facts: LakeFacts, table: TableInfo, snapshot_id: int, where: Predicate | None
     ) -> list[LakeFile]:
         """Those whose rows may pass the filter, in the order of a scan."""
+
+    async def record_now(self, facts: LakeFacts, table: TableInfo) -> LakeRecord:
+        """The record as the lake itself would have it."""
 
 
 @dataclass
@@ -80,6 +83,8 @@ class _Chosen:
     """Those that the servers have and the filter leaves."""
     gone: list[tuple[BucketId, str]] = field(default_factory=list)
     """Of partitions that only the lake has."""
+    wrong: LakeFacts | None = None
+    """The lake as it is known, where it is in quarantine and not read."""
 
     @property
     def record(self) -> LakeRecord | None:
@@ -87,10 +92,7 @@ class _Chosen:
 
     def tiered(self, bucket: BucketId) -> Tiered | None:
         """How far the lake holds a bucket; None when it holds nothing of it."""
-        if self.record is None:
-            return None
-        found = self.record.offsets.get((bucket.partition_id, bucket.bucket))  # type: ignore[call-overload]
-        return found if found is not None and found.offset > 0 else None
+        return _tiered(self.record, bucket)
 
 
 class UnionPlanner:
@@ -103,16 +105,18 @@ class UnionPlanner:
 
     async def plan(self, wanted: Sequence[Wanted]) -> list[UnionPlan]:
         """All tables at one moment, in whole transactions."""
+        expired = False
         for left in reversed(range(PLANS_MAX)):
-            chosen = list(await asyncio.gather(*(self._choose(one) for one in wanted)))
+            chosen = list(await asyncio.gather(*(self._choose(one, expired=expired) for one in wanted)))
             try:
                 vector = await self._cut(chosen)
                 return list(await asyncio.gather(*(self._plan(one, vector) for one in chosen)))
-            except (Expired, StaleEpoch, PartitionNotFound, LakeSnapshotNotFound):
+            except (Expired, StaleEpoch, PartitionNotFound, LakeSnapshotNotFound) as error:
                 # A round landed, a leader changed, a partition went or a snapshot expired between our questions: the
-                # record is newer now.
+                # record is newer now. Or another engine expired it, and the lake itself knows better.
                 if not left:
                     raise
+                expired = expired or isinstance(error, LakeSnapshotNotFound)
         raise AssertionError("the last try returns or raises")
 
     # --- what there is ----------------------------------------------------------------------------------------
@@ -126,7 +130,12 @@ class UnionPlanner:
         except UnsupportedVersion:
             return None
 
-    async def _choose(self, wanted: Wanted) -> _Chosen:
+    async def _renewed(self, facts: LakeFacts, table: TableInfo) -> LakeFacts:
+        """What is known of a lake whose snapshot was expired: by what the lake says of itself."""
+        record = await self._files.record_now(facts, table)
+        return replace(facts, record=record, snapshot_id=record.snapshot_id, reason=record.reason)
+
+    async def _choose(self, wanted: Wanted, *, expired: bool = False) -> _Chosen:
         table = wanted.table
         # Before the record: a partition that retention drops is in the lake by then, up to its last row.
         existing = await self._cluster.partitions(table) if table.partitioned else []
@@ -135,12 +144,16 @@ class UnionPlanner:
             facts = await self._lake_facts(wanted)
         elif wanted.tier == "both":
             facts = await self.facts(table)
+        if expired and facts is not None and facts.record is not None and facts.snapshot_id is not None:
+            facts = await self._renewed(facts, table)
         wrong: LakeFacts | None = None
         if facts is not None and facts.record is not None and facts.record.quarantined:
-            facts, wrong = self._without_lake(wanted, facts), facts
+            if wanted.tier != "both":
+                raise quarantined(table, facts)
+            facts, wrong = None, facts  # is not read; what the servers have must be all
         if not table.partitioned:
             choose_partitions(table.description, [], wanted.partitions)
-            return _Chosen(wanted, facts, list(buckets_of(table, None)))
+            return _Chosen(wanted, facts, list(buckets_of(table, None)), wrong=wrong)
         gone = _gone(table, facts or wrong, existing)
         if _newest(gone) > _newest(existing):  # made, and tiered, since we asked
             known = {one.partition_id for one in existing}
@@ -158,14 +171,7 @@ class UnionPlanner:
         if lost and wrong is not None:
             raise quarantined(wanted.table, wrong)  # rows that only the lake has
         left = [(bucket, name) for bucket, name in buckets_of(table, lost) if name is not None]
-        return _Chosen(wanted, facts, list(buckets_of(table, hot)), left)
-
-    def _without_lake(self, wanted: Wanted, facts: LakeFacts) -> LakeFacts | None:
-        """A quarantined lake is not read. A primary-key table needs none: its servers hold every live row, but for
-        those of partitions whose time was over."""
-        if wanted.tier == "both" and wanted.table.description.has_primary_key:
-            return None
-        raise quarantined(wanted.table, facts)  # a log
+        return _Chosen(wanted, facts, list(buckets_of(table, hot)), left, wrong)
 
     async def _cut(self, chosen: Sequence[_Chosen]) -> dict[BucketId, Cut]:
         """Where every bucket ends; one whose log ends below the lake is left out."""
@@ -202,6 +208,8 @@ class UnionPlanner:
         table, wanted = chosen.wanted.table, chosen.wanted
         if table.description.has_primary_key and chosen.gone:
             chosen = replace(chosen, gone=_not_taken_over(chosen, vector))
+        if chosen.wrong is not None and not _all_hot(chosen, chosen.wrong, vector):
+            raise quarantined(table, chosen.wrong)
         hot, ends = _hot_part(chosen, vector)
         files = await self._lake_part(chosen)
         plan = UnionPlan(
@@ -237,16 +245,29 @@ class UnionPlanner:
         return UnionPlan(table.table_id, snapshot_id, files, hot)
 
     async def _lake_facts(self, wanted: Wanted) -> LakeFacts:
-        """What is known of a lake that is to be read alone; LakeDisabled, LakeQuarantined when it is not to be."""
-        facts = await self.facts(wanted.table)
-        if facts is None or facts.record is None or facts.snapshot_id is None:
+        """What is known of a lake that is to be read alone; LakeDisabled, LakeQuarantined when it is not to be.
+
+        An empty table has nothing to bring there, and no rows in it.
+        """
+        table = wanted.table
+        facts = await self.facts(table)
+        if facts is None or (facts.snapshot_id is None and not (facts.enabled and await self._empty(table))):
             raise LakeDisabled(
-                f"{wanted.table.path} is not in the lake yet: set {ENABLED}, and run `strom tier`",
-                table=str(wanted.table.path),
+                f"{table.path} is not in the lake yet: set {ENABLED}, and run `strom tier`",
+                table=str(table.path),
             )
-        if facts.record.quarantined:
+        if facts.record is not None and facts.record.quarantined:
             raise quarantined(wanted.table, facts)
         return facts
+
+    async def _empty(self, table: TableInfo) -> bool:
+        """Whether no bucket ever had a row."""
+        partitions = await self._cluster.partitions(table) if table.partitioned else None
+        if partitions is not None:
+            await self._cluster.find_leaders(table, [one.partition_id for one in partitions])
+        buckets = [bucket for bucket, _ in buckets_of(table, partitions)]
+        ends = await table_ends(self._cluster, table, buckets) or {}
+        return all(cut.end == 0 for cut in ends.values())
 
     async def _lake_part(self, chosen: _Chosen) -> list[LakeFile]:
         record, facts, wanted = chosen.record, chosen.facts, chosen.wanted
@@ -284,6 +305,31 @@ def quarantined(table: TableInfo, facts: LakeFacts) -> LakeQuarantined:
         f'rebuild {table.path}` lets it go on; what the servers still hold can be read with tier="hot"',
         table=str(table.path),
     )
+
+
+def _tiered(record: LakeRecord | None, bucket: BucketId) -> Tiered | None:
+    if record is None:
+        return None
+    found = record.offsets.get(LakeKey(bucket.partition_id, bucket.bucket))
+    return found if found is not None and found.offset > 0 else None
+
+
+def _all_hot(chosen: _Chosen, wrong: LakeFacts, vector: Mapping[BucketId, Cut]) -> bool:
+    """Whether the servers hold all that the lake has of the chosen buckets, so that nobody needs it.
+
+    Those of a primary-key table hold every live row, a log as long as retention has taken nothing of it. One that lost
+    its end to a crash does not: the lake is ahead of it.
+    """
+    assert wrong.record is not None
+    keyed = chosen.wanted.table.description.has_primary_key
+    for bucket, name in chosen.buckets:
+        place, cut = _tiered(wrong.record, bucket), vector.get(bucket)
+        if place is None:
+            continue
+        start = wrong.record.start_of(bucket.partition_id, name, bucket.bucket)
+        if cut is None or cut.end < place.offset or (not keyed and cut.start > start):
+            return False
+    return True
 
 
 def _newest(partitions: Sequence[PartitionInfo]) -> int:

@@ -1,8 +1,8 @@
 """Reads one table from lake and log together: every row once, at one instant, in the order partition, bucket, offset.
 
 Planned when rows are first asked for (``union_planner.py``); after that the same rows each time. A plan whose hot part
-the servers let go of is made anew, while nothing of it was delivered. Files are read by whoever asks for the rows, one
-row group at a time; hot rows come as in any scan.
+the servers let go of, or whose files another engine expired, is made anew, while nothing of it was delivered. Files are
+read by whoever asks for the rows, one row group at a time; hot rows come as in any scan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strom.client.planning import BucketRange, PartitionChoice
 from strom.client.question import Chunks
 from strom.client.rows import RowReader
 from strom.client.scan import Collected, RowScan, Scan
-from strom.errors import Expired, InvalidRequest, LakeDisabled, OffsetOutOfRange
+from strom.errors import Expired, InvalidRequest, LakeCorrupt, LakeDisabled, OffsetOutOfRange
 from strom.lake.planned import UnionPlan
 from strom.lake.reading import LakeFile
 from strom.lake.system_rows import OWN_COLUMNS, lake_schema_of
@@ -191,12 +191,23 @@ class UnionScan(RowScan):
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The rows, batch by batch, in order; files are read beside the loop."""
         left = self.limit
+        begun = False
         stream = await self.stream(ordered=True)
         try:
             while left != 0 and (chunk := await stream.next()) is not None:
-                for batch in await self._read_aside(chunk):
+                try:
+                    batches = await self._read_aside(chunk)
+                except LakeCorrupt as error:
+                    if begun:
+                        raise
+                    await stream.close()
+                    await self.plan_anew(error)
+                    stream = await self.stream(ordered=True)
+                    continue
+                for batch in batches:
                     part = batch if left is None else batch.slice(0, left)
                     if part.num_rows:
+                        begun = True
                         yield part
                     left = None if left is None else left - part.num_rows
         finally:
@@ -204,6 +215,23 @@ class UnionScan(RowScan):
 
     async def to_arrow(self) -> pa.Table:
         """All rows."""
+        try:
+            return await self._to_arrow()
+        except LakeCorrupt as error:
+            await self.plan_anew(error)
+        return await self._to_arrow()
+
+    async def plan_anew(self, error: LakeCorrupt) -> None:
+        """Begin anew, where a file is missing because another engine expired its snapshot; else it is damage."""
+        plan, at = self._plan, self._at
+        if self._given or plan is None or plan.snapshot_id is None or (at is not None and at.snapshot_id):
+            raise error
+        facts = await UnionPlanner(self._cluster, self._warehouses).facts(self._table)
+        if facts is None or not await self._warehouses.is_gone(facts, self._table, plan.snapshot_id):
+            raise error
+        self._plan = None
+
+    async def _to_arrow(self) -> pa.Table:
         collected = Collected(self)
         stream = await self.stream(ordered=collected.ordered)
         try:
@@ -227,7 +255,11 @@ class UnionScan(RowScan):
         plan = await self._ready()
         known = plan.rows if self._where is None else None
         if known is None:
-            known = await self._count_by_reading(plan)
+            try:
+                known = await self._count_by_reading(plan)
+            except LakeCorrupt as error:
+                await self.plan_anew(error)
+                known = await self._count_by_reading(await self._ready())
         return known if self.limit is None else min(known, self.limit)
 
     @property

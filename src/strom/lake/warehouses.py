@@ -1,7 +1,8 @@
 """The lake as one connection reads it: catalog and storage opened when they are first needed, snapshots kept.
 
-A snapshot never changes, so its list of files is read once and kept (the newest few). Everything here blocks, and runs
-beside the event loop. Without the `lake` extra nothing of it can run; reads that need no lake never come here.
+A snapshot never changes, so its list of files is read once and kept (the newest few). Another engine may expire it with
+its files, though: now and then the catalog is asked whether it is still there. Everything here blocks, and runs beside
+the event loop. Without the `lake` extra nothing of it can run; reads that need no lake never come here.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from strom.client.lake import LakeFacts
 from strom.client.metadata import TableInfo
-from strom.errors import LakeSnapshotNotFound, NotInstalled
+from strom.errors import LakeForeignCommit, LakeSnapshotNotFound, NotInstalled
 from strom.lake.reading import LakeFile
 from strom.lake.storage import Storage
 from strom.model.lake import LakeConfig
+from strom.model.lake_record import LakeRecord
 from strom.model.predicate import Predicate
+from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.tasks import Offload
 
 if TYPE_CHECKING:
@@ -30,18 +34,24 @@ Result = TypeVar("Result")
 
 KEPT_MAX = 64
 """Snapshots whose files are remembered."""
+BELIEVED_S = 2.0
+"""So long a snapshot that was seen in the catalog is taken to be there."""
 
 
 class Warehouses:
     """What one connection knows of the lake. ``secrets``: the reader's own keys, where the environment has none."""
 
-    def __init__(self, offload: Offload, secrets: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, offload: Offload, secrets: Mapping[str, str] | None = None, clock: Clock | None = None
+    ) -> None:
         self._offload = offload
+        self._clock = clock or SystemClock()
         self._secrets = secrets
         self._lock = threading.RLock()
         self._catalogs: dict[str, LakeCatalog] = {}
         self._by_table: dict[int, Storage] = {}
         self._kept: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
+        self._seen: dict[tuple[int, int], float] = {}
 
     @property
     def catalogs(self) -> list[LakeCatalog]:
@@ -75,8 +85,24 @@ class Warehouses:
         return kept.described({} if facts.record is None else facts.record.partitions)
 
     async def _snapshot(self, facts: LakeFacts, table: TableInfo, snapshot_id: int) -> SnapshotFiles:
-        kept = self._kept.get((table.table_id, snapshot_id))
+        kept = self._believed(table.table_id, snapshot_id)
         return kept if kept is not None else await self._offload.run(self._read, facts, table, snapshot_id)
+
+    async def record_now(self, facts: LakeFacts, table: TableInfo) -> LakeRecord:
+        """The record as the lake itself would have it, where the cluster's names a snapshot that is gone.
+
+        In quarantine, where the lake is not what rounds of ours made of it.
+        """
+        return await self._offload.run(self._record_now, facts, table)
+
+    async def is_gone(self, facts: LakeFacts, table: TableInfo, snapshot_id: int) -> bool:
+        """Whether a snapshot was expired; then it is forgotten here, too."""
+        self._seen.pop((table.table_id, snapshot_id), None)
+        try:
+            await self._snapshot(facts, table, snapshot_id)
+        except LakeSnapshotNotFound:
+            return True
+        return False
 
     async def snapshots(self, facts: LakeFacts, table: TableInfo) -> list[SnapshotFacts]:
         """The snapshots that can still be read, oldest first."""
@@ -106,7 +132,7 @@ class Warehouses:
         """Snapshots of a lake table that is no more."""
         with self._lock:
             for key in [key for key in self._kept if key[0] == table_id]:
-                del self._kept[key]
+                self._forget(key)
 
     def close(self) -> None:
         """Give the catalogs' connections back."""
@@ -127,16 +153,52 @@ class Warehouses:
 
     def _read(self, facts: LakeFacts, table: TableInfo, snapshot_id: int) -> SnapshotFiles:
         with self._lock:
-            kept = self._kept.get((table.table_id, snapshot_id))
+            kept = self._believed(table.table_id, snapshot_id)
             if kept is not None:
                 return kept
+            key = table.table_id, snapshot_id
             opened = self._open(facts, table)
+            try:
+                opened.snapshot(snapshot_id)
+            except LakeSnapshotNotFound:
+                self._forget(key)
+                raise
             from strom.lake.snapshot_files import read_snapshot
 
-            found = self._kept[table.table_id, snapshot_id] = read_snapshot(opened, snapshot_id)
+            found = self._kept.get(key) or read_snapshot(opened, snapshot_id)
+            self._kept[key], self._seen[key] = found, self._clock.monotonic()
             while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+                self._forget(next(iter(self._kept)))
             return found
+
+    def _believed(self, table_id: int, snapshot_id: int) -> SnapshotFiles | None:
+        """The files of a snapshot that was in the catalog a moment ago."""
+        seen = self._seen.get((table_id, snapshot_id))
+        fresh = seen is not None and self._clock.monotonic() - seen < BELIEVED_S
+        return self._kept.get((table_id, snapshot_id)) if fresh else None
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        self._kept.pop(key, None)
+        self._seen.pop(key, None)
+
+    def _record_now(self, facts: LakeFacts, table: TableInfo) -> LakeRecord:
+        with self._lock:
+            opened = self._open(facts, table)
+            from strom.lake.truth import read_truth
+
+            assert facts.record is not None
+            try:
+                truth = read_truth(opened)
+            except LakeForeignCommit as error:
+                return replace(facts.record, state="quarantined", reason=str(error))
+            return replace(
+                facts.record,
+                snapshot_id=truth.snapshot_id,
+                offsets=truth.offsets,
+                partitions=truth.partitions,
+                starts=truth.held.starts,
+                bounds=truth.bounds,
+            )
 
     def _on_table(self, facts: LakeFacts, table: TableInfo, work: Callable[[LakeTable], Result]) -> Result:
         with self._lock:

@@ -32,6 +32,10 @@ Bounds = Mapping[int, "BoundValues | str"]
 """By column id. A column that is not there did not exist when the rows were written: it is NULL in all of them."""
 
 
+Place = tuple[str | None, int]
+"""A bucket as the lake's files know it: the partition's name (None: the table has no partitions), and the number."""
+
+
 class LakeKey(NamedTuple):
     """One bucket of a table (of one partition, where the table has partitions)."""
 

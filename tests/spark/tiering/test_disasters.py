@@ -65,7 +65,8 @@ def test_a_table_that_the_catalog_lost_is_not_begun_anew_and_goes_on_once_it_is_
         assert ends[sound.name].result is not None
         assert in_lake(server, sound)
         with pytest.raises(LakeQuarantined, match="strom lake rebuild"):
-            struck.scan().to_arrow()
+            struck.scan(tier="lake").to_arrow()
+        assert found(struck) == [1, 2, 3, 4], "the servers have all of it"
         with catalog_of(server, struck) as catalog:
             catalog.register_table((path.database, path.table), where)
         with strom.connect(server.address) as db:

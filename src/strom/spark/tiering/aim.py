@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from strom.client.metadata import TableInfo
 from strom.client.planned import Vector
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
-from strom.lake.commit import commit_round, drop_partitions
+from strom.lake.commit import adopt, commit_round, drop_partitions
 from strom.lake.live_rows import live_rows
 from strom.lake.table import LakeTable
 from strom.lake.truth import Truth, read_truth
@@ -66,7 +66,7 @@ class Aiming:
     def aim(self) -> Aim:
         """The next round, from what is there now."""
         for _ in range(BUCKETS_LOST_MAX):
-            truth = self._without_dropped(read_truth(self.lake))
+            truth = self._without_dropped(adopt(self.lake, read_truth(self.lake), clock=self.clock))
             buckets = self.cluster.buckets(self.table)
             try:
                 vector = self._cut(truth, buckets)
