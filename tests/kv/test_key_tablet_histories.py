@@ -32,8 +32,8 @@ NOTICED = {
     "log-unsynced-at-manifest": 32,
     "hash-is-key": 1,
 }
-"""For each broken rule a seed that shows it, found by `python -m kv.key_faults`. A bug of that kind in the tablet itself
-shows there too: these seeds are histories of this suite."""
+"""For each broken rule a seed that shows it, found by `python -m kv.key_faults`. A bug of that kind in the tablet
+itself shows there too: these seeds are histories of this suite."""
 SHOWING = sorted(seed for seed in set(NOTICED.values()) if seed >= HISTORIES)
 
 
