@@ -162,3 +162,44 @@ def test_a_server_numbers_a_column(server: ServerProcess) -> None:
     assert strom("upsert", "cli_numbered", "--set", "word=a", server=at).code == 0
     found = strom("lookup", "cli_numbered", "a", "-o", "json", server=at)
     assert json.loads(found.out)["number"] >= 1
+
+
+def test_keys_with_commas_are_named_in_quotes_or_as_json(server: ServerProcess) -> None:
+    at = server.address
+    columns = ["user:string", "number:int", "v:string", "--primary-key", "user,number"]
+    assert strom("table", "create", "cli_commas", *columns, server=at).code == 0
+    for user, number in (("Hill, Ann", "1"), ('the "x"', "2")):
+        row = ["--set", f"user={user}", "--set", f"number={number}", "--set", "v=y"]
+        assert strom("upsert", "cli_commas", *row, server=at).code == 0
+    for word in (
+        'user="Hill, Ann",number=1',
+        '{"user": "Hill, Ann", "number": 1}',
+        'number=2,user="the ""x"""',
+    ):
+        assert strom("lookup", "cli_commas", word, server=at).code == 0, word
+    part = strom("lookup", "cli_commas", "user=ann", server=at)
+    assert part.code == 2
+    assert "number" in part.err
+    assert strom("delete", "cli_commas", '{"user": "Hill, Ann", "number": 1}', server=at).code == 0
+    assert strom("lookup", "cli_commas", 'user="Hill, Ann",number=1', server=at).code == 1
+    assert strom("count", "cli_commas", server=at).out == "1\n"
+    assert strom("count", "cli_commas", "--where", "number > 2", server=at).out == "0\n"
+
+
+def test_a_table_is_made_for_a_file(server: ServerProcess, tmp_path: Path) -> None:
+    at = server.address
+    file = tmp_path / "people.csv"
+    file.write_text("id,name,city\n1,ann,NA\n2,bob,\n")
+    hinted = strom("append", "cli_made_log", str(file), server=at)
+    assert hinted.code == 1
+    assert "--create" in hinted.err
+    logged = strom("append", "cli_made_log", str(file), "--create", "--null", "NA", server=at)
+    assert logged.code == 0, logged.err
+    assert "id:BIGINT name:STRING city:STRING" in logged.err
+    assert strom("append", "cli_made_log", str(file), "--create", server=at).code == 0
+    assert strom("count", "cli_made_log", server=at).out == "4\n"
+    made = strom("upsert", "cli_made_keys", str(file), "--create", "--primary-key", "id", server=at)
+    assert made.code == 0, made.err
+    assert strom("lookup", "cli_made_keys", "2", "-c", "name", "-o", "csv", server=at).out == "name\nbob\n"
+    assert strom("upsert", "cli_made_keys", str(file), "--create", server=at).code == 2
+    assert strom("append", "cli_no", "-", "--format", "csv", "--create", server=at).code == 2

@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from cli.command import strom
+from strom.cli.input.csv_rows import BLOCK_BYTES, blocks_of
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -198,3 +199,102 @@ def test_an_error_amid_a_file_says_what_was_written(server: ServerProcess, tmp_p
     assert failed.code == 1
     assert "The 300 rows before it were written" in failed.err
     assert len(strom("scan", "cli_amid", "-o", "csv", server=at).out.splitlines()) == 301
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_large_csv_whose_beginning_does_not_fit_ends_the_command_in_order(
+    server: ServerProcess, table: str, piped: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,name\nx,y\n" + "".join(f"{n},abc{n}\n" for n in range(500_000)))
+    words = ["append", table, "-", "--format", "csv"] if piped else ["append", table, str(path)]
+    for _ in range(4):  # threads of Arrow's that still read when Python ended aborted it every other time
+        ran = strom(*words, server=server.address, stdin=path.read_bytes() if piped else b"")
+        assert ran.code == 1, ran.err[-500:]
+        assert "line 2, column 'id'" in ran.err
+
+
+def test_quoted_line_ends_and_long_files_are_read_as_records(
+    server: ServerProcess, table: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        file.write("\ufeff")
+        rows = csv.writer(file)
+        rows.writerow(["name", "id"])
+        rows.writerows([f'say "{n}"\r\nand, more', n] for n in range(60_000))
+    assert path.stat().st_size > 2 * BLOCK_BYTES - BLOCK_BYTES // 2
+    ran = strom("append", table, str(path), server=server.address)
+    assert ran.code == 0, ran.err
+    found = strom("scan", table, "-o", "arrow", server=server.address).out_bytes
+    with pa.ipc.open_stream(found) as reader:
+        read = reader.read_all().sort_by("id")
+    assert read.column("id").to_pylist() == list(range(60_000))
+    assert read.column("name")[59_999].as_py() == 'say "59999"\r\nand, more'
+    wrong = tmp_path / "late.csv"
+    wrong.write_bytes(path.read_bytes() + b"a,not a number\n")
+    late = strom("append", table, str(wrong), server=server.address)
+    assert "line 60002, column 'id'" in late.err
+
+
+@pytest.mark.parametrize(
+    ("block", "text", "expected"),
+    [
+        (4, b"a,b\n1,2\n3,4\n", [b"a,b\n", b"1,2\n", b"3,4\n"]),
+        (5, b'a\n"x\ny"\nz', [b"a\n", b'"x\ny"\n', b"z"]),
+        (100, b"a", [b"a"]),
+        (1, b'"\n"', [b'"\n"']),
+    ],
+)
+def test_blocks_of_a_csv_end_where_records_end(block: int, text: bytes, expected: list[bytes]) -> None:
+    assert list(blocks_of(io.BytesIO(text), block)) == expected
+
+
+def test_json_fills_maps_also_inside_of_others_and_prints_them_as_it_read_them(server: ServerProcess) -> None:
+    columns = ["id:bigint", "tags:map<string,int>", "deep:array<row<m map<int,string>>>", "at:timestamp(3)"]
+    assert strom("table", "create", "cli_maps", *columns, server=server.address).code == 0
+    rows = [
+        {"id": 1, "tags": {"a": 1, "b": None}, "deep": [{"m": [[7, "x"]]}], "at": "2026-11-15T08:00:00"},
+        {"id": 2, "tags": {}, "deep": None, "at": None},
+        {"id": 3, "tags": None, "deep": [], "at": None},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    ran = strom("append", "cli_maps", "-", "--format", "json", stdin=lines, server=server.address)
+    assert ran.code == 0, ran.err
+    found = strom("scan", "cli_maps", "-o", "json", server=server.address).out.splitlines()
+    read = sorted((json.loads(line) for line in found), key=lambda row: row["id"])
+    rows[1]["tags"] = []  # nothing in it tells that it is a map
+    assert read == rows
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ('{"id": 1}\n\n{"id": "x"}\n', "line 3: "),
+        ('{"id": 1}\n{"id": \n', "line 2: "),
+        ('{"id": 1}\n{"id": 2, "nam": "x"}\n', "line 2: "),
+    ],
+)
+def test_an_error_in_json_names_its_line(server: ServerProcess, table: str, lines: str, told: str) -> None:
+    ran = strom("append", table, "-", "--format", "json", stdin=lines.encode(), server=server.address)
+    assert ran.code == 1
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_an_error_in_json_with_a_map_names_its_line(server: ServerProcess) -> None:
+    made = strom("table", "create", "cli_map_line", "id:int", "m:map<string,int>", server=server.address)
+    assert made.code == 0, made.err
+    for wrong in (b'{"id": 2, "m": 5}', b'{"id": 2, "m": {"a": "x"}}', b"[1]", b'{"id": 2, "k": 1}'):
+        ran = strom(
+            "append",
+            "cli_map_line",
+            "-",
+            "--format",
+            "json",
+            stdin=b'{"id": 1, "m": {"a": 1}}\n' + wrong + b"\n",
+            server=server.address,
+        )
+        assert ran.code == 1, wrong
+        assert "line 2: " in ran.err
+        assert "Traceback" not in ran.err

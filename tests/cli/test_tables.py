@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -120,3 +121,40 @@ def test_no_server_is_said_with_what_to_do() -> None:
     assert ran.code == 1
     assert "strom up" in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_a_description_as_a_command_makes_the_same_table_again(server: ServerProcess) -> None:
+    words = ["id:bigint", "d:decimal(10,2) not null", "r:row<a int, `B c` string>", "day:string"]
+    options = ["--primary-key", "id,day", "--partition-by", "day", "--buckets", "3", "--index", "by_d=d"]
+    extra = ["-p", "table.log.ttl=3 d", "-p", 'my.note=it\'s "so"', "--comment", "a b"]
+    assert strom("table", "create", "cli_like", *words, *options, *extra, server=server.address).code == 0
+    told = strom("table", "describe", "cli_like", "--ddl", server=server.address)
+    assert told.code == 0, told.err
+    command = shlex.split(told.out)
+    assert command[:4] == ["strom", "table", "create", "fluss.cli_like"]
+    command[3] = "fluss.cli_like_2"
+    again = strom(*command[1:], server=server.address)
+    assert again.code == 0, again.err
+    second = strom("table", "describe", "cli_like_2", "--ddl", server=server.address).out
+    assert second == told.out.replace("fluss.cli_like", "fluss.cli_like_2")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["table", "create", "t", "id:int64"], "did you mean BIGINT"),
+        (["table", "create", "cli_twice", "id:int"], "--if-not-exists"),
+        (["scan", "cli_twice", "--partition", "day=1"], "--partition"),
+        (["scan", "cli_twice", "--at", "5", "--end", "5"], "--at and --end"),
+        (["sql", "SELECT $a", "--param", "b=1"], "$a; given are: $b"),
+    ],
+)
+def test_errors_are_in_the_words_of_the_command_line(
+    server: ServerProcess, words: list[str], says: str
+) -> None:
+    strom("table", "create", "cli_twice", "id:int", "--if-not-exists", server=server.address)
+    ran = strom(*words, server=server.address)
+    assert ran.code == 1
+    assert says in ran.err
+    assert "=…" not in ran.err
+    assert 'if_exists="' not in ran.err

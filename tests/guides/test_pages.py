@@ -34,7 +34,7 @@ def test_the_guide_to_python_runs(server: ServerProcess, tmp_path: Path) -> None
 def test_the_guide_to_sql_runs(server: ServerProcess, tmp_path: Path) -> None:
     with Left(server.address) as db:
         ran = Page("docs/sql.md", server.address, tmp_path).run("python", "shell")
-        assert len(ran.commands) == 2
+        assert len(ran.commands) == 3
         assert db.sql("SELECT count(*) AS n FROM orders").to_pylist() == [{"n": 2}]
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from strom.lake.care import LakeDrop, LakeRebuild
     from strom.lake.maintenance import Upkept
     from strom.server.local import LocalServer
+    from strom.sql.instants import At
+    from strom.sql.parameters import Parameters
 
 OFFLOAD_THREADS = 2
 
@@ -203,11 +205,11 @@ class Database:
 
     # --- SQL --------------------------------------------------------------------------------------------------
 
-    async def sql(self, text: str) -> Result:
+    async def sql(self, text: str, parameters: Parameters | None = None, *, at: At | None = None) -> Result:
         """A query over tables, run by DuckDB; see ``strom.Database.sql``."""
         from strom.aio.sql import make_query
 
-        return await make_query(self._session, text, self.name)
+        return await make_query(self._session, text, self.name, parameters, at)
 
     # --- the lake ---------------------------------------------------------------------------------------------
 

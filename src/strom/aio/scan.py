@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strom.client.fetching import ReadStatistics
+from strom.client.frames import pandas_of, polars_of
 from strom.client.key_plan import KeyScanPlan
 from strom.client.planning import ScanPlan
 from strom.client.scan import RowScan as Core
@@ -61,7 +62,7 @@ class Scan:
 
     async def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas DataFrame; options as of ``pyarrow.Table.to_pandas``."""
-        return (await self.to_arrow()).to_pandas(**options)
+        return pandas_of(await self.to_arrow(), **options)
 
     async def to_polars(self) -> pl.DataFrame:
         """All rows as a polars DataFrame."""
@@ -74,15 +75,6 @@ class Scan:
     async def count(self) -> int:
         """How many rows there are; without a filter none is read for it."""
         return await self._core.count()
-
-
-def polars_of(table: pa.Table) -> pl.DataFrame:
-    """An Arrow table as a polars DataFrame."""
-    import polars as pl
-
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
 
 
 def duckdb_of(table: pa.Table, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:

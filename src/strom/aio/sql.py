@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from strom.aio.session import Session
 from strom.aio.system_tables import find_table
+from strom.client.frames import pandas_of, polars_of
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
     from strom.client.direct_scan import Loop
+    from strom.model.predicate import Predicate
+    from strom.sql.instants import At
+    from strom.sql.parameters import Parameters
     from strom.sql.query import House, Query, QueryStatistics
+    from strom.sql.tables import SqlTable
 
 Value = TypeVar("Value")
 
@@ -35,16 +40,29 @@ def house_of(session: Session, run: Loop) -> House:
         warehouses=session.warehouses,
         lookups_of=session.lookups_of,
         flush=session.flush_table,
+        rows_then=lambda table, columns, where: _rows_then(session, table, columns, where),
         run=run,
     )
 
 
-async def make_query(session: Session, text: str, database: str) -> Result:
+async def _rows_then(
+    session: Session, table: SqlTable, columns: Sequence[str], where: Predicate | None
+) -> pa.Table:
+    from strom.aio.table import Table
+
+    assert table.info is not None
+    few = columns or table.arrow.names[:1]  # count(*) uses none
+    return await Table(session, table.info).scan(few, where, at=table.at).to_arrow()
+
+
+async def make_query(
+    session: Session, text: str, database: str, parameters: Parameters | None, at: At | None
+) -> Result:
     """A query that fits its tables."""
     from strom.sql.query import Query
 
     house = house_of(session, loop_of_now())
-    return Result(await asyncio.to_thread(Query, text, house, database))
+    return Result(await asyncio.to_thread(Query, text, house, database, parameters, at))
 
 
 def loop_of_now() -> Loop:
@@ -95,15 +113,11 @@ class Result:
 
     async def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas DataFrame; options as of ``pyarrow.Table.to_pandas``."""
-        return (await self.to_arrow()).to_pandas(**options)
+        return pandas_of(await self.to_arrow(), **options)
 
     async def to_polars(self) -> pl.DataFrame:
         """All rows as a polars DataFrame."""
-        import polars as pl
-
-        frame = pl.from_arrow(await self.to_arrow())
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+        return polars_of(await self.to_arrow())
 
     async def close(self) -> None:
         """Let go of what it holds; done anyway when it is forgotten."""

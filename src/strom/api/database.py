@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from strom.api.system_table import SystemTable
     from strom.lake.care import LakeDrop, LakeRebuild
     from strom.lake.maintenance import Upkept
+    from strom.sql.instants import At
+    from strom.sql.parameters import Parameters
     from strom.sql.result import Result
 
 
@@ -182,7 +184,9 @@ class Database:
     ) -> Table:
         """Create a table: a log, or with ``primary_key`` one whose rows are upserted, deleted and looked up.
 
-        ``schema`` is an Arrow schema, or ``{"id": "BIGINT NOT NULL", "name": "STRING"}``. Rows are split by the values
+        ``schema`` is an Arrow schema, ``{"id": "BIGINT NOT NULL", "name": "STRING"}``, or rows whose columns the table
+        gets: a data frame, Arrow, a list of dicts, the path of a Parquet, Arrow, CSV or JSON-lines file. The rows
+        themselves are not written: ``db.create_table("t", df).append(df)``. Rows are split by the values
         of ``partition_by``, then over ``buckets`` by the hash of ``bucket_key`` (by chance without one; by the key of a
         primary-key table). ``indexes`` are by name, each on one column or several; more can be added later.
         ``merge_engine`` decides what a second row of a key does: replace the first (None), ``"first_row"``,
@@ -220,13 +224,15 @@ class Database:
 
     # --- SQL --------------------------------------------------------------------------------------------------
 
-    def sql(self, text: str) -> Result:
+    def sql(self, text: str, parameters: Parameters | None = None, *, at: At | None = None) -> Result:
         """A query over tables, run by DuckDB on what the lake and the servers hold: each row once, at one instant.
 
         Tables are ``t`` or ``database.t``; beside each stand ``t$lake``, ``t$snapshots`` and ``t$offsets``. Columns
-        and filters are pushed to the lake's files and to the servers. Only reading is possible.
+        and filters are pushed to the lake's files and to the servers. Only reading is possible. ``parameters`` fill the
+        query's marks: a list for ``?``, a dict for ``$name``. ``at`` (a datetime, or a lake snapshot's id) reads all
+        tables as they were; ``FROM t AT (TIMESTAMP => '…')`` one of them. Printed, a result shows its first rows.
 
-        >>> db.sql("SELECT name, sum(price) FROM events WHERE price > 10 GROUP BY name").to_pandas()
+        >>> db.sql("SELECT name, sum(price) FROM events WHERE price > ? GROUP BY name", [10]).to_pandas()
         """
         from strom.aio.sql import house_of
         from strom.sql.query import Query
@@ -234,7 +240,7 @@ class Database:
 
         session = self._session
         house = house_of(session.face.session, session.background.run)
-        return Result(Query(text, house, self.name))
+        return Result(Query(text, house, self.name, parameters, at))
 
     # --- transactions -----------------------------------------------------------------------------------------
 

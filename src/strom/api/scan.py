@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from strom import aio
-from strom.aio.scan import duckdb_of, polars_of
+from strom.aio.scan import duckdb_of
 from strom.client.blocking import Background
 from strom.client.direct_scan import BlockingChunks
 from strom.client.fetching import ReadStatistics
+from strom.client.frames import pandas_of, polars_of
 from strom.client.key_plan import KeyScanPlan
 from strom.client.planning import ScanPlan
+from strom.client.row_text import PREVIEW_ROWS, Preview, shown
 from strom.client.scan import Collected, Rest
 from strom.errors import LakeCorrupt
 
@@ -37,13 +40,24 @@ class Scan:
     >>> pl.DataFrame(scan)
     """
 
-    def __init__(self, background: Background, face: aio.Scan) -> None:
+    def __init__(
+        self, background: Background, face: aio.Scan, first: Callable[[int], aio.Scan] | None = None
+    ) -> None:
         self._background = background
         self._face = face
         self._core = face.core
+        self._first = first
+        """The same question again, for so many rows: a preview does not fix the moment of this scan."""
 
     def __repr__(self) -> str:
-        return repr(self._face)
+        return shown(repr(self._face), self._preview, Preview.text)
+
+    def _repr_html_(self) -> str:
+        return shown(escape(repr(self._face)), self._preview, Preview.html)
+
+    def _preview(self) -> Preview:
+        again = self if self._first is None else Scan(self._background, self._first(PREVIEW_ROWS + 1))
+        return Preview(self.schema, again.to_batches())
 
     @property
     def schema(self) -> pa.Schema:
@@ -142,7 +156,7 @@ class Scan:
 
         >>> table.scan().to_pandas()
         """
-        return self.to_arrow().to_pandas(**options)
+        return pandas_of(self.to_arrow(), **options)
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a polars DataFrame.

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strom import aio
 from strom.api.keys import Keys
 from strom.api.scan import Scan
 from strom.api.tail import Tail
@@ -259,7 +260,12 @@ class Table(Keys):
         except (InvalidProjection, InvalidPredicate):
             self.refresh()  # the column may have been added since we looked
             face = self._face.scan(columns, where, **wanted)  # type: ignore[arg-type]
-        return Scan(self._session.background, face)
+
+        def first(rows: int) -> aio.Scan:
+            few = {**wanted, "limit": rows if limit is None else min(rows, limit)}
+            return self._face.scan(columns, where, **few)  # type: ignore[arg-type]
+
+        return Scan(self._session.background, face, first)
 
     def changelog(
         self,
@@ -278,10 +284,14 @@ class Table(Keys):
 
         >>> users.changelog(start={0: 100}).to_pandas()
         """
-        face = self._face.changelog(
-            start, end, columns=columns, where=where, limit=limit, partitions=partitions
-        )
-        return Scan(self._session.background, face)
+
+        def first(rows: int | None) -> aio.Scan:
+            few = limit if rows is None else rows if limit is None else min(rows, limit)
+            return self._face.changelog(
+                start, end, columns=columns, where=where, limit=few, partitions=partitions
+            )
+
+        return Scan(self._session.background, first(None), first)
 
     def read_plan(
         self,

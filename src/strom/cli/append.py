@@ -9,19 +9,20 @@ from typing import Annotated
 import typer
 
 from strom.cli.connection import connected
-from strom.cli.input_form import InputForm
+from strom.cli.input.form import InputForm
 from strom.cli.output import note
 
 HELP = """Append rows of a CSV, JSON-lines, Parquet or Arrow file (or - for standard input).
 
 Columns are matched by name; CSV and JSON values are read as the table's types. An empty field of a CSV without quotes
-is NULL; --null names other words for it.
+is NULL; --null names other words for it. With --create, a table that is not there is made with the file's columns.
 
 \b
 Examples:
   strom append events day.parquet
   strom append events day.csv --batch-rows 50000
   strom append events old.csv --null NA --null NULL
+  strom append visits day.csv --create
   cat day.jsonl | strom append events - --format json
 """
 
@@ -38,17 +39,22 @@ def append(
         list[str] | None,
         typer.Option(help="A word of a CSV that means NULL, as an empty field does; repeat it."),
     ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the table from the file's columns if it is not there.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Append a file."""
-    from strom.cli.inputs import input_of, telling
+    from strom.cli.input.creating import found_or_created
+    from strom.cli.input.opening import input_of
+    from strom.cli.input.rows import telling
 
     if file == "-" and form is None:
         raise typer.BadParameter("standard input has no ending: say --format csv, json, parquet or arrow")
     if file != "-" and not Path(file).is_file():
         raise typer.BadParameter(f"there is no file {file}")
     with connected(context) as database:
-        target = database.table(table)
+        target = found_or_created(database, table, file, form, create=create, nulls=null or ())
         if target.primary_key:
             raise typer.BadParameter(
                 f"{table} is a primary-key table, whose rows are upserted: strom upsert {table} {file}"

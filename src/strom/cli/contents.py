@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Write and read": {
         "append": "Append the rows of a file to a log table",
         "scan": "Print rows: --columns, --where, --limit",
+        "count": "How many rows there are, or pass a filter",
         "tail": "Print the newest rows, with -f those to come",
         "sql": "Ask in SQL, over lake and log together",
     },

@@ -11,19 +11,20 @@ import typer
 
 from strom.cli.changes import data_of
 from strom.cli.connection import connected
-from strom.cli.input_form import InputForm
+from strom.cli.input.form import InputForm
 from strom.cli.output import Form, note, write_batches
-from strom.cli.words import names, pairs, place
+from strom.cli.words import key_words, names, pairs, place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table, Writer
-    from strom.cli.inputs import Input
+    from strom.cli.input.rows import FileRows
 
 LOOKUP_HELP = """Print rows of a primary-key table by their keys.
 
-A key is a value where the key is one column, else column=value,column=value. Prints the rows that are there, in the
+A key is a value where the key is one column, else column=value,column=value; a value with a comma stands in quotes, or
+the key is a JSON object. Prints the rows that are there, in the
 order of the keys; the exit code is 1 when one is missing. With --index the words are values of the index's columns;
 with --prefix those of the bucket key.
 
@@ -31,6 +32,7 @@ with --prefix those of the bucket key.
 Examples:
   strom lookup users 7 8 9
   strom lookup orders user=7,number=12 --columns price -o json
+  strom lookup orders 'user="Hill, Ann",number=12' '{"user": "Hill, Ann", "number": 13}'
   strom lookup users --index by_city Berlin
   strom lookup orders --prefix user=7
 """
@@ -39,11 +41,13 @@ UPSERT_HELP = """Write rows into a primary-key table: new keys are inserted, oth
 
 Rows come from a CSV, JSON-lines, Parquet or Arrow file (- for standard input), or are said with --set. With --columns
 only those columns are written and the others stay as they are; without it a missing column becomes NULL. An empty field
-of a CSV without quotes is NULL; --null names other words for it.
+of a CSV without quotes is NULL; --null names other words for it. With --create and --primary-key, a table that is not
+there is made with the file's columns.
 
 \b
 Examples:
   strom upsert users users.parquet
+  strom upsert people people.csv --create --primary-key id
   strom upsert users --set id=7 --set name=ann --set score=3
   echo '{"id": 7, "score": 4}' | strom upsert users - --format json --columns id,score
 """
@@ -96,7 +100,7 @@ def lookup(
             found = target.lookup_index(index, _said(target, keys, _indexed(target, index)), wanted)
             missing = 0
         elif prefix:
-            given = [pairs(word.split(",")) for word in keys] if "=" in keys[0] else []
+            given = [key_words(word) for word in keys] if "=" in keys[0] or keys[0][:1] == "{" else []
             by = list(given[0]) if given else list(target.bucket_key)
             found = target.lookup_prefix(_said(target, keys, by), wanted)
             missing = 0
@@ -126,25 +130,49 @@ def upsert(
         list[str] | None,
         typer.Option(help="A word of a CSV that means NULL, as an empty field does; repeat it."),
     ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the table from the file's columns if it is not there.")
+    ] = False,
+    primary_key: Annotated[
+        str | None, typer.Option(help="Its key, with --create: columns with commas.")
+    ] = None,
 ) -> None:
     """Write rows."""
     if (file is None) == (not said):
         raise typer.BadParameter("give a file (or -), or one row with --set column=value")
-    from strom.cli.inputs import input_of
+    if create and (file is None or primary_key is None):
+        raise typer.BadParameter("--create makes a table of a file: give the file, and --primary-key its key")
+    from strom.cli.input.creating import found_or_created
 
     _check_file(file, form)
-    wanted = names(columns)
-    with connected(context) as database, database.table(table).writer() as writer:
-        target = database.table(table)
+    wanted, key = names(columns), names(primary_key)
+    with connected(context) as database:
+        target = found_or_created(
+            database, table, file or "", form, create=create, nulls=null or (), primary_key=key
+        )
+        rows = _upserted(target, file, said, wanted, form, batch_rows, null or [])
+    note(f"upserted {rows:,} rows into {table}")
+
+
+def _upserted(
+    target: Table,
+    file: str | None,
+    said: list[str] | None,
+    wanted: list[str] | None,
+    form: InputForm | None,
+    batch_rows: int,
+    nulls: list[str],
+) -> int:
+    from strom.cli.input.opening import input_of
+
+    with target.writer() as writer:
         if said:
             row = pairs(said)
             writer.upsert(_read(target.schema, [row], list(row)), wanted)
-            rows = 1
-        else:
-            assert file is not None
-            source = input_of(file, form, target.schema, batch_rows, null or ())
-            rows = _each(source, lambda batch: writer.upsert(batch, wanted))
-    note(f"upserted {rows:,} rows into {table}")
+            return 1
+        assert file is not None
+        source = input_of(file, form, target.schema, batch_rows, nulls)
+        return _each(source, lambda batch: writer.upsert(batch, wanted))
 
 
 def delete(
@@ -232,10 +260,10 @@ def _said(table: Table, words: list[str], by: tuple[str, ...] | list[str]) -> pa
     """Keys from the command line, as a table of their columns."""
     rows = []
     for word in words:
-        if len(by) == 1 and not word.startswith(f"{by[0]}="):
+        if len(by) == 1 and not word.startswith((f"{by[0]}=", "{")):
             rows.append({by[0]: word})
         else:
-            rows.append(pairs(word.split(",")))
+            rows.append(key_words(word))
     return _read(table.schema, rows, list(by))
 
 
@@ -243,6 +271,11 @@ def _read(schema: pa.Schema, rows: list[dict[str, str]], columns: list[str]) -> 
     """Text as the table's types, as a CSV file is read; an empty word is empty text, not NULL."""
     import pyarrow as pa
 
+    missing = [name for row in rows for name in columns if name not in row]
+    if missing:
+        raise typer.BadParameter(
+            f"{missing[0]!r} is missing: say {','.join(f'{name}=…' for name in columns)}"
+        )
     unknown = [name for row in rows for name in row if name not in schema.names]
     if unknown:
         raise typer.BadParameter(f"the table has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
@@ -278,9 +311,9 @@ def _check_file(file: str | None, form: InputForm | None) -> None:
         raise typer.BadParameter(f"there is no file {file}")
 
 
-def _each(source: Input, take: Callable[[pa.RecordBatch], None]) -> int:
+def _each(source: FileRows, take: Callable[[pa.RecordBatch], None]) -> int:
     """Take all batches of a file; how many rows these are."""
-    from strom.cli.inputs import telling
+    from strom.cli.input.rows import telling
 
     rows = 0
     with telling(lambda: rows):
@@ -292,7 +325,7 @@ def _each(source: Input, take: Callable[[pa.RecordBatch], None]) -> int:
 
 def _delete_each(table: Table, writer: Writer, file: str, form: InputForm | None) -> int:
     """Only the key's columns of a file count; it may be the file that was upserted."""
-    from strom.cli.inputs import input_of
+    from strom.cli.input.opening import input_of
     from strom.errors import SchemaMismatch
 
     keys = list(table.primary_key)

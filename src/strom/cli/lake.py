@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strom.cli.connection import connected
-from strom.cli.output import Form, note, print_rows
+from strom.cli.output import Form, note, print_rows, print_table
+from strom.client.row_text import cell
 
 if TYPE_CHECKING:
     from strom.api import Database
@@ -35,6 +36,8 @@ LIST_COLUMNS = (
     "last round",
     "problem",
 )
+SHORT_STATUS = ("table", "state", "lag rows", "lag s", "rows", "last round")
+"""What fits a terminal of 80 columns; the rest is shown of one table, and by -o."""
 STATUS_COLUMNS = (
     "table",
     "state",
@@ -162,8 +165,23 @@ def status(
         note("no table is in the lake; set table.datalake.enabled = true on one, and run `strom tier`")
     if buckets:
         print_rows([row for one in found for row in _bucket_rows(one)], output, BUCKET_COLUMNS)
+    elif output is Form.table:
+        _status_for_eyes([_status_row(one) for one in found], whole=table is not None)
     else:
         print_rows([_status_row(one) for one in found], output, STATUS_COLUMNS)
+
+
+def _status_for_eyes(rows: list[dict[str, Any]], *, whole: bool) -> None:
+    """Within 80 columns: a line a table and what stands out below; of one table everything."""
+    if whole:
+        for row in rows:
+            print_table(["fact", str(row["table"])], [[name, cell(row[name])] for name in STATUS_COLUMNS[1:]])
+        return
+    print_rows(rows, Form.table, SHORT_STATUS)
+    for row in rows:
+        for name in ("progress", "problem"):
+            if row[name]:
+                print(f"{row['table']}: {name}: {row[name]}")
 
 
 @app.command("compact", help=COMPACT_HELP)

@@ -28,6 +28,7 @@ from strom.cli import (
 )
 from strom.cli.connection import Connection
 from strom.cli.contents import Contents
+from strom.cli.wording import in_words
 from strom.errors import StromError
 
 app = typer.Typer(
@@ -47,6 +48,7 @@ app.command("demo", help=demo.HELP)(demo.demo)
 app.command("append", help=append.HELP)(append.append)
 app.command("scan", help=scan.SCAN_HELP)(scan.scan)
 app.command("tail", help=scan.TAIL_HELP)(scan.tail)
+app.command("count", help=scan.COUNT_HELP)(scan.count)
 app.command("sql", help=sql.HELP)(sql.sql)
 app.command("lookup", help=keys.LOOKUP_HELP)(keys.lookup)
 app.command("upsert", help=keys.UPSERT_HELP)(keys.upsert)
@@ -96,7 +98,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except StromError as error:
-        print(f"strom: {error}", file=sys.stderr)
+        print(f"strom: {in_words(str(error))}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import datetime
-import decimal
 import enum
 import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from strom.client.row_text import cell, plain, table_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,21 +25,6 @@ class Form(enum.StrEnum):
     json = "json"
     csv = "csv"
     arrow = "arrow"
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can say it: times as ISO text, decimals as text (no digit lost), bytes as base64."""
-    if isinstance(value, datetime.date | datetime.time | datetime.datetime):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    return value
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, form: Form) -> int:
@@ -104,7 +88,7 @@ def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
         rows += batch.num_rows
         if len(shown) < TABLE_ROWS_MAX:
             shown += [
-                [_cell(row[name]) for name in schema.names]
+                [cell(row[name]) for name in schema.names]
                 for row in batch.slice(0, TABLE_ROWS_MAX - len(shown)).to_pylist()
             ]
     print_table(schema.names, shown)
@@ -113,34 +97,19 @@ def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
     return rows
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    said = plain(value)
-    return json.dumps(said, ensure_ascii=False) if isinstance(said, dict | list) else str(said)
-
-
 _WRITERS = {Form.json: _write_json, Form.csv: _write_csv, Form.arrow: _write_arrow, Form.table: _write_table}
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A plain aligned table on standard output: heads, a rule, rows."""
-    lines = [[_one_line(cell) for cell in row] for row in [names, *rows]]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
-    lines.insert(1, ["─" * width for width in widths])
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _one_line(text: str) -> str:
-    """Keep a cell in its row, and the terminal's control characters out of it."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    for line in table_lines(names, rows):
+        print(line)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], form: Form, columns: Sequence[str]) -> None:
     """A short list of facts (tables, partitions) in any form."""
     if form is Form.table:
-        print_table(columns, [[_cell(row.get(name)) for name in columns] for row in rows])
+        print_table(columns, [[cell(row.get(name)) for name in columns] for row in rows])
         return
     import pyarrow as pa
 

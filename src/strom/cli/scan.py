@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -42,9 +43,25 @@ Examples:
   strom tail -f events --start earliest
 """
 
+COUNT_HELP = """Print how many rows a table has; with --where, how many pass. Without a filter no row is read.
+
+\b
+Examples:
+  strom count events
+  strom count events --where "price > 100" --partition day=2026-11-15
+  strom count users --at 2026-11-15T08:00:00Z
+"""
+
 Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
 Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Columns, with commas; all otherwise.")]
 Where = Annotated[str | None, typer.Option("--where", "-w", help="Only rows for which this is true.")]
+
+
+class Tier(enum.StrEnum):
+    """What ``--tier`` takes."""
+
+    hot = "hot"
+    lake = "lake"
 
 
 def scan(
@@ -59,6 +76,9 @@ def scan(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     partition: Annotated[list[str] | None, typer.Option(help="key=value; only these partitions.")] = None,
+    tier: Annotated[
+        Tier | None, typer.Option(help="Only what the servers, or only what the lake has.")
+    ] = None,
     output: Output = Form.table,
 ) -> None:
     """Print a table."""
@@ -71,9 +91,29 @@ def scan(
             found = database.system_table(table).scan(wanted, where, limit, chosen, instant)
         else:
             found = database.table(table).scan(
-                columns=wanted, where=where, start=first, end=last, limit=limit, partitions=chosen, at=instant
+                columns=wanted,
+                where=where,
+                start=first,
+                end=last,
+                limit=limit,
+                partitions=chosen,
+                at=instant,
+                tier=None if tier is None else tier.value,
             )
         write_batches(found.to_batches(), found.schema, output)
+
+
+def count(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="The table.")],
+    where: Where = None,
+    at: Annotated[str | None, typer.Option(help="As it was: a time, or the id of a lake snapshot.")] = None,
+    partition: Annotated[list[str] | None, typer.Option(help="key=value; only these partitions.")] = None,
+) -> None:
+    """Print how many rows there are."""
+    instant, chosen = place(at), pairs(partition) if partition else None
+    with connected(context) as database:
+        print(database.table(table).scan(where=where, partitions=chosen, at=instant).count())
 
 
 def tail(

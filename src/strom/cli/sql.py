@@ -12,6 +12,7 @@ import typer
 
 from strom.cli.connection import connected
 from strom.cli.output import Form, write_batches
+from strom.cli.words import moment, pairs
 
 if TYPE_CHECKING:
     from strom.sql.query import Query
@@ -28,6 +29,8 @@ Examples:
   strom sql "SELECT u.city, sum(e.price) FROM events e JOIN shop.users u USING (id) GROUP BY 1 ORDER BY 2 DESC"
   strom sql "SELECT * FROM events WHERE created > now() - INTERVAL 5 SECOND" -o json
   strom sql 'SELECT * FROM "events$snapshots"'
+  strom sql 'SELECT count(*) FROM events WHERE name = $who' --param who="O'Hara"
+  strom sql "SELECT count(*) FROM events" --at 2026-11-15T08:00:00Z
   strom sql - -o csv < report.sql > report.csv
 """
 
@@ -42,11 +45,18 @@ def sql(
     database: Annotated[
         str | None, typer.Option("--database", "-d", help="Where tables without one are.")
     ] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(help="name=value for $name in the query, as text; repeat it.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="As the tables were: a time, or the id of a lake snapshot.")
+    ] = None,
     progress: Annotated[bool, typer.Option(help="Show how far a long query is, on a terminal.")] = True,
 ) -> None:
     """Print the rows of a query."""
     text = sys.stdin.read() if query == "-" else query
-    with connected(context, database) as found, found.sql(text) as result:
+    values, instant = pairs(param) if param else None, moment(at)
+    with connected(context, database) as found, found.sql(text, values, at=instant) as result:
         with _shown(result.query, progress and sys.stderr.isatty()):
             reader = result.query.reader()
         write_batches(result.query.rest_of(reader), reader.schema, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -130,16 +131,42 @@ def list_(
 @app.command(
     "describe",
     help="Columns, properties, buckets, rows and bytes; of a primary-key table live rows, dead share, base files and "
-    "index memory.\n\nExample:  strom table describe events",
+    "index memory. --ddl prints the command that makes such a table.\n\n\b\nExamples:\n  strom table describe events\n"
+    "  strom table describe events --ddl",
 )
-def describe(context: typer.Context, name: Name, output: Output = Form.table) -> None:
+def describe(
+    context: typer.Context,
+    name: Name,
+    ddl: Annotated[bool, typer.Option("--ddl", help="The command that makes such a table.")] = False,
+    output: Output = Form.table,
+) -> None:
     """Describe a table."""
     with connected(context) as database:
         table = database.table(name)
-        if output is Form.table:
+        if ddl:
+            print(_creation(table))
+        elif output is Form.table:
             _describe_for_eyes(table)
         else:
             print_rows([_facts(table)], output, list(_facts(table)))
+
+
+def _creation(table: Table) -> str:
+    """The words that make a table like this one; ``_schema`` and ``create`` read them."""
+    words = ["strom", "table", "create", table.name]
+    words += [f"{column.name}:{column.type.sql()}" for column in table.columns]
+    for option, columns in (
+        ("--partition-by", table.partition_by),
+        ("--primary-key", table.primary_key),
+        ("--bucket-key", table.bucket_key),
+        ("--auto-increment", table.info.schema.auto_increment),
+    ):
+        words += [option, ",".join(columns)] if columns else []
+    words += ["--buckets", str(table.buckets)]
+    for key, value in sorted(table.properties.items()):
+        words += ["-p", f"{key}={value}"]
+    words += ["--comment", table.comment] if table.comment else []
+    return shlex.join(words)
 
 
 def _facts(table: Table) -> dict[str, object]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import re
 
 import typer
 
@@ -18,6 +20,24 @@ def pairs(words: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"{word!r} is not of the form key=value")
         found[key.strip()] = value
     return found
+
+
+def key_words(word: str) -> dict[str, str]:
+    """``user=7,number=12``, ``user="a, b",number=12`` or ``{"user": "a, b", "number": 12}`` as a dict of texts."""
+    if word.startswith("{"):
+        try:
+            found = json.loads(word)
+        except ValueError as error:
+            raise typer.BadParameter(f"{word!r} is no JSON object: {error}") from None
+        return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+    parts = re.findall(r'(?:[^,"]|"(?:[^"]|"")*"?)+', word)
+    return {name: _unquoted(value) for name, value in pairs(parts).items()}
+
+
+def _unquoted(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        return value[1:-1].replace('""', '"')
+    return value
 
 
 def names(text: str | None) -> list[str] | None:
@@ -43,3 +63,11 @@ def place(text: str | None) -> Place | None:
             f"{text!r} is none of: earliest, latest, an offset (42), a time (2026-11-15T08:00:00Z)"
         ) from None
     return moment.astimezone() if moment.tzinfo is None else moment
+
+
+def moment(text: str | None) -> int | datetime.datetime | None:
+    """An instant of a table: a time, or the id of a lake snapshot."""
+    found = place(text)
+    if isinstance(found, str):
+        raise typer.BadParameter(f"{text!r} is neither a time (2026-11-15T08:00:00Z) nor a snapshot's id")
+    return found

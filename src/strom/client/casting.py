@@ -101,13 +101,22 @@ def _plain(arrow: pa.DataType) -> pa.DataType:
 def _plain_column(column: pa.Array) -> pa.Array:
     while True:
         if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+            column = _takeable(column).dictionary_decode()
         elif pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
         elif isinstance(column.type, pa.BaseExtensionType):
             column = column.storage
         else:
             return column
+
+
+def _takeable(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Arrow cannot pick values out of a string view, which is what polars' categories are."""
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    plain = views.get(column.type.value_type)
+    if plain is None:
+        return column
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(plain))
 
 
 _FAMILIES = (

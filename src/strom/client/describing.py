@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from strom.client.inferring import inferred
 from strom.errors import InvalidTable
 from strom.model import types
 from strom.model.data_type import DataType
@@ -16,7 +17,9 @@ from strom.model.schema import Schema
 from strom.model.table import TableDescription
 
 TypeLike: TypeAlias = "DataType | pa.DataType | str"
-SchemaLike: TypeAlias = "pa.Schema | Schema | Mapping[str, TypeLike] | Iterable[pa.Field]"
+SchemaLike: TypeAlias = "pa.Schema | Schema | Mapping[str, TypeLike] | Iterable[pa.Field] | Rows"
+Rows: TypeAlias = Any
+"""What ``append`` takes, or the path of a file: its columns are the table's."""
 
 MergeEngine = Literal["first_row", "versioned", "aggregation"]
 
@@ -69,9 +72,10 @@ def _with_key(schema: Schema, key: tuple[str, ...], auto_increment: str | None) 
 
 
 def schema_of(schema: SchemaLike) -> Schema:
-    """A schema from Arrow's, from ``{"id": "BIGINT NOT NULL", "name": pa.string()}``, or from fields."""
+    """A schema from Arrow's, from ``{"id": "BIGINT NOT NULL", "name": pa.string()}``, from fields, or from rows."""
     if isinstance(schema, Schema):
         return schema
+    schema = inferred(schema) or schema
     if isinstance(schema, Mapping):
         fields = [_field(name, kind) for name, kind in schema.items()]
     elif isinstance(schema, Iterable) and not isinstance(schema, str):
@@ -80,8 +84,8 @@ def schema_of(schema: SchemaLike) -> Schema:
         fields = [None]
     if not all(isinstance(field, pa.Field) for field in fields):
         raise InvalidTable(
-            "a schema is a pyarrow Schema, or a dict of names and types such as "
-            f'{{"id": "BIGINT NOT NULL", "name": "STRING"}}, not {type(schema).__name__}'
+            'a schema is a pyarrow Schema, a dict of names and types such as {"id": "BIGINT NOT NULL", "name": '
+            f'"STRING"}}, a data frame, or the path of a file of rows, not {type(schema).__name__}'
         )
     return Schema.from_arrow(pa.schema(fields))
 

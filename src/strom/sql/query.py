@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +25,14 @@ from strom.errors import InvalidQuery
 from strom.lake.planned import UnionPlan
 from strom.lake.union_planner import Files, UnionPlanner, Wanted
 from strom.lake.warehouses import Warehouses
+from strom.model.predicate import Predicate
 from strom.model.table import TablePath
 from strom.sql.asking import Ask
 from strom.sql.duck import open_duck, told
 from strom.sql.hot_rows import HotRows
+from strom.sql.instants import At, without_instants
 from strom.sql.lake_relation import LakeRelation
+from strom.sql.parameters import Parameters, filled
 from strom.sql.standing import Standing
 from strom.sql.statement import parse
 from strom.sql.streaming import StreamedRows
@@ -49,6 +52,8 @@ class House:
     lookups_of: Callable[[TableInfo], Lookups]
     flush: Callable[[int], Awaitable[None]]
     """Waits for what this connection wrote to a table."""
+    rows_then: Callable[[SqlTable, Sequence[str], Predicate | None], Coroutine[Any, Any, pa.Table]]
+    """Columns of a table as it was."""
     run: Loop
 
 
@@ -69,14 +74,24 @@ class QueryStatistics:
 class Query:
     """A query that fits its tables."""
 
-    def __init__(self, text: str, house: House, database: str) -> None:
+    def __init__(
+        self,
+        text: str,
+        house: House,
+        database: str,
+        parameters: Parameters | None = None,
+        at: At | None = None,
+    ) -> None:
         self._house = house
         self._run = house.run
         self.statistics = QueryStatistics()
         connection = open_duck()
         try:
+            if parameters is not None:
+                text = filled(text, parameters)
+            text, then = without_instants(connection, text)
             self.statement = parse(connection, text)
-            found = self._run(house.catalog.find(self.statement.tables, database))
+            found = self._run(house.catalog.find_then(self.statement.tables, then, database, at))
             self._tables = {table.path: table for table in found.values()}
             counts = mentions(self.statement.tables, found)
             schemas = {path: table.arrow for path, table in self._tables.items()}
@@ -96,7 +111,7 @@ class Query:
     def plan(self) -> dict[TablePath, UnionPlan]:
         """What is read of each table, fixed the first time: all at one moment."""
         if self._planned is None:
-            paths = list(self._asks)
+            paths = [path for path in self._asks if self._tables[path].at is None]
             wanted = [_wanted(self._tables[path], self._asks[path]) for path in paths]
             plans = self._run(self._make_plans(wanted))
             self._planned = dict(zip(paths, plans, strict=True))
@@ -119,9 +134,25 @@ class Query:
                 self._standing.register(name, table.rows)
                 views[path] = f"SELECT * FROM {name}"
                 continue
+            if table.at is not None:
+                self._standing.register(name, self._rows_then(table, self._asks[path]))
+                views[path] = f"SELECT * FROM {name}"
+                continue
             parts = self._parts(name, table, self._asks[path], self._planned[path])
             views[path] = " UNION ALL ".join(parts)
         self._standing.replace(views)
+
+    def _rows_then(self, table: SqlTable, ask: Ask) -> pa.Table:
+        """The rows of an instant, in memory: those that pass the filter, with the columns that are used."""
+        rows = self._run(self._house.rows_then(table, sorted(ask.columns), ask.where))
+        return pa.table(
+            {
+                field.name: rows.column(field.name)
+                if field.name in ask.columns
+                else pa.nulls(len(rows), field.type)
+                for field in table.arrow
+            }
+        )
 
     def _parts(self, name: str, table: SqlTable, ask: Ask, plan: UnionPlan) -> list[str]:
         parts: list[str] = []

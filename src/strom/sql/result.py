@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from strom.client.frames import pandas_of, polars_of
+from strom.client.row_text import Preview, shown
 from strom.sql.query import Query, QueryStatistics
 
 if TYPE_CHECKING:
@@ -26,7 +29,18 @@ class Result:
         self._query = query
 
     def __repr__(self) -> str:
+        return shown(self._plainly, self._preview, Preview.text)
+
+    def _repr_html_(self) -> str:
+        return shown(escape(self._plainly), self._preview, Preview.html)
+
+    @property
+    def _plainly(self) -> str:
         return f"Result({self._query.statement.text!r})"
+
+    def _preview(self) -> Preview:
+        reader = self._query.reader()
+        return Preview(reader.schema, self._query.rest_of(reader))
 
     @property
     def statistics(self) -> QueryStatistics:
@@ -68,15 +82,11 @@ class Result:
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas DataFrame; options as of ``pyarrow.Table.to_pandas``."""
-        return self.to_arrow().to_pandas(**options)
+        return pandas_of(self.to_arrow(), **options)
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a polars DataFrame."""
-        import polars as pl
-
-        frame = pl.from_arrow(self.to_arrow())
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+        return polars_of(self.to_arrow())
 
     def close(self) -> None:
         """Let go of what it holds; done anyway when it is forgotten."""

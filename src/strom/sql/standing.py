@@ -60,8 +60,10 @@ class Standing:
             return None
         if not found.get("error"):
             return found.get("plans")
-        with told():  # says it better than the plan that could not be made; or finds nothing wrong
-            self.connection.execute(f"EXPLAIN {select}").fetchall()
+        # Preparing says it better than the plan that could not be made, or finds nothing wrong. Not by EXPLAIN, whose
+        # word would stand in the message in front of the query.
+        with told():
+            self.connection.sql(select)
         return None
 
     def _stand(self) -> None:

@@ -80,20 +80,24 @@ def _read(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
             "delete, change tables with `strom table`",
             statement=kind,
         )
-    select = text if kind == "SELECT" else text[_length_of_explain(text) :]
-    tree = _tree(connection, select)
+    select = text if kind == "SELECT" else select_of(text)[1]
+    tree = tree_of(connection, select)
     reads = kind == "SELECT" and tree[0].get("node", {}).get("from_table", {}).get("type") != "SHOW_REF"
     return Statement(text, select, tuple(_mentions(tree)), is_timeless(tree), reads)
 
 
-def _length_of_explain(text: str) -> int:
+def select_of(text: str) -> tuple[str, str]:
+    """A query as its EXPLAIN, if it has one, and the rest."""
     match = _EXPLAIN.match(text)
     if match is None:
-        raise InvalidQuery("write EXPLAIN or EXPLAIN ANALYZE before the query, without options")
-    return match.end()
+        if text.lstrip()[:7].lower() == "explain":
+            raise InvalidQuery("write EXPLAIN or EXPLAIN ANALYZE before the query, without options")
+        return "", text
+    return text[: match.end()], text[match.end() :]
 
 
-def _tree(connection: duckdb.DuckDBPyConnection, select: str) -> Any:
+def tree_of(connection: duckdb.DuckDBPyConnection, select: str) -> Any:
+    """The syntax tree that DuckDB makes of a SELECT."""
     call = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true)"
     with told():
         (row,) = connection.execute(call, [select]).fetchall()
@@ -115,7 +119,7 @@ def _mentions(tree: Any) -> Iterator[TableName]:
         elif isinstance(node, dict):
             defined |= {str(one["key"]).lower() for one in node.get("cte_map", {}).get("map", ())}
             if node.get("type") == "BASE_TABLE":
-                name = _name_of(node)
+                name = named(node)
                 own = (name.database or "").lower() in _OWN_SCHEMAS
                 if not own and (name.database is not None or name.table.lower() not in defined):
                     yield name
@@ -123,13 +127,21 @@ def _mentions(tree: Any) -> Iterator[TableName]:
             waiting.extend((one, defined, depth + 1) for one in reversed(node.values()))
 
 
-def _name_of(node: dict[str, Any]) -> TableName:
+def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
+    """All nodes of a syntax tree, in the order of the text."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(reversed(node))
+        elif isinstance(node, dict):
+            yield node
+            waiting.extend(reversed(node.values()))
+
+
+def named(node: dict[str, Any]) -> TableName:
+    """The name at a mention of a table."""
     path = [str(part) for part in node.get("qualified_name", {}).get("path", ())]
     if not 1 <= len(path) <= 2:
         raise InvalidQuery(f"a table is named `table` or `database.table`, not {'.'.join(path)}")
-    if "at_clause" in node:
-        raise InvalidQuery(
-            f"AT after a table is not understood: {'.'.join(path)} as it was is read by scan(at=…), "
-            f"or strom scan {'.'.join(path)} --at …"
-        )
     return TableName(path[0] if len(path) == 2 else None, path[-1])

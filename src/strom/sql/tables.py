@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from strom.client.metadata import TableInfo
-from strom.errors import DatabaseNotFound, TableNotFound
+from strom.errors import DatabaseNotFound, InvalidQuery, TableNotFound
 from strom.lake.union_planner import Tier
 from strom.model.names import nearest
 from strom.model.schema import Schema
 from strom.model.table import TablePath
+from strom.sql.instants import At, Then
 from strom.sql.statement import TableName
 
 
@@ -26,6 +27,8 @@ class SqlTable:
     info: TableInfo | None = None
     tier: Tier = "both"
     rows: pa.Table | None = None
+    at: At | None = None
+    """When it is read; None: now."""
 
     @property
     def schema(self) -> Schema:
@@ -48,6 +51,18 @@ class Catalog:
         distinct = list(dict.fromkeys(names))
         found = await asyncio.gather(*(self._one(name, database) for name in distinct))
         return dict(zip(distinct, found, strict=True))
+
+    async def find_then(
+        self, names: Sequence[TableName], then: Mapping[TableName, Then], database: str, at: At | None
+    ) -> dict[TableName, SqlTable]:
+        """The same for names of which some mean a table at an instant of its own; ``at`` is that of the others."""
+        found = await self.find([then[name].table if name in then else name for name in names], database)
+        return {
+            name: _at_instant(found[then[name].table], name.table, then[name].at)
+            if name in then
+            else _at_instant(found[name], None, at)
+            for name in names
+        }
 
     async def _one(self, name: TableName, database: str) -> SqlTable:
         path = TablePath(name.database or database, name.table)
@@ -77,6 +92,15 @@ class Catalog:
 def _same(name: str, names: Sequence[str]) -> str | None:
     found = [one for one in names if one.lower() == name.lower()]
     return name if name in found else found[0] if len(found) == 1 else None
+
+
+def _at_instant(table: SqlTable, name: str | None, at: At | None) -> SqlTable:
+    if at is None:
+        return table
+    if table.info is None or table.tier != "both":
+        raise InvalidQuery(f"{table.path} has no past: only tables themselves are read as they were")
+    path = table.path if name is None else TablePath(table.path.database, name)
+    return replace(table, path=path, at=at)
 
 
 def mentions(names: Sequence[TableName], found: Mapping[TableName, SqlTable]) -> dict[TablePath, int]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
+
+import typer
 
 
 class InputForm(enum.StrEnum):
@@ -23,3 +26,11 @@ ENDINGS = {
     ".arrow": InputForm.arrow,
     ".arrows": InputForm.arrow,
 }
+
+
+def form_of(file: str, said: InputForm | None) -> InputForm:
+    """What a file holds: as was said, or by its ending."""
+    found = said or ENDINGS.get(Path(file).suffix.lower())
+    if found is None:
+        raise typer.BadParameter(f"the ending of {file} is none of {', '.join(ENDINGS)}: say --format")
+    return found

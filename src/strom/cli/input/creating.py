@@ -1,0 +1,54 @@
+"""``--create``: a table with the columns of the file that is about to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import typer
+
+from strom.api import Database, Table
+from strom.cli.input.form import InputForm, form_of
+from strom.cli.output import note
+from strom.client.inferring import SAMPLE_BYTES, inferred, schema_of_text
+from strom.errors import InvalidTable, TableNotFound
+
+
+def found_or_created(
+    database: Database,
+    name: str,
+    file: str,
+    form: InputForm | None,
+    *,
+    create: bool,
+    nulls: Sequence[str] = (),
+    primary_key: list[str] | None = None,
+) -> Table:
+    """The table; with ``create`` one that is not there is made for the file, and people are told how."""
+    try:
+        return database.table(name)
+    except TableNotFound as missing:
+        if not create:
+            hint = f"{missing.message.rstrip('.')}. With --create it is made from the file's columns"
+            raise TableNotFound(hint, **missing.facts) from missing
+    if file == "-":
+        raise typer.BadParameter("--create looks into the file first, which standard input does not allow")
+    table = database.create_table(name, _schema_of(Path(file), form, tuple(nulls)), primary_key=primary_key)
+    columns = " ".join(f"{column.name}:{column.type.sql()}" for column in table.columns)
+    note(f"created table {name} with {columns}")
+    return table
+
+
+def _schema_of(path: Path, form: InputForm | None, nulls: tuple[str, ...]) -> pa.Schema:
+    kind = form_of(str(path), form)
+    if kind in (InputForm.csv, InputForm.json):
+        with path.open("rb") as file:
+            sample = file.read(SAMPLE_BYTES)
+        try:
+            return schema_of_text(sample, csv=kind is InputForm.csv, nulls=nulls)
+        except pa.ArrowException as error:
+            raise InvalidTable(f"the columns of {str(path)!r} cannot be told: {error}") from error
+    found = inferred(path)
+    assert found is not None
+    return found

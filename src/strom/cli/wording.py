@@ -1,0 +1,28 @@
+"""Errors in the command line's words: they were written for callers from Python."""
+
+from __future__ import annotations
+
+import re
+
+_SAID: tuple[tuple[str, str], ...] = (
+    (r'if_exists="ignore" \(in SQL IF NOT EXISTS\)', "--if-not-exists"),
+    (r'if_exists="ignore"', "--if-not-exists"),
+    (r'if_missing="ignore"', "--if-exists"),
+    (r"with add_column\(\)", "with strom table alter TABLE --add name:type"),
+    (r'tier="(hot|lake)"', r"--tier \1"),
+    (r"columns=\['([^']*)'\]", r"--columns \1"),
+    (r"partitions=", "--partition"),
+    (r"\b(at|start|end|limit|columns|where|tier)=", r"--\1"),
+    (r"strom\.col\('price'\) > 10", "id = 7"),
+    (r"\b(append|upsert|delete|scan|tail|changelog|lookup)\(\)", r"strom \1"),
+    (r"\blookup_many\(\)", "strom lookup"),
+    (r"lookup_prefix\(\)", "strom lookup --prefix"),
+    (r"parameters=\{'(\w+)': …\}", r"--param \1=…"),
+)
+
+
+def in_words(text: str) -> str:
+    """The text with options and commands where it names arguments and methods."""
+    for python, command in _SAID:
+        text = re.sub(python, command, text)
+    return text

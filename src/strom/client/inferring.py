@@ -1,0 +1,122 @@
+"""The schema of data that is at hand: a data frame, Arrow, Python rows, or a file of them.
+
+Text files tell by their first 32 MB: what comes later and does not fit is an error that names its line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from strom.errors import InvalidTable
+
+SAMPLE_BYTES = 1 << 25
+
+_TEXT_FILES = (".csv", ".json", ".jsonl", ".ndjson")
+_COLUMN_FILES = (".parquet", ".arrow", ".arrows")
+
+
+def inferred(data: object) -> pa.Schema | None:
+    """The schema of data; None when it is none, but perhaps a schema itself. InvalidTable where it cannot be told."""
+    if isinstance(data, pa.RecordBatch | pa.Table | pa.RecordBatchReader):
+        found = data.schema
+    elif isinstance(data, str | os.PathLike):
+        found = schema_of_file(Path(data))
+    elif isinstance(data, pa.Schema):
+        return None
+    elif type(data).__module__.partition(".")[0] == "pandas":
+        found = pa.Schema.from_pandas(data, preserve_index=False)
+    elif hasattr(data, "__arrow_c_stream__"):
+        found = pa.RecordBatchReader.from_stream(data).schema
+    elif _is_rows(data):
+        found = pa.Table.from_pylist(data).schema
+    elif isinstance(data, Mapping) and data and all(map(_is_column, data.values())):
+        found = pa.table(dict(data)).schema
+    else:
+        return None
+    return _told(found)
+
+
+def schema_of_file(path: Path) -> pa.Schema:
+    """The schema of a Parquet, Arrow, CSV or JSON-lines file, told by its ending."""
+    ending = path.suffix.lower()
+    if ending not in (*_TEXT_FILES, *_COLUMN_FILES):
+        raise InvalidTable(
+            f"{str(path)!r} is neither a schema nor a file with rows: its ending is none of "
+            f"{', '.join((*_COLUMN_FILES, *_TEXT_FILES))}"
+        )
+    if not path.is_file():
+        raise InvalidTable(f"there is no file {str(path)!r} whose columns a table could have")
+    try:
+        if ending == ".parquet":
+            import pyarrow.parquet as parquet
+
+            return parquet.read_schema(path).remove_metadata()
+        with path.open("rb") as file:
+            if ending in (".arrow", ".arrows"):
+                return pa.ipc.open_stream(file).schema
+            return schema_of_text(file.read(SAMPLE_BYTES), csv=ending == ".csv")
+    except pa.ArrowException as error:
+        raise InvalidTable(f"the columns of {str(path)!r} cannot be told: {error}") from error
+
+
+def schema_of_text(sample: bytes, *, csv: bool, nulls: tuple[str, ...] = ()) -> pa.Schema:
+    """The schema of the beginning of a CSV or JSON-lines file; a last line that is cut off does not count."""
+    if len(sample) >= SAMPLE_BYTES:
+        sample = sample[: sample.rfind(b"\n") + 1]
+    return _of_csv(sample, nulls) if csv else _of_json(sample)
+
+
+def _of_csv(sample: bytes, nulls: tuple[str, ...]) -> pa.Schema:
+    from pyarrow import csv
+
+    found = csv.read_csv(
+        pa.BufferReader(sample),
+        read_options=csv.ReadOptions(block_size=len(sample) + 1, use_threads=False),
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(null_values=["", *nulls], strings_can_be_null=True),
+    ).schema
+    return _told(pa.schema([pa.field(one.name, _roomy(one.type)) for one in found]))
+
+
+def _of_json(sample: bytes) -> pa.Schema:
+    from pyarrow import json
+
+    found = json.read_json(
+        pa.BufferReader(sample), read_options=json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
+    ).schema
+    return _told(pa.schema([pa.field(one.name, _roomy(one.type)) for one in found]))
+
+
+def _roomy(kind: pa.DataType) -> pa.DataType:
+    """What a text file shows, with room for what may follow: fractions of a second, any text where all was empty."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.string() if pa.types.is_null(kind) else kind
+
+
+def _told(schema: pa.Schema) -> pa.Schema:
+    if not len(schema):
+        raise InvalidTable("there is no column to tell a table's schema by")
+    for field in schema:
+        if pa.types.is_null(field.type):
+            raise InvalidTable(
+                f"column {field.name!r} holds nothing but NULL, which tells no type: give the schema, for example "
+                f'{{"{field.name}": "STRING", …}}',
+                column=field.name,
+            )
+    return schema.remove_metadata()
+
+
+def _is_rows(data: object) -> bool:
+    return isinstance(data, list) and bool(data) and all(isinstance(row, Mapping) for row in data)
+
+
+def _is_column(value: Any) -> bool:
+    return isinstance(value, list | tuple | pa.Array | pa.ChunkedArray) or (
+        hasattr(value, "dtype") and hasattr(value, "__len__")
+    )

@@ -1,0 +1,109 @@
+"""Rows as text: values as JSON can say them, cells of a table, a table of them, the first rows of a result."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PREVIEW_ROWS = 10
+_PREVIEW_CELL = 60
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can say it: times as ISO text, decimals as text (no digit lost), bytes as base64, a map with text
+    keys as an object."""
+    if isinstance(value, datetime.date | datetime.time | datetime.datetime):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        if _is_map(value):
+            return {key: plain(inner) for key, inner in value}
+        return [plain(inner) for inner in value]
+    return value
+
+
+def _is_map(value: Sequence[Any]) -> bool:
+    """Whether Arrow gave a map whose keys are texts: only maps are lists of tuples. Others stay lists of pairs."""
+    return bool(value) and all(isinstance(pair, tuple) and isinstance(pair[0], str) for pair in value)
+
+
+def cell(value: Any) -> str:
+    """A value in a table for eyes."""
+    if value is None:
+        return "NULL"
+    said = plain(value)
+    return json.dumps(said, ensure_ascii=False) if isinstance(said, dict | list) else str(said)
+
+
+def table_lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """An aligned table: heads, a rule, rows."""
+    lines = [[_one_line(cell) for cell in row] for row in [names, *rows]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
+    lines.insert(1, ["─" * width for width in widths])
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def _one_line(text: str) -> str:
+    """Keep a cell in its row, and the terminal's control characters out of it."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+class Preview:
+    """The first rows of a result, for a prompt or a notebook; no more batches are taken than that needs."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        self._names = schema.names
+        values = (
+            row for batch in batches for row in zip(*(c.to_pylist() for c in _columns(batch)), strict=True)
+        )
+        found = list(islice(values, PREVIEW_ROWS + 1))
+        self._rows = [[_short(cell(value)) for value in row] for row in found[:PREVIEW_ROWS]]
+        self._note = f"the first {PREVIEW_ROWS} rows" if len(found) > PREVIEW_ROWS else ""
+
+    def text(self) -> str:
+        """For a terminal."""
+        lines = table_lines(self._names, self._rows)
+        return "\n".join([*lines, f"… {self._note}"] if self._note else lines)
+
+    def html(self) -> str:
+        """For a notebook. Names and values are other people's text: escaped."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self._names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>" for row in self._rows
+        )
+        note = f"<small>{self._note}</small>" if self._note else ""
+        return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}</div>"
+
+
+def shown(plainly: str, preview: Callable[[], Preview], form: Callable[[Preview], str]) -> str:
+    """A preview in one of its forms; what went wrong instead, since printing a thing must not raise."""
+    try:
+        return form(preview())
+    except Exception as error:
+        return f"{plainly}: {type(error).__name__}: {error}"
+
+
+def _columns(batch: pa.RecordBatch) -> list[pa.Array]:
+    found: list[pa.Array] = batch.slice(0, PREVIEW_ROWS + 1).columns
+    return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _PREVIEW_CELL else text[: _PREVIEW_CELL - 1] + "…"

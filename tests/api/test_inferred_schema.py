@@ -1,0 +1,96 @@
+"""``create_table`` from rows: the table gets their columns, and takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import strom
+from api.place import new_name
+from strom.errors import InvalidTable
+from strom.testing.process import ServerProcess
+
+FRAME = pd.DataFrame(
+    {
+        "id": [1, 2],
+        "name": ["a", None],
+        "at": pd.to_datetime(["2026-01-01", "2026-01-02"]),
+        "n": pd.array([1, None], dtype="Int64"),
+    }
+)
+ROWS = pa.table({"id": [1, 2], "name": ["a", None]})
+
+
+@pytest.mark.parametrize(
+    ("data", "columns"),
+    [
+        (FRAME, ["id BIGINT", "name STRING", "at TIMESTAMP(6)", "n BIGINT"]),
+        (
+            pl.DataFrame({"id": [1, 2], "kind": pl.Series(["a", "b"], dtype=pl.Categorical)}),
+            ["id BIGINT", "kind STRING"],
+        ),
+        (ROWS, ["id BIGINT", "name STRING"]),
+        (ROWS.to_batches()[0], ["id BIGINT", "name STRING"]),
+        ([{"a": 1, "b": ["x"]}, {"a": 2, "b": None}], ["a BIGINT", "b ARRAY<STRING>"]),
+        ({"a": [1, 2], "b": np.array([1.5, 2.0])}, ["a BIGINT", "b DOUBLE"]),
+    ],
+    ids=["pandas", "polars", "arrow table", "arrow batch", "rows", "columns"],
+)
+def test_a_table_gets_the_columns_of_rows_and_takes_them(
+    server: ServerProcess, data: Any, columns: list[str]
+) -> None:
+    with strom.connect(server.address) as db:
+        table = db.create_table(new_name("inferred"), data)
+        assert [f"{one.name} {one.type.sql()}" for one in table.columns] == columns
+        assert table.scan().count() == 0
+        table.append(data)
+        assert table.scan().count() == 2
+
+
+def test_a_table_gets_the_columns_of_a_file(server: ServerProcess, tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("id,at,price,empty\n1,2026-01-01 00:00:00,1,\n2,,2.5,\n")
+    (tmp_path / "rows.jsonl").write_text('{"id": 1, "o": {"x": 1}}\n{"id": 2, "o": null}\n')
+    with pa.OSFile(str(tmp_path / "rows.arrows"), "wb") as file, pa.ipc.new_stream(file, ROWS.schema):
+        pass
+    expected = {
+        "rows.parquet": ["id BIGINT", "name STRING"],
+        "rows.csv": ["id BIGINT", "at TIMESTAMP(6)", "price DOUBLE", "empty STRING"],
+        "rows.jsonl": ["id BIGINT", "o ROW<x BIGINT>"],
+        "rows.arrows": ["id BIGINT", "name STRING"],
+    }
+    with strom.connect(server.address) as db:
+        for name, columns in expected.items():
+            for path in (tmp_path / name, str(tmp_path / name)):
+                table = db.create_table(new_name("file"), path)
+                assert [f"{one.name} {one.type.sql()}" for one in table.columns] == columns
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ("no-such-file.parquet", "no file 'no-such-file.parquet'"),
+        ("rows.txt", "its ending is none of .parquet"),
+        ([{"a": None}], "column 'a' holds nothing but NULL"),
+        (5, "a data frame, or the path of a file"),
+        (pd.DataFrame({}), "no column"),
+    ],
+)
+def test_what_tells_no_schema_is_refused(server: ServerProcess, data: Any, says: str) -> None:
+    with strom.connect(server.address) as db, pytest.raises(InvalidTable, match=says):
+        db.create_table(new_name("never"), data)
+
+
+def test_a_file_that_is_not_what_its_ending_says_is_refused(server: ServerProcess, tmp_path: Path) -> None:
+    with strom.connect(server.address) as db:
+        for name in ("rows.parquet", "rows.arrows", "rows.jsonl"):
+            (tmp_path / name).write_bytes(b"nothing of the kind")
+            with pytest.raises(InvalidTable, match="cannot be told"):
+                db.create_table(new_name("never"), tmp_path / name)
