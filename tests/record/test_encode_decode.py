@@ -209,7 +209,7 @@ def test_full_validation_finds_offsets_that_fall() -> None:
     position = columns.buffers[1][0] + 4
     view[position : position + 4] = (11).to_bytes(4, "little")
     resealed(view)
-    check(view, layout=ColumnLayout(batch.schema))
+    check(view, layout=ColumnLayout(batch.schema), content=False)
     with pytest.raises(MalformedBatch):
         decode(view, batch.schema, full_validation=True)
 
@@ -276,7 +276,8 @@ def test_offsets_that_fall_are_refused_before_anyone_follows_them(column: pa.Arr
     for node in nodes:
         wrong = bytearray(view)
         np.frombuffer(wrong, "<i4", 2, columns.buffers[node.buffer + 1][0])[1] = 0x7000_0000
-        check(resealed(wrong), layout=ColumnLayout(batch.schema))
+        with pytest.raises(MalformedBatch, match="column c"):
+            check(resealed(wrong), layout=ColumnLayout(batch.schema))
         with pytest.raises(MalformedBatch, match="column c"):
             decode(wrong, batch.schema)
 

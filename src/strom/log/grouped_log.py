@@ -177,7 +177,7 @@ class GroupedLog(Log):
         """Append one checked batch to the open group, as ``append`` does; it has no writer."""
         self._check_online()
         assert self._open_group is not None
-        header, columns, buffer_crcs = checked
+        header, columns, buffer_crcs, _ = checked
         base_offset = self._write_end
         segment = self._chain.active
         if not segment.empty and self._is_due(segment, header.size, now_ms):

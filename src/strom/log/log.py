@@ -209,7 +209,7 @@ class Log:
         Raises StorageFull (nothing has changed), OutOfOrderSequence, UnknownWriter, StorageOffline.
         """
         self._check_online()
-        header, columns, buffer_crcs = checked
+        header, columns, buffer_crcs, _ = checked
         known = self._writers.find_duplicate(header, now_ms=now_ms)
         if known is not None:
             return Appended(known.base_offset, known.next_offset, True)

@@ -1,7 +1,7 @@
 """One record batch as bytes: read its header, check it, stamp it, seal it.
 
 Who may call what
-    ``check``    a server, on every batch that arrives; afterwards lengths, CRC and Arrow structure can be relied on
+    ``check``    a server, on every batch that arrives; afterwards it can be relied on to be readable
     ``stamp``    the log, on a checked batch; touches only bytes outside the CRC
     ``seal``     a writer, before it sends; the only one that computes the CRC anew
 
@@ -19,7 +19,10 @@ import numpy as np
 from strom.errors import ChecksumMismatch, MalformedBatch, RecordTooLarge, TornBatch
 from strom.record import layout as at
 from strom.record.checksum import crc32c
-from strom.record.columns import BatchColumns, ColumnLayout
+from strom.record.columns import BatchColumns, ColumnLayout, buffer_sizes
+from strom.record.content import check_content
+from strom.record.header import BatchHeader as BatchHeader
+from strom.record.header import read_header as read_header
 from strom.record.message import read_metadata, verify_message
 from strom.record.summing import sum_up
 from strom.runtime.files import Bytes
@@ -29,7 +32,7 @@ _STAMP_OFFSET = struct.Struct("<q")
 _STAMP_TIMESTAMP = struct.Struct("<q")
 _SEAL = struct.Struct("<qi")
 _CRC = struct.Struct("<I")
-_LENGTH_MAGIC = struct.Struct("<ib")
+_SIZE_MAX = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -42,116 +45,6 @@ class BatchLimits:
 
 
 DEFAULT_LIMITS = BatchLimits()
-
-
-class BatchHeader(NamedTuple):
-    """The fixed part of a batch, and where its records start."""
-
-    base_offset: int
-    size: int
-    """Bytes of the whole batch, header included."""
-    magic: int
-    timestamp_ms: int
-    epoch: int
-    """-1 when the magic has no field for it."""
-    crc: int
-    schema_id: int
-    attributes: int
-    last_offset_delta: int
-    writer_id: int
-    batch_sequence: int
-    record_count: int
-    statistics_size: int
-    records_position: int
-    """Where offset deltas (sparse), change types and the Arrow message start."""
-
-    @property
-    def append_only(self) -> bool:
-        """Whether every record is an append, so that there are no change types."""
-        return bool(self.attributes & at.ATTRIBUTE_APPEND_ONLY)
-
-    @property
-    def sparse(self) -> bool:
-        """Whether records were left out, so that there is an offset delta per record."""
-        return bool(self.attributes & at.ATTRIBUTE_SPARSE)
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after this batch. Not base + count: a batch may hold fewer records than offsets."""
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def changes_position(self) -> int:
-        """Where the change types start (or would start)."""
-        if not self.attributes & at.ATTRIBUTE_SPARSE:
-            return self.records_position
-        return self.records_position + self.record_count * at.OFFSET_DELTA_LENGTH
-
-    @property
-    def message_position(self) -> int:
-        """Where the Arrow message starts."""
-        if self.attributes & at.ATTRIBUTE_APPEND_ONLY:
-            return self.changes_position
-        return self.changes_position + self.record_count * at.CHANGE_TYPE_LENGTH
-
-
-def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """The header of the batch at ``position``; the batch itself may end after the buffer does."""
-    available = len(buffer) - position
-    if available < at.HEADER_SIZE_MIN:
-        raise TornBatch(
-            f"{available} bytes are fewer than a batch header", position=position, available=available
-        )
-    length, magic = _LENGTH_MAGIC.unpack_from(buffer, position + at.LENGTH_POSITION)
-    if not 0 <= magic <= at.MAGIC_MAX:
-        raise MalformedBatch(f"no batch has magic {magic}", position=position, magic=magic)
-    header_size = at.HEADER_SIZE[magic]
-    size = length + at.LENGTH_OVERHEAD
-    if size < header_size:
-        raise MalformedBatch(f"a batch of {size} bytes cannot hold its header", position=position, size=size)
-    if available < header_size:
-        raise TornBatch(
-            f"{available} bytes are fewer than a batch header", position=position, available=available
-        )
-    header = _unpack(buffer, position, magic, size)
-    if header.record_count < 0 or header.last_offset_delta < 0 or header.statistics_size < 0:
-        raise MalformedBatch("a batch header holds a negative count", position=position, header=header)
-    if header.records_position > size:
-        raise MalformedBatch("the statistics reach past the batch", position=position, header=header)
-    return header
-
-
-def _unpack(buffer: Bytes, position: int, magic: int, size: int) -> BatchHeader:
-    fields = at.HEADER[magic].unpack_from(buffer, position)
-    if magic == at.MAGIC_PLAIN:
-        base, _, _, timestamp, crc, schema_id, attributes, delta, writer, sequence, count = fields
-        return BatchHeader(
-            base, size, magic, timestamp, at.NO_EPOCH, crc, schema_id, attributes, delta, writer, sequence,
-            count, 0, at.HEADER_SIZE[magic],
-        )  # fmt: skip
-    if magic == at.MAGIC_STATISTICS:
-        base, _, _, timestamp, crc, schema_id, attributes, delta, writer, sequence, count, statistics = fields
-        epoch = at.NO_EPOCH
-    else:
-        (
-            base,
-            _,
-            _,
-            timestamp,
-            epoch,
-            crc,
-            schema_id,
-            attributes,
-            delta,
-            writer,
-            sequence,
-            count,
-            statistics,
-        ) = fields
-    return BatchHeader(
-        base, size, magic, timestamp, epoch, crc, schema_id, attributes, delta, writer, sequence,
-        count, statistics, at.HEADER_SIZE[magic] + statistics,
-    )  # fmt: skip
 
 
 def split(records: Bytes) -> list[tuple[BatchHeader, memoryview]]:
@@ -194,23 +87,32 @@ class Checked(NamedTuple):
     columns: BatchColumns
     buffer_crcs: list[int] | None
     """The checksum of each buffer, where they were asked for."""
+    statistics_hold: bool = True
+    """Whether every value lies within the statistics; else a filter would leave out rows that pass."""
 
 
 def check(
-    view: Bytes, *, layout: ColumnLayout | None, limits: BatchLimits = DEFAULT_LIMITS
+    view: Bytes, *, layout: ColumnLayout | None, limits: BatchLimits = DEFAULT_LIMITS, content: bool = True
 ) -> tuple[BatchHeader, BatchColumns]:
-    """Everything a server must know of an arriving batch before it stores it, without decompressing a byte.
+    """Everything a server must know of an arriving batch before it stores it.
 
     Lengths, CRC, record count against offsets, change types, Arrow metadata in bounds; with a ``layout`` also that
-    nodes and buffers are those of the table's schema. Raises RecordTooLarge, TornBatch, ChecksumMismatch or
-    MalformedBatch, and nothing else.
+    nodes and buffers are those of the table's schema, and that every value can be read. Raises RecordTooLarge,
+    TornBatch, ChecksumMismatch or MalformedBatch, and nothing else.
+
+    Without ``content`` no value is looked at: for somebody who is about to ``decode`` with full validation.
     """
-    header, columns, _ = check_and_sum(view, layout=layout, limits=limits, sum_from=None)
-    return header, columns
+    found = check_and_sum(view, layout=layout, limits=limits, sum_from=None, content=content)
+    return found.header, found.columns
 
 
 def check_and_sum(
-    view: Bytes, *, layout: ColumnLayout | None, limits: BatchLimits, sum_from: int | None
+    view: Bytes,
+    *,
+    layout: ColumnLayout | None,
+    limits: BatchLimits,
+    sum_from: int | None,
+    content: bool = True,
 ) -> Checked:
     """As ``check``; the checksums of the buffers of a batch of more than ``sum_from`` bytes come by the way."""
     view = memoryview(view)
@@ -243,6 +145,11 @@ def check_and_sum(
             record_count=header.record_count,
             decompressed_bytes_max=limits.decompressed_bytes_max,
         )
+        if content:
+            hold = check_content(
+                view, header, columns, layout, decompressed_bytes_max=limits.decompressed_bytes_max
+            )
+            return Checked(header, columns, crcs, hold)
     return Checked(header, columns, crcs)
 
 
@@ -293,6 +200,25 @@ def read_columns(head: Bytes, header: BatchHeader) -> BatchColumns:
     )
 
 
+def work_size(records: memoryview, bytes_max: int) -> int:
+    """How many bytes ``check`` will go through: more than there are, where they are compressed.
+
+    Beyond ``bytes_max`` nobody asks how many more. Of records that are not sound only their own size is told.
+    """
+    if len(records) > bytes_max:
+        return len(records)
+    total = 0
+    try:
+        for header, view in split(records):
+            columns = read_columns(view, header)
+            total += header.size
+            if columns.codec != at.NOT_COMPRESSED:
+                total += sum(buffer_sizes(view, columns, decompressed_bytes_max=_SIZE_MAX))
+    except (MalformedBatch, TornBatch):
+        return len(records)
+    return total
+
+
 def stamp(view: bytearray | memoryview, *, base_offset: int, timestamp_ms: int) -> None:
     """Give a batch its place in the log, in place. Both fields lie outside the CRC."""
     _STAMP_OFFSET.pack_into(view, at.BASE_OFFSET_POSITION, base_offset)
@@ -304,6 +230,13 @@ def seal(view: bytearray | memoryview, *, writer_id: int, batch_sequence: int) -
     magic = read_header(view).magic
     _SEAL.pack_into(view, at.WRITER_ID_POSITION[magic], writer_id, batch_sequence)
     write_crc(view, magic)
+
+
+def strike_statistics(view: memoryview, header: BatchHeader) -> BatchHeader:
+    """Make the statistics of a batch such that nobody goes by them, in place; the header as it is then."""
+    view[header.records_position - header.statistics_size] = at.STATISTICS_STRUCK
+    write_crc(view, header.magic)
+    return read_header(view)
 
 
 def write_crc(view: bytearray | memoryview, magic: int) -> None:

@@ -9,6 +9,7 @@ NaN is greater than every number, here as in predicates and in the peer's statis
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,8 @@ _SMALLEST = pc.SelectKOptions(1, [("", "ascending")])
 _LARGEST = pc.SelectKOptions(1, [("", "descending")])
 _OFFSETS = struct.Struct("<ii")
 _WORD_MAX = 8
+_FEW = 48
+"""So few texts are compared sooner one by one than by a kernel."""
 
 _BOOL = pa.bool_().id
 _DECIMAL = pa.decimal128(1).id
@@ -110,6 +113,11 @@ def _text_bounds(column: pa.Array, buffers: Sequence[Bytes] | None) -> tuple[byt
         start, end = _OFFSETS.unpack_from(offsets_buffer, 4 * first)
         value = bytes(memoryview(data)[start:end]) if end > start else b""
         return value, value
+    if count <= _FEW:
+        places = struct.unpack_from(f"<{count + 1}i", offsets_buffer, 4 * first)
+        octets = b"" if data is None else memoryview(data)
+        values = [bytes(octets[begin:end]) for begin, end in itertools.pairwise(places)]
+        return min(values), max(values)
     offsets = np.frombuffer(offsets_buffer, "<i4", count + 1, 4 * first)
     start, second, end = int(offsets[0]), int(offsets[1]), int(offsets[-1])
     width = second - start

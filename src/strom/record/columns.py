@@ -98,6 +98,8 @@ class ColumnLayout:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
+        #: The schema as the first message of an Arrow stream.
+        self.schema_message = bytes(schema.serialize())
         self.nodes: list[NodeLayout] = []
         self.columns: list[ColumnRange] = []
         #: (node, name) of every top-level column that must not hold nulls

@@ -98,6 +98,8 @@ NOT_COMPRESSED: Final = -1
 
 # --- statistics ---
 STATISTICS_VERSION: Final = 1
+#: The version that a server writes over statistics which do not hold: no reader knows it.
+STATISTICS_STRUCK: Final = 0
 STATISTICS_VERSION_LENGTH: Final = 1
 STATISTICS_COUNT_LENGTH: Final = 2
 STATISTICS_COLUMN_LENGTH: Final = 2

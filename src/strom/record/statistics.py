@@ -19,8 +19,8 @@ import pyarrow as pa
 from strom.model.predicate_literals import order_key
 from strom.record import layout as at
 from strom.record.aligned_row import Comparable, Slot, read_field, slot_of, write_row
-from strom.record.batch import BatchHeader, read_header
 from strom.record.bounds import bounds
+from strom.record.header import BatchHeader, read_header
 from strom.runtime.files import Bytes
 
 #: Longer bounds cost every reader of the head more than they save.
@@ -141,6 +141,17 @@ def _read(block: memoryview, schema: pa.Schema, wanted: Collection[int]) -> dict
             continue
         found[position] = ColumnStatistics(minimum, maximum, numbers[count + index])
     return found
+
+
+def holds(claim: ColumnStatistics, column: pa.Array) -> bool:
+    """Whether what was said of a (sound) column is true, so that nobody who goes by it leaves out a row."""
+    if claim.null_count != column.null_count:
+        return False
+    found = None if claim.minimum is None else bounds(column)
+    if found is None or found[0] is None:
+        return True
+    low, high = found
+    return not _in_disorder(claim.minimum, low) and not _in_disorder(high, claim.maximum)
 
 
 def _in_disorder(minimum: Comparable, maximum: Comparable) -> bool:

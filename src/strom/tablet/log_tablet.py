@@ -12,6 +12,7 @@ the server's loop. Staging and publishing: stages.py, groups.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
@@ -32,6 +33,7 @@ from strom.record.batch import (
     read_columns,
     read_header,
     split,
+    strike_statistics,
 )
 from strom.record.encode import encode
 from strom.record.message import ColumnLayout
@@ -46,6 +48,8 @@ Durability = Literal["os", "group"]
 LayoutOf = Callable[[int], ColumnLayout | None]
 ProjectionOf = Callable[[int], Projection | None]
 Skip = Callable[[BatchHeader, memoryview], bool]
+
+logger = logging.getLogger(__name__)
 
 _NO_ROWS = pa.record_batch([], names=[])
 
@@ -91,6 +95,7 @@ class LogTablet:
         self.closed = False
         self.bytes_since_checkpoint = 0
         self._limits = limits
+        self._struck_noted = False
 
     @property
     def high_watermark(self) -> int:
@@ -142,7 +147,19 @@ class LogTablet:
         checked = check_and_sum(view, layout=layout, limits=self._limits, sum_from=WHOLE_BATCH_BYTES_MAX)
         if not checked.header.append_only:
             raise MalformedBatch("a log table takes appends only, the batch carries change types")
+        if not checked.statistics_hold:
+            checked = checked._replace(header=strike_statistics(view, checked.header))
+            self._note_struck()
         return view, checked
+
+    def _note_struck(self) -> None:
+        if not self._struck_noted:
+            self._struck_noted = True
+            logger.warning(
+                "%s: a writer sends batches with values outside their own statistics; "
+                "the statistics are struck out, filtered reads take longer there",
+                self.bucket,
+            )
 
     def _append_all(self, batches: list[tuple[memoryview, Checked]], *, now_ms: int, size: int) -> Accepted:
         results = [self._append_one(*batch, now_ms=now_ms) for batch in batches]

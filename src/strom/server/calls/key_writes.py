@@ -229,7 +229,8 @@ class UpsertBatch:
         if checked:
             header = self._header
         else:
-            header, _ = check(self._records, layout=ColumnLayout.of(self._schema), limits=self._limits)
+            layout = ColumnLayout.of(self._schema)
+            header, _ = check(self._records, layout=layout, limits=self._limits, content=False)
         rows = decode(
             self._records,
             self._schema,

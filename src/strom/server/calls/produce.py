@@ -16,7 +16,7 @@ from strom.protocol.messages.log import (
     ProduceLogRequest,
     ProduceLogResponse,
 )
-from strom.record.batch import read_header
+from strom.record.batch import read_header, work_size
 from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import ALONE_BYTES_MAX, Begun, Write, Writes, answer_all, as_told
@@ -78,7 +78,7 @@ class ProduceCalls:
             Write(
                 slot,
                 facts,
-                size=len(records),
+                size=work_size(records, ALONE_BYTES_MAX),
                 acks=request.acks,
                 job=job,
                 written=written,
