@@ -323,6 +323,26 @@ def test_partitions_are_made_when_rows_come_and_told_apart(either: ServerProcess
         assert table.lookup_index("by_page", "d2/7").to_pylist() == [{"day": "d2", "id": 7, "page": "d2/7"}]
 
 
+def test_a_scan_whose_filter_names_the_key_sees_own_writes_and_keeps_to_its_partitions(
+    server: ServerProcess,
+) -> None:
+    """It is answered by a lookup, which must not show."""
+    visits = pa.schema([("day", pa.string()), ("id", pa.int64()), ("page", pa.string())])
+    with table_on(server, visits, primary_key=["day", "id"], partition_by="day", buckets=2) as table:
+        where = "day = 'd1' and id = 1"
+        table.upsert({"day": ["d1"], "id": [1], "page": ["old"]})
+        assert table.scan(["page"], where).to_arrow().to_pylist() == [{"page": "old"}]
+        table.upsert({"day": ["d1", "d2"], "id": [1, 1], "page": ["new", "other"]})
+        assert table.scan(["page"], where).to_arrow().to_pylist() == [{"page": "new"}]
+        table.delete({"day": "d1", "id": 1})
+        assert table.scan(where=where).count() == 0
+        table.upsert({"day": ["d1"], "id": [1], "page": ["back"]})
+        table.flush()
+        assert table.scan(where=where, partitions="d2").to_arrow().num_rows == 0
+        assert table.scan(where=where, partitions="d2").count() == 0
+        assert table.scan(where=where, partitions="d1").count() == 1
+
+
 def test_a_partition_that_somebody_else_dropped_holds_no_row_until_it_is_made_again(
     either: ServerProcess,
 ) -> None:

@@ -95,6 +95,22 @@ def test_a_version_is_published_once_and_says_so(server: ServerProcess) -> None:
         assert ids(log) == [1, 3]
 
 
+def test_of_a_version_that_is_published_nothing_is_written_again(server: ServerProcess) -> None:
+    """It is known before the commit: the rows need not be sent, and whoever makes them may stop."""
+    with log_on(server) as log, strom.connect(server.address) as db:
+        name = new_name("known")
+        with db.transaction(name, 4) as tx:
+            tx.append(log, rows(1))
+            assert not tx.repeated
+        with db.transaction(name, 4) as tx:
+            tx.append(log, rows(2))
+            assert tx.repeated
+        with db.transaction(name, 5) as tx:
+            tx.append(log, rows(3))
+            assert not tx.repeated
+        assert ids(log) == [1, 3]
+
+
 def test_two_programs_with_one_version_publish_one_of_them_whole(server: ServerProcess) -> None:
     with log_on(server) as log, users_on(server) as users:
         name = new_name("race")

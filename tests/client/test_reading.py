@@ -189,6 +189,19 @@ def test_a_slow_reader_holds_the_tail_back() -> None:
     play_out(main())
 
 
+def test_a_tail_that_begins_amid_a_batch_gives_the_rows_from_there_on() -> None:
+    async def main() -> None:
+        async with playing() as (_, cluster, table):
+            await fill(cluster, table, 10)
+            source = Source(cluster, table, RowReader(table.schema))
+            tail = Tail(source, start=place_of(7, default=EARLIEST))
+            assert await seen(tail) == [7, 8, 9]
+            assert tail.positions == {(None, 0): 10}
+            await tail.close()
+
+    play_out(main())
+
+
 def test_a_closed_tail_ends() -> None:
     async def main() -> None:
         async with playing() as (_, cluster, table):

@@ -13,6 +13,8 @@ from strom.client.encoding import Encoder
 from strom.client.options import WriterOptions
 from strom.client.writer import Writer
 from strom.errors import ConnectionClosed, MalformedBatch, StromError
+from strom.model.bucket import BucketId
+from strom.record.batch import read_header
 from strom.rpc.call import Call
 
 SMALL = WriterOptions(batch_bytes_max=1024, memory_bytes_max=2048)
@@ -120,5 +122,35 @@ def test_a_flush_beside_the_end_of_the_writer_does_not_wait_for_ever() -> None:
             await writer.abandon()
             with pytest.raises(ConnectionClosed):
                 await asyncio.wait_for(flushing, 1)
+
+    play_out(main())
+
+
+def test_a_batch_that_is_numbered_anew_while_it_is_encoded_leaves_under_its_new_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bytes were made with the number of before; with it the server would take the batch for another writer's."""
+
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            await writer.append(ids(1))
+            await writer.flush()
+            bucket, encode = BucketId(table.table_id, None, 0), Encoder.encode
+
+            def fenced_meanwhile(encoder: Encoder, *arguments: Any, **named: Any) -> bytearray:
+                monkeypatch.setattr(Encoder, "encode", encode)
+                found = encode(encoder, *arguments, **named)
+                queue = writer._delivery._accumulator.bucket(bucket)
+                queue.fenced = True
+                writer._delivery._number_anew(queue, 999)
+                return found
+
+            monkeypatch.setattr(Encoder, "encode", fenced_meanwhile)
+            await writer.append(ids(2))
+            await writer.close()
+            assert play.rows() == [1, 2]
+            newest = read_header(play.logs[bucket].batches[-1])
+            assert (newest.writer_id, newest.batch_sequence) == (999, 0)
 
     play_out(main())

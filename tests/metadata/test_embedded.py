@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -426,3 +427,32 @@ def test_what_was_acknowledged_before_a_kill_is_there_afterwards(tmp_path: Path)
         assert taken == set(range(len(taken)))
         assert int(store.read().entries["counters/n"].value) == len(taken)
         store.close()
+
+
+class RecordingFiles(LocalFiles):
+    """A disk that tells in which order names came to last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[tuple[str, str]] = []
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.names.append(("rename", os.path.basename(target)))
+
+    def sync_folder(self, path: str) -> None:
+        super().sync_folder(path)
+        self.names.append(("sync", ""))
+
+
+def test_a_database_that_was_built_anew_lasts_under_its_name(tmp_path: Path) -> None:
+    """Created, or restored from its copy: without the folder's sync a power failure leaves it under another name."""
+    created = RecordingFiles()
+    with closing(open_store(tmp_path, created)) as store:
+        store.commit([Absent("a")], [Put("a", b"1")])
+    assert created.names[-2:] == [("rename", layout.DATABASE_FILE), ("sync", "")]
+    (tmp_path / layout.DATABASE_FILE).unlink()
+    restored = RecordingFiles()
+    with closing(open_store(tmp_path, restored)) as store:
+        assert values(store) == {"a": b"1"}
+    assert restored.names[-2:] == [("rename", layout.DATABASE_FILE), ("sync", "")]
