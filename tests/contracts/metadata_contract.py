@@ -12,6 +12,7 @@ import pytest
 
 from strom.errors import Closed, Conflict, LimitExceeded
 from strom.metadata.changes import VALUE_BYTES_MAX, Absent, Delete, Exists, Put, VersionIs
+from strom.metadata.deltas import KEPT_MAX
 from strom.metadata.store import Entry, MetadataStore
 
 
@@ -103,6 +104,37 @@ class MetadataContract:
         assert not store.changed_since(version)
         assert not store.changed_since(store.read().version)
 
+    def test_a_delta_leads_from_what_was_read_to_what_is_there(
+        self, store: MetadataStore, other: MetadataStore
+    ) -> None:
+        store.commit([], [Put("a", b"1"), Put("b", b"1"), Put("c", b"1")])
+        before = store.read()
+        store.commit([], [Put("a", b"2"), Delete("b"), Delete("never"), Put("d", b"2")])
+        other.commit([], [Delete("d"), Put("e", b"3")])
+        other.commit([], [Put("b", b"4"), Delete("c")])
+        delta = store.changes_since(before.version)
+        assert delta is not None
+        assert (delta.since, delta.version) == (1, 4)
+        assert dict(delta.put) == {"a": Entry(b"2", 2), "e": Entry(b"3", 3), "b": Entry(b"4", 4)}
+        assert set(delta.gone) >= {"c"}
+        assert not set(delta.gone) & {"a", "b", "e"}
+        known = {
+            key: entry for key, entry in {**before.entries, **delta.put}.items() if key not in delta.gone
+        }
+        assert known == dict(store.read().entries)
+
+    def test_a_delta_since_now_is_empty_and_one_from_long_ago_may_be_refused(
+        self, store: MetadataStore
+    ) -> None:
+        store.commit([], [Put("a", b"1")])
+        now = store.changes_since(1)
+        assert now is not None
+        assert (dict(now.put), list(now.gone), now.version) == ({}, [], 1)
+        for number in range(KEPT_MAX + 1):
+            store.commit([], [Put("a", b"%d" % number)])
+        assert store.changes_since(1) is None
+        assert store.changes_since(2) is not None
+
     def test_a_watcher_is_told_every_version_that_was_learned_of_once(
         self, store: MetadataStore, other: MetadataStore
     ) -> None:
@@ -144,6 +176,8 @@ class MetadataContract:
             store.commit([], [Put("a", b"")])
         with pytest.raises(Closed):
             store.changed_since(0)
+        with pytest.raises(Closed):
+            store.changes_since(0)
 
     def test_threads_that_count_together_lose_nothing(
         self, store: MetadataStore, other: MetadataStore

@@ -13,7 +13,7 @@ import pytest
 
 from integration.wire import Wire, encoded, until_it_works
 from strom.coordinator import commands
-from strom.coordinator.catalog import Server
+from strom.coordinator.catalog import Catalog, Server
 from strom.coordinator.coordinator import Coordinator
 from strom.errors import NotLeader, OffsetOutOfRange, StorageOffline, UnknownBucket
 from strom.log.log import Log
@@ -31,7 +31,7 @@ from strom.server import tablets as tablets_module
 from strom.server.catalog_view import CatalogView
 from strom.server.local import LocalServer
 from strom.server.tablet_node import TabletNode
-from strom.server.tablets import wait_for
+from strom.server.tablets import Tablets, wait_for
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
@@ -297,5 +297,51 @@ def test_what_dropped_tables_left_behind_is_swept_up_at_the_next_start(tmp_path:
             await eventually(lambda: not (tmp_path / "buckets" / "4711").exists())
             await eventually(lambda: not (tmp_path / "buckets" / str(table) / "12").exists())
             assert (tmp_path / "buckets" / str(table) / "-" / "0").is_dir()
+
+    asyncio.run(main())
+
+
+def test_a_table_that_is_dropped_while_the_server_stops_does_not_disturb_the_stop(tmp_path: Path) -> None:
+    async def main() -> None:
+        made = Node(tmp_path)
+        for name in ("a", "b", "c"):
+            table = await made.create(name, buckets=2)
+            await made.append(BucketId(table.table_id, None, table.leaders.index(0)))
+        stopping = asyncio.ensure_future(made.node.close())
+        for _ in range(100):
+            await asyncio.sleep(0)
+            if made.node.tablets._stopping:
+                break  # it closes the logs now, in their lanes
+        made.coordinator.perform(commands.drop_table, TablePath("fluss", "b"))
+        made.view.watch(lambda change: None)  # tells the others first
+        assert len(list(made.node.tablets)) == 2
+        assert await stopping
+        made.world.offload.close()
+
+    asyncio.run(main())
+
+
+def test_a_change_is_followed_in_what_it_touched_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            for name in ("a", "b", "c"):
+                table = await made.create(name, buckets=2)
+                await made.append(BucketId(table.table_id, None, table.leaders.index(0)))
+            looked: list[int] = []
+            redefine = Tablets._redefine
+            monkeypatch.setattr(
+                Tablets,
+                "_redefine",
+                lambda tablets, slot: (looked.append(slot.bucket.table_id), redefine(tablets, slot)),
+            )
+            everything = Catalog.all_tables
+            monkeypatch.setattr(Catalog, "all_tables", lambda catalog: pytest.fail("a look at every table"))
+            await made.create("d")
+            change = commands.Alteration(set={"table.log.ttl": "3d"})
+            altered = await made.view.perform(commands.alter_table, TablePath("fluss", "b"), change, now_ms=3)
+            monkeypatch.setattr(Catalog, "all_tables", everything)
+            assert looked == [altered.table_id]
 
     asyncio.run(main())

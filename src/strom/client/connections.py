@@ -109,13 +109,15 @@ class Connections:
 
     def _forget(self, key: tuple[Address, Lane], caller: Caller) -> None:
         del self._open[key]
-        self._ended += _traffic(caller)
+        with self._dialling:  # threads that dial add to it too
+            self._ended += _traffic(caller)
 
     def traffic(self) -> Traffic:
-        """The sum over all connections, broken ones included."""
+        """The sum over all connections, broken ones included. From any thread: the loop opens others meanwhile."""
+        callers = list(self._open.values())
         with self._dialling:
             direct = sum(map(_traffic_of, self._dialled), self._ended)
-        return sum((_traffic(caller) for caller in self._open.values()), direct)
+        return sum(map(_traffic, callers), direct)
 
     async def close(self) -> None:
         """Close all; calls that wait get ConnectionClosed."""

@@ -1,7 +1,7 @@
 """What is known: an immutable view of the metadata, in the words of the model.
 
-A new catalog is made from a snapshot and the catalog before it. Only entries that changed are read again, so that
-a new partition among thousands costs about a millisecond, and whoever holds an older catalog keeps it whole.
+A new catalog is made from the one before it and the entries that changed. It shares everything else, so that a new
+table costs the same among ten and among ten thousand, and whoever holds an older catalog keeps it whole.
 
 Invariants, checked when a catalog is made:
     1. Every name points to a table that says it has this name, and every table has its name.
@@ -10,15 +10,19 @@ Invariants, checked when a catalog is made:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import TypeVar
 
 from strom.coordinator import entries, keys
 from strom.coordinator.entries import Address, Database, Led, Server
 from strom.coordinator.limits import Limits
 from strom.coordinator.sink_rows import SinkRow, decode_sink
+from strom.coordinator.touched import Changed, Touched
 from strom.errors import DatabaseNotFound, MetadataCorrupt, PartitionNotFound, TableNotFound
 from strom.metadata.changes import Absent, VersionIs
-from strom.metadata.store import Entry, Snapshot
+from strom.metadata.sharing_map import SharingMap
+from strom.metadata.store import Delta, Entry, Snapshot
 from strom.model.bucket import BucketId
 from strom.model.lake_record import LakeRecord
 from strom.model.names import nearest
@@ -29,34 +33,55 @@ __all__ = ["Address", "Catalog", "Database", "Server"]
 
 FIRST_ID = 1
 
+K = TypeVar("K", bound=str | int)
+V = TypeVar("V")
+
 
 class Catalog:
     """Databases, tables, partitions, servers and counters at one version of the metadata."""
 
-    def __init__(self, snapshot: Snapshot, limits: Limits, before: Catalog | None = None) -> None:
-        self.version = snapshot.version
+    def __init__(self, limits: Limits) -> None:
+        """Use ``of``."""
+        self.version = 0
         self.limits = limits
-        self._entries = snapshot.entries
-        self._databases: dict[str, Database] = {} if before is None else dict(before._databases)
-        self._ids: dict[TablePath, int] = {} if before is None else dict(before._ids)
-        self._tables: dict[int, Led[Table]] = {} if before is None else dict(before._tables)
-        self._schemas: dict[int, dict[int, Schema]] = {} if before is None else dict(before._schemas)
-        self._partitions: dict[int, Led[Partition]] = {} if before is None else dict(before._partitions)
-        self._partitions_of: dict[int, dict[str, Partition]] = (
-            {} if before is None else dict(before._partitions_of)
-        )
-        self._servers: dict[int, Server] = {} if before is None else dict(before._servers)
-        self._counters: dict[str, int] = {} if before is None else dict(before._counters)
-        self._sinks: dict[str, SinkRow] = {} if before is None else dict(before._sinks)
-        self._floors: dict[int, int] = {} if before is None else dict(before._floors)
-        self._lakes: dict[int, LakeRecord] = {} if before is None else dict(before._lakes)
-        self.coordinator: Server | None = None if before is None else before.coordinator
-        self._take_changes({} if before is None else before._entries)
-        self._check_whole()
+        self._entries: SharingMap[str, Entry] = SharingMap()
+        self._databases: SharingMap[str, Database] = SharingMap()
+        self._ids: SharingMap[str, SharingMap[str, int]] = SharingMap()
+        """By database and name."""
+        self._name_count = 0
+        self._tables: SharingMap[int, Led[Table]] = SharingMap()
+        self._schemas: SharingMap[int, Mapping[int, Schema]] = SharingMap()
+        self._partitions: SharingMap[int, Led[Partition]] = SharingMap()
+        self._partitions_of: SharingMap[int, SharingMap[str, Partition]] = SharingMap()
+        self._servers: dict[int, Server] = {}
+        self._counters: SharingMap[str, int] = SharingMap()
+        self._sinks: SharingMap[str, SinkRow] = SharingMap()
+        self._floors: SharingMap[int, int] = SharingMap()
+        self._lakes: SharingMap[int, LakeRecord] = SharingMap()
+        self.coordinator: Server | None = None
 
-    def advanced(self, snapshot: Snapshot) -> Catalog:
-        """The catalog of a newer snapshot."""
-        return Catalog(snapshot, self.limits, self)
+    @classmethod
+    def of(cls, snapshot: Snapshot, limits: Limits) -> Catalog:
+        """The catalog of a whole snapshot."""
+        return cls(limits).advanced(Delta(0, snapshot.version, snapshot.entries, ()))[0]
+
+    def advanced(self, delta: Delta) -> tuple[Catalog, Touched]:
+        """The catalog after what happened since this one, and what that touched."""
+        assert delta.since == self.version
+        catalog = copy(self)
+        touched = catalog._take(delta)
+        catalog._check_whole(touched)
+        return catalog, touched
+
+    def delta_to(self, snapshot: Snapshot) -> Delta:
+        """What leads to a later snapshot, found by comparing all entries: for who was away for too long."""
+        put = {
+            key: entry
+            for key, entry in snapshot.entries.items()
+            if (known := self._entries.get(key)) is None or known.version != entry.version
+        }
+        gone = [key for key in self._entries if key not in snapshot.entries]
+        return Delta(self.version, snapshot.version, put, gone)
 
     # --- databases and tables --------------------------------------------------------------------------------
 
@@ -79,7 +104,11 @@ class Catalog:
     def tables_of(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted."""
         self.database(database)
-        return sorted(path.table for path in self._ids if path.database == database)
+        return sorted(self._ids.get(database) or ())
+
+    def table_count(self, database: str) -> int:
+        """How many tables a database has."""
+        return len(self._ids.get(database) or ())
 
     def all_tables(self) -> list[Table]:
         """Every table, by id."""
@@ -87,14 +116,15 @@ class Catalog:
 
     def find_table(self, path: TablePath) -> Table | None:
         """The table of this path, or None."""
-        table_id = self._ids.get(path)
+        ids = self._ids.get(path.database)
+        table_id = None if ids is None else ids.get(path.table)
         return None if table_id is None else self._tables[table_id].value
 
     def table(self, path: TablePath) -> Table:
         """The table of this path. In a database that does not exist there is no table: the peer's answer too."""
         found = self.find_table(path)
         if found is None:
-            known = [other.table for other in self._ids if other.database == path.database]
+            known = self._ids.get(path.database) or ()
             hint = nearest(path.table, known) if path.database in self._databases else ", nor its database"
             raise TableNotFound(f"There is no table {path}{hint}", table=str(path))
         return found
@@ -106,22 +136,23 @@ class Catalog:
 
     def older_schema_ids(self, table_id: int) -> list[int]:
         """The ids of the schemas that later ones replaced."""
-        return sorted(self._schemas.get(table_id, {}))
+        return sorted(self._schemas.get(table_id) or ())
 
     # --- partitions ------------------------------------------------------------------------------------------
 
     def partitions_of(self, table_id: int) -> list[Partition]:
         """All partitions of a table, by name."""
-        found = self._partitions_of.get(table_id, {})
-        return [found[name] for name in sorted(found)]
+        found = self._partitions_of.get(table_id)
+        return [] if found is None else [found[name] for name in sorted(found)]
 
     def partition_count(self, table_id: int) -> int:
         """How many partitions a table has."""
-        return len(self._partitions_of.get(table_id, {}))
+        return len(self._partitions_of.get(table_id) or ())
 
     def find_partition(self, table_id: int, name: str) -> Partition | None:
         """The partition of this name, or None."""
-        return self._partitions_of.get(table_id, {}).get(name)
+        found = self._partitions_of.get(table_id)
+        return None if found is None else found.get(name)
 
     def partition(self, table: Table, name: str) -> Partition:
         """The partition of this name."""
@@ -164,7 +195,7 @@ class Catalog:
 
     def next_id(self, counter: str) -> int:
         """The next number a counter gives out."""
-        return self._counters.get(counter, FIRST_ID)
+        return self._counters.get(counter) or FIRST_ID
 
     # --- sinks -----------------------------------------------------------------------------------------------
 
@@ -175,7 +206,7 @@ class Catalog:
 
     def floor_of(self, table_id: int) -> int:
         """Stages of the table with a deadline up to here cannot be decided any more."""
-        return self._floors.get(table_id, 0)
+        return self._floors.get(table_id) or 0
 
     @property
     def last_decision(self) -> int:
@@ -210,17 +241,16 @@ class Catalog:
 
     # --- making ----------------------------------------------------------------------------------------------
 
-    def _take_changes(self, before: Mapping[str, Entry]) -> None:
-        """Bring every part from the entries before to the present ones."""
-        now = self._entries
-        changed = [key for key, entry in now.items() if _differs(before.get(key), entry)]
-        gone = list(before.keys() - now.keys()) if len(before) + len(changed) > len(now) else []
-        # Schemas before tables, which are made of them; within a kind, what is gone before what is new.
-        by_kind: dict[str, tuple[list[str], list[str]]] = {}
+    def _take(self, delta: Delta) -> Touched:
+        """Bring every part from the entries before to the present ones. Only while this catalog is being made."""
+        gone = [key for key in delta.gone if key in self._entries]
+        self.version, self._entries = delta.version, self._entries.changed(delta.put, gone)
+        by_kind: dict[str, Changed] = {}
         for key in gone:
-            by_kind.setdefault(key.partition("/")[0], ([], []))[0].append(key)
-        for key in changed:
-            by_kind.setdefault(key.partition("/")[0], ([], []))[1].append(key)
+            by_kind.setdefault(key.partition("/")[0], Changed({}, [])).gone.append(key)
+        for key, entry in delta.put.items():
+            by_kind.setdefault(key.partition("/")[0], Changed({}, [])).put[key] = entry.value
+        # Schemas before tables, which are made of them.
         takers = {
             "databases": self._take_databases,
             "names": self._take_names,
@@ -235,64 +265,72 @@ class Catalog:
         }
         for kind, take in takers.items():
             if kind in by_kind:
-                take(*by_kind[kind])
+                take(by_kind[kind])
+        return Touched.of(by_kind)
 
-    def _take_databases(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for key in gone:
-            del self._databases[key.split("/")[1]]
-        for key in changed:
-            database = entries.decode_database(key, self._entries[key].value)
-            self._databases[database.name] = database
+    def _take_databases(self, changed: Changed) -> None:
+        found = [entries.decode_database(key, value) for key, value in changed.put.items()]
+        self._databases = self._databases.changed(
+            {one.name: one for one in found}, [key.split("/")[1] for key in changed.gone]
+        )
 
-    def _take_names(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for key in gone:
-            del self._ids[_path_in(key)]
-        for key in changed:
-            self._ids[_path_in(key)] = entries.decode_number(key, self._entries[key].value)
+    def _take_names(self, changed: Changed) -> None:
+        put: dict[str, dict[str, int]] = {}
+        gone: dict[str, list[str]] = {}
+        for key in changed.gone:
+            _, database, table = key.split("/")
+            gone.setdefault(database, []).append(table)
+        for key, value in changed.put.items():
+            _, database, table = key.split("/")
+            put.setdefault(database, {})[table] = entries.decode_number(key, value)
+        before = self._ids
+        self._ids = _nested(self._ids, put, gone)
+        for database in {*put, *gone}:
+            self._name_count += len(self._ids.get(database) or ()) - len(before.get(database) or ())
 
-    def _take_schemas(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for table_id in {entries.id_in(key, 1) for key in (*gone, *changed)}:
-            self._schemas[table_id] = dict(self._schemas.get(table_id, {}))
-        for key in gone:
-            schemas = self._schemas[entries.id_in(key, 1)]
-            del schemas[entries.id_in(key, 2)]
-            if not schemas:
-                del self._schemas[entries.id_in(key, 1)]
-        for key in changed:
-            schema = entries.decode_schema(key, self._entries[key].value)
-            self._schemas.setdefault(entries.id_in(key, 1), {})[schema.schema_id] = schema
+    def _take_schemas(self, changed: Changed) -> None:
+        table_ids = {entries.id_in(key, 1) for key in (*changed.gone, *changed.put)}
+        schemas = {table_id: dict(self._schemas.get(table_id) or {}) for table_id in table_ids}
+        for key in changed.gone:
+            del schemas[entries.id_in(key, 1)][entries.id_in(key, 2)]
+        for key, value in changed.put.items():
+            schema = entries.decode_schema(key, value)
+            schemas[entries.id_in(key, 1)][schema.schema_id] = schema
+        self._schemas = self._schemas.changed(
+            {table_id: found for table_id, found in schemas.items() if found},
+            [table_id for table_id, found in schemas.items() if not found],
+        )
 
-    def _take_tables(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for key in gone:
-            del self._tables[entries.id_in(key, 1)]
-        for key in changed:
+    def _take_tables(self, changed: Changed) -> None:
+        put = {}
+        for key, value in changed.put.items():
             table_id = entries.id_in(key, 1)
-            older = self._schemas.get(table_id, {})
-            self._tables[table_id] = entries.decode_table(key, self._entries[key].value, older)
+            put[table_id] = entries.decode_table(key, value, self._schemas.get(table_id) or {})
+        self._tables = self._tables.changed(put, [entries.id_in(key, 1) for key in changed.gone])
 
-    def _take_partitions(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for table_id in {entries.id_in(key, 1) for key in (*gone, *changed)}:
-            self._partitions_of[table_id] = dict(self._partitions_of.get(table_id, {}))
-        for key in gone:
-            partition = self._partitions.pop(entries.id_in(key, 2)).value
-            partitions = self._partitions_of[partition.table_id]
-            del partitions[partition.name]
-            if not partitions:
-                del self._partitions_of[partition.table_id]
-        for key in changed:
-            led = entries.decode_partition(key, self._entries[key].value)
-            partition = led.value
-            self._partitions[partition.partition_id] = led
-            self._partitions_of.setdefault(partition.table_id, {})[partition.name] = partition
+    def _take_partitions(self, changed: Changed) -> None:
+        by_name: dict[int, dict[str, Partition]] = {}
+        gone: dict[int, list[str]] = {}
+        put = {}
+        for key in changed.gone:
+            partition = self._partitions[entries.id_in(key, 2)].value
+            gone.setdefault(partition.table_id, []).append(partition.name)
+        for key, value in changed.put.items():
+            led = entries.decode_partition(key, value)
+            put[led.value.partition_id] = led
+            by_name.setdefault(led.value.table_id, {})[led.value.name] = led.value
+        self._partitions = self._partitions.changed(put, [entries.id_in(key, 2) for key in changed.gone])
+        self._partitions_of = _nested(self._partitions_of, by_name, gone)
 
-    def _take_servers(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for key in gone:
+    def _take_servers(self, changed: Changed) -> None:
+        self._servers = dict(self._servers)
+        for key in changed.gone:
             if key == keys.COORDINATOR:
                 self.coordinator = None
             else:
                 del self._servers[entries.id_in(key, 1)]
-        for key in changed:
-            server = entries.decode_server(key, self._entries[key].value)
+        for key, value in changed.put.items():
+            server = entries.decode_server(key, value)
             if key == keys.COORDINATOR:
                 self.coordinator = server
             elif entries.id_in(key, 1) == server.server_id:
@@ -300,53 +338,67 @@ class Catalog:
             else:
                 raise MetadataCorrupt(f"{key} holds server {server.server_id}", key=key)
 
-    def _take_counters(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for key in gone:
-            del self._counters[key]
-        for key in changed:
-            self._counters[key] = entries.decode_number(key, self._entries[key].value)
+    def _take_counters(self, changed: Changed) -> None:
+        put = {key: entries.decode_number(key, value) for key, value in changed.put.items()}
+        self._counters = self._counters.changed(put, changed.gone)
 
-    def _take_sinks(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        if gone := set(gone):
-            self._sinks = {name: row for name, row in self._sinks.items() if keys.sink(name) not in gone}
-        for key in changed:
-            row = decode_sink(key, self._entries[key].value)
+    def _take_sinks(self, changed: Changed) -> None:
+        gone = set(changed.gone)
+        names = [name for name in self._sinks if keys.sink(name) in gone] if gone else []
+        put = {}
+        for key, value in changed.put.items():
+            row = decode_sink(key, value)
             if keys.sink(row.name) != key:
                 raise MetadataCorrupt(f"{key} holds sink {row.name!r}", key=key)
-            self._sinks[row.name] = row
+            put[row.name] = row
+        self._sinks = self._sinks.changed(put, names)
 
-    def _take_floors(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for key in gone:
-            del self._floors[entries.id_in(key, 1)]
-        for key in changed:
-            self._floors[entries.id_in(key, 1)] = entries.decode_number(key, self._entries[key].value)
+    def _take_floors(self, changed: Changed) -> None:
+        put = {entries.id_in(key, 1): entries.decode_number(key, value) for key, value in changed.put.items()}
+        self._floors = self._floors.changed(put, [entries.id_in(key, 1) for key in changed.gone])
 
-    def _take_lakes(self, gone: Iterable[str], changed: Iterable[str]) -> None:
-        for table_id in {entries.id_in(key, 1) for key in (*gone, *changed)}:
+    def _take_lakes(self, changed: Changed) -> None:
+        put, gone = {}, []
+        for table_id in {entries.id_in(key, 1) for key in (*changed.gone, *changed.put)}:
             pieces = self.lake_keys(table_id)
             if pieces:
                 content = b"".join(self._entries[key].value for key in pieces)
-                self._lakes[table_id] = entries.decode_lake(pieces[0], content)
+                put[table_id] = entries.decode_lake(pieces[0], content)
             else:
-                self._lakes.pop(table_id, None)
+                gone.append(table_id)
+        self._lakes = self._lakes.changed(put, gone)
 
-    def _check_whole(self) -> None:
-        for path, table_id in self._ids.items():
-            led = self._tables.get(table_id)
-            if led is None or led.value.path != path:
+    def _check_whole(self, touched: Touched) -> None:
+        """The invariants, of what was touched: the rest held before."""
+        for database, name in touched.names:
+            ids = self._ids.get(database)
+            table_id = None if ids is None else ids.get(name)
+            led = None if table_id is None else self._tables.get(table_id)
+            if table_id is not None and (led is None or led.value.path != TablePath(database, name)):
                 raise MetadataCorrupt(
-                    f"{keys.name(path)} names table {table_id}, which is not it", key=str(path)
+                    f"names/{database}/{name} names table {table_id}, which is not it",
+                    key=f"{database}/{name}",
                 )
-        if len(self._ids) != len(self._tables):
+        for table_id in touched.tables:
+            led = self._tables.get(table_id)
+            if led is not None and self.find_table(led.value.path) is not led.value:
+                raise MetadataCorrupt(f"table {table_id} does not have the name that it says", key="names")
+            if led is None and table_id in self._partitions_of:
+                raise MetadataCorrupt("a partition belongs to no table", key="partitions")
+        for table_id in {one.table_id for one in touched.partitions}:
+            if table_id in self._partitions_of and table_id not in self._tables:
+                raise MetadataCorrupt("a partition belongs to no table", key="partitions")
+        if self._name_count != len(self._tables):
             raise MetadataCorrupt("a table has no name", key="names")
-        if not self._partitions_of.keys() <= self._tables.keys():
-            raise MetadataCorrupt("a partition belongs to no table", key="partitions")
 
 
-def _differs(before: Entry | None, now: Entry) -> bool:
-    return before is not now and (before is None or before.version != now.version)
-
-
-def _path_in(key: str) -> TablePath:
-    _, database, table = key.split("/")
-    return TablePath(database, table)
+def _nested(
+    maps: SharingMap[K, SharingMap[str, V]], put: Mapping[K, Mapping[str, V]], gone: Mapping[K, Sequence[str]]
+) -> SharingMap[K, SharingMap[str, V]]:
+    """Maps within a map, each with its changes; one that has become empty is gone."""
+    changed: dict[K, SharingMap[str, V]] = {}
+    for key in (*put, *(key for key in gone if key not in put)):
+        changed[key] = (maps.get(key) or SharingMap()).changed(put.get(key, {}), gone.get(key, ()))
+    return maps.changed(
+        {key: one for key, one in changed.items() if one}, [key for key, one in changed.items() if not one]
+    )

@@ -1,16 +1,19 @@
 """The catalog and the one way to change it: decide on what is known, commit, and decide again if that changed.
 
-Synchronous. ``perform`` waits for the disk and may run in any thread; ``catalog`` never goes back in version.
+Synchronous. ``perform`` waits for the disk and may run in any thread; ``catalog`` never goes back in version. A
+thread that notices a change makes the next catalog from the newest one and the delta since it, one thread at a time:
+that takes as long as the change is large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.limits import Limits
 from strom.coordinator.plan import Plan
+from strom.coordinator.touched import Touched
 from strom.errors import Conflict
 from strom.metadata.newest import Newest
 from strom.metadata.store import MetadataStore
@@ -22,26 +25,45 @@ ATTEMPTS_MAX = 100
 """A conflict means that somebody else's commit succeeded, so this many in a row is not chance but a mistake."""
 
 
+class News(NamedTuple):
+    """The newest catalog, and what was touched on the way to it."""
+
+    catalog: Catalog
+    touched: Touched
+
+
 class Coordinator:
     """Keeps the newest catalog of a store and performs commands on it."""
 
     def __init__(self, store: MetadataStore, limits: Limits | None = None) -> None:
         self._store = store
-        catalog = Catalog(store.read(), limits or Limits())
-        self._newest = Newest(catalog.version, catalog)
+        self._newest = Newest(News(Catalog.of(store.read(), limits or Limits()), Touched()))
 
     @property
     def catalog(self) -> Catalog:
         """What was known when somebody last looked."""
-        return self._newest.value
+        return self._newest.value.catalog
 
     def refresh(self) -> Catalog:
         """What is known now, other processes' commits included. Costs microseconds when nothing changed."""
-        catalog = self._newest.value
+        catalog = self.catalog
         if not self._store.changed_since(catalog.version):
             return catalog
-        newer = catalog.advanced(self._store.read())
-        return self._newest.offer(newer.version, newer)
+        return self._newest.change(self._advanced)[1].catalog
+
+    def _advanced(self, known: News) -> News:
+        catalog, touched = known
+        delta = self._store.changes_since(catalog.version)
+        if delta is None:
+            delta = catalog.delta_to(self._store.read())
+        if delta.version == catalog.version:
+            return known
+        newer, more = catalog.advanced(delta)
+        return News(newer, touched | more)
+
+    def news(self) -> News:
+        """The newest catalog, with all that was touched since this was last asked. For one follower."""
+        return self._newest.change(lambda known: News(known.catalog, Touched()))[0]
 
     def perform(
         self, command: Callable[Concatenate[Catalog, P], Plan[T]], *arguments: P.args, **named: P.kwargs

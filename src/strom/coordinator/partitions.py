@@ -117,6 +117,18 @@ def auto_partition(
     return Plan(AutoPartitioned(created, dropped), _requirements(catalog, table), updates)
 
 
+def is_due(catalog: Catalog, table_id: int, *, now_ms: int) -> bool:
+    """Whether time calls for anything in a table; not yet whether there is room for it, or the lake has it."""
+    table = catalog.table_by_id(table_id)
+    rule = (
+        None if table is None else properties.auto_partition(table.description.properties, table.description)
+    )
+    if rule is None:
+        return False
+    plan = rule.plan(now_ms, [partition.name for partition in catalog.partitions_of(table_id)])
+    return bool(plan.create or plan.drop)
+
+
 def _awaited(catalog: Catalog, table: Table, partition: Partition, ends: Mapping[LakeKey, int]) -> bool:
     """Whether the lake has yet to be given some of a partition, or may have: a bucket whose end is not known."""
     if not properties.lake_enabled(table.description.properties):

@@ -22,7 +22,7 @@ from strom.errors import MetadataCorrupt, NewerFormat
 from strom.metadata import layout
 from strom.metadata.changes import VALUE_BYTES_MAX, Put, Update
 from strom.metadata.sqlite_errors import damaged, translated
-from strom.metadata.store import Entry
+from strom.metadata.store import Delta, Entry
 
 BUSY_SECONDS_MAX = 10.0
 """How long a commit waits for another process's commit, which takes milliseconds."""
@@ -171,23 +171,28 @@ class Database:
             return found
         return found
 
-    def entries_since(self, known: Summary, entries: dict[str, Entry]) -> Summary | None:
-        """Bring ``entries`` from an older summary to the present one by reading only what is new.
+    def news_since(self, known: Summary, entries: Mapping[str, Entry]) -> tuple[Summary, Delta] | None:
+        """What leads from the ``entries`` of an older summary to the present one, by reading only what is new.
 
-        None, with ``entries`` in any state, when that cannot be done: something was deleted, or does not add up.
+        None when that does not add up: then everything is to be read. Which entries are gone is not written anywhere,
+        so after a deletion the keys of all of them are looked at, but not their values.
         """
         summary = self.summary()
-        if summary.deleted_version > known.version or summary.version < known.version:
+        if not 0 < known.version <= summary.version:
             return None
-        news: dict[str, Entry] = {}
+        put: dict[str, Entry] = {}
         query = "SELECT key, value, version, crc FROM entries WHERE version > ?"
-        crc_sum = known.crc_sum + self._take(self._rows(query, (known.version,)), news)
-        for key in news.keys() & entries.keys():
+        crc_sum = known.crc_sum + self._take(self._rows(query, (known.version,)), put)
+        gone: list[str] = []
+        if summary.deleted_version > known.version:
+            there = {key for (key,) in self._rows("SELECT key FROM entries")}
+            gone = [key for key in entries if key.encode() not in there]
+        for key in (*(key for key in put if key in entries), *gone):
             crc_sum -= layout.entry_crc(key.encode(), *entries[key])
-        entries.update(news)
-        if (len(entries), crc_sum % layout.CRC_SUM_MODULUS) != (summary.entry_count, summary.crc_sum):
+        count = len(entries) - len(gone) + sum(key not in entries for key in put)
+        if (count, crc_sum % layout.CRC_SUM_MODULUS) != (summary.entry_count, summary.crc_sum):
             return None
-        return summary
+        return summary, Delta(known.version, summary.version, put, gone)
 
     def entries_of(self, keys: Iterable[str]) -> dict[str, Entry]:
         """The entries of these keys, as far as they exist."""

@@ -18,11 +18,12 @@ from strom.errors import Closed, StorageOffline, StromError
 from strom.metadata import layout
 from strom.metadata.changes import Requirement, Update, check_requirements, check_updates
 from strom.metadata.database import Database, Summary
+from strom.metadata.deltas import Recent, delta_of
 from strom.metadata.opening import LOG, condition_of, prepare
 from strom.metadata.recovery import Action, Condition, decide, refusal
 from strom.metadata.second_copy import SecondCopy
 from strom.metadata.sqlite_errors import translated
-from strom.metadata.store import Entry, Snapshot, Watcher, Watchers
+from strom.metadata.store import Delta, Snapshot, Watcher, Watchers
 from strom.runtime.files import Files
 
 _NOTHING = Summary(version=0, deleted_version=0, entry_count=0, crc_sum=0)
@@ -46,7 +47,7 @@ class EmbeddedStore:
         self._reader = Database(self.path)
         self._data_version = -1
         self._summary = _NOTHING
-        self._entries: dict[str, Entry] = {}
+        self._recent = Recent()
 
     @classmethod
     def open(cls, files: Files, folder: str, *, owner: bool, create: bool = True) -> EmbeddedStore:
@@ -72,11 +73,12 @@ class EmbeddedStore:
         with self._reading:
             self._check_open()
             self._refresh()
-            version, entries = self._summary.version, self._entries
-        self._watchers.tell(version)
-        if prefix:
-            entries = {key: entry for key, entry in entries.items() if key.startswith(prefix)}
-        return Snapshot(version, entries)
+            known = self._recent.known
+        self._watchers.tell(known.version)
+        if not prefix:
+            return Snapshot(known.version, known.entries)
+        found = {key: entry for key, entry in known.entries.items() if key.startswith(prefix)}
+        return Snapshot(known.version, found)
 
     def changed_since(self, version: int) -> bool:
         with self._reading:
@@ -88,6 +90,14 @@ class EmbeddedStore:
         self._watchers.tell(found)
         return found != version
 
+    def changes_since(self, version: int) -> Delta | None:
+        with self._reading:
+            self._check_open()
+            self._refresh()
+            delta, found = self._recent.since(version), self._recent.known.version
+        self._watchers.tell(found)
+        return delta
+
     def watch(self, callback: Watcher) -> Callable[[], None]:
         return self._watchers.add(callback)
 
@@ -97,11 +107,23 @@ class EmbeddedStore:
             return
         with self._reader.reading():
             data_version = self._reader.data_version()
-            entries = dict(self._entries)  # Snapshots that were given out keep theirs.
-            summary = self._reader.entries_since(self._summary, entries)
-            if summary is None:
+            news = self._reader.news_since(self._summary, self._recent.known.entries)
+            if news is None:
                 summary, entries = self._reader.entries()
-        self._data_version, self._summary, self._entries = data_version, summary, entries
+                self._recent.start_over(summary.version, entries)
+            else:
+                summary, delta = news
+                if delta.version != delta.since:
+                    self._recent.advance(delta)
+        self._data_version, self._summary = data_version, summary
+
+    def _remember(self, summary: Summary, updates: Sequence[Update]) -> None:
+        """Take over a commit of our own without reading it back, unless there was another one before it."""
+        with self._reading:
+            known = self._recent.known
+            if known.version == summary.version - 1:
+                self._recent.advance(delta_of(summary.version, updates, known.entries))
+                self._summary = summary
 
     # --- committing ------------------------------------------------------------------------------------------
 
@@ -115,20 +137,22 @@ class EmbeddedStore:
                 )
             self._writer.begin_writing()
             try:
-                version = self._commit(requirements, updates)
+                summary = self._commit(requirements, updates)
             finally:
                 self._writer.roll_back()
-        self._watchers.tell(version)
-        return version
+            if updates:
+                self._remember(summary, updates)
+        self._watchers.tell(summary.version)
+        return summary.version
 
-    def _commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
+    def _commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> Summary:
         summary = self._agreed_summary()
         required = self._writer.entries_of(requirement.key for requirement in requirements)
         check_requirements(requirements, {key: entry.version for key, entry in required.items()})
         if not updates:
-            return summary.version
+            return summary
         version = summary.version + 1
-        self._writer.apply(summary, version, updates)
+        changed = self._writer.apply(summary, version, updates)
         try:
             position = self._copy.append(version, updates)
             self._commit_rows(position, version)
@@ -136,7 +160,7 @@ class EmbeddedStore:
             # A failed sync leaves open what is on the disk; asking again would only seem to succeed.
             self._offline = error if isinstance(error, StromError) else StorageOffline(str(error))
             raise
-        return version
+        return changed
 
     def _commit_rows(self, position: int, version: int) -> None:
         try:

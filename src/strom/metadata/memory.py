@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable, Sequence
 
 from strom.errors import Closed
-from strom.metadata.changes import Put, Requirement, Update, check_requirements, check_updates
-from strom.metadata.store import Entry, Snapshot, Watcher, Watchers
+from strom.metadata.changes import Requirement, Update, check_requirements, check_updates
+from strom.metadata.deltas import Recent, delta_of
+from strom.metadata.store import Delta, Snapshot, Watcher, Watchers
 
 
 class MemoryStore:
-    """A dict with versions. Several servers of one process may share it."""
+    """A map with versions. Several servers of one process may share it."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
-        self._version = 0
+        self._recent = Recent()
         self._lock = threading.Lock()
         self._watchers = Watchers()
         self._closed = False
@@ -23,15 +23,19 @@ class MemoryStore:
     def read(self, prefix: str = "") -> Snapshot:
         with self._lock:
             self._check_open()
-            found = {key: entry for key, entry in self._entries.items() if key.startswith(prefix)}
-            return Snapshot(self._version, found)
+            known = self._recent.known
+        if not prefix:
+            return Snapshot(known.version, known.entries)
+        found = {key: entry for key, entry in known.entries.items() if key.startswith(prefix)}
+        return Snapshot(known.version, found)
 
     def commit(self, requirements: Sequence[Requirement], updates: Sequence[Update]) -> int:
         check_updates(updates)
         with self._lock:
             self._check_open()
+            entries = self._recent.known.entries
             required = {requirement.key for requirement in requirements}
-            found = {key: self._entries[key].version for key in required if key in self._entries}
+            found = {key: entries[key].version for key in required if key in entries}
             check_requirements(requirements, found)
             version = self._apply(updates)
         self._watchers.tell(version)
@@ -39,7 +43,12 @@ class MemoryStore:
 
     def changed_since(self, version: int) -> bool:
         self._check_open()
-        return self._version != version
+        return self._recent.known.version != version
+
+    def changes_since(self, version: int) -> Delta | None:
+        with self._lock:
+            self._check_open()
+            return self._recent.since(version)
 
     def watch(self, callback: Watcher) -> Callable[[], None]:
         return self._watchers.add(callback)
@@ -48,15 +57,10 @@ class MemoryStore:
         self._closed = True
 
     def _apply(self, updates: Sequence[Update]) -> int:
-        if not updates:
-            return self._version
-        self._version += 1
-        for update in updates:
-            if isinstance(update, Put):
-                self._entries[update.key] = Entry(update.value, self._version)
-            else:
-                self._entries.pop(update.key, None)
-        return self._version
+        known = self._recent.known
+        if updates:
+            self._recent.advance(delta_of(known.version + 1, updates, known.entries))
+        return self._recent.known.version
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,23 +1,23 @@
-"""The newest of several values, offered by any thread in any order.
+"""The newest of several values, each made from the one before it, by any thread that has something new.
 
-What is made from a snapshot (a catalog) is made by whoever noticed the change, in its own thread. A slower
-thread must not put an older one back: a table that was just created would seem dropped for a moment.
+What is made from a store (a catalog) is made by whoever noticed the change, in its own thread, one thread at a time. So
+the value never goes back: a slower thread does not put an older one in its place, it goes on from the newest.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class Newest(Generic[T]):
-    """Holds one value and its version; only a higher version replaces it."""
+    """Holds one value; reading it never waits."""
 
-    def __init__(self, version: int, value: T) -> None:
+    def __init__(self, value: T) -> None:
         self._lock = threading.Lock()
-        self._version = version
         self._value = value
 
     @property
@@ -25,9 +25,9 @@ class Newest(Generic[T]):
         """The newest value so far."""
         return self._value
 
-    def offer(self, version: int, value: T) -> T:
-        """Take the value if it is newer; return the newest."""
+    def change(self, step: Callable[[T], T]) -> tuple[T, T]:
+        """Put what ``step`` makes of the value in its place; the value before, and the one after. Keep it short."""
         with self._lock:
-            if version > self._version:
-                self._version, self._value = version, value
-            return self._value
+            before = self._value
+            self._value = step(before)
+            return before, self._value

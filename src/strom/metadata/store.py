@@ -1,4 +1,4 @@
-"""The port to the metadata: read a snapshot, commit on requirements, notice changes.
+"""The port to the metadata: read a snapshot, commit on requirements, notice changes and what they were.
 
 Invariants, for every implementation (``tests/contracts/metadata_contract.py``):
 
@@ -6,6 +6,8 @@ Invariants, for every implementation (``tests/contracts/metadata_contract.py``):
     2. The store's version grows by one with every commit that has updates, and never goes back.
     3. An entry's version is the store's version at which it was last put: equal versions, equal values.
     4. A snapshot is one moment: it never shows half of a commit, and never changes afterwards.
+    5. A snapshot and the delta since it make the snapshot that would be read now.
+    6. Who follows by deltas pays for what was changed, not for what there is.
 
 All calls are synchronous and may come from any thread. A commit waits for the disk: not for an event loop.
 """
@@ -35,6 +37,16 @@ class Snapshot:
     entries: Mapping[str, Entry]
 
 
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What happened to the entries between two versions: those put last, and the keys of those that are gone."""
+
+    since: int
+    version: int
+    put: Mapping[str, Entry]
+    gone: Sequence[str]
+
+
 Watcher = Callable[[int], None]
 """Is told the store's new version. Runs on the thread that noticed; keep it short, and never commit in it."""
 
@@ -50,6 +62,9 @@ class MetadataStore(Protocol):
 
     def changed_since(self, version: int) -> bool:
         """Whether the store is past ``version``, also by another process. Costs microseconds."""
+
+    def changes_since(self, version: int) -> Delta | None:
+        """What happened since a version that was read here; None when that is too long ago: read again."""
 
     def watch(self, callback: Watcher) -> Callable[[], None]:
         """Call back whenever this object learns of a new version (own commits, ``changed_since``, ``read``).
@@ -72,9 +87,10 @@ class Watchers:
 
     def add(self, callback: Watcher) -> Callable[[], None]:
         """Remember a callback; the result forgets it."""
-        number = self._next
-        self._next += 1
-        self._callbacks[number] = callback
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._callbacks[number] = callback
 
         def forget() -> None:
             self._callbacks.pop(number, None)

@@ -3,22 +3,61 @@
 Reading is free: the catalog is an immutable value. Changing waits for the disk, so it leaves the loop, one change at a
 time. Where several processes share the metadata, each looks for changes of the others: before it answers by
 name, when it meets an id it does not know, and many times a second anyway.
+
+Any thread may look. Watchers are told on the loop only, one change after the other, and of what was touched since they
+last heard: what they keep per table belongs to the loop, and costs nothing for the tables that stayed as they were.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from strom.coordinator import commands
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.coordinator import Coordinator
+from strom.coordinator.touched import PartitionOf, Touched
 from strom.runtime.tasks import Offload
 
 FOLLOW_S = 0.05
+TELL_AGAIN_S = 5.0
+"""A watcher that failed is told again after this, with whatever came meanwhile."""
 
-Watcher = Callable[[Catalog], None]
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogChange:
+    """What happened since a watcher was last told."""
+
+    before: Catalog
+    catalog: Catalog
+    touched: Touched
+
+    @property
+    def tables(self) -> frozenset[int]:
+        """Tables that came, went or changed, also in what the lake holds of them."""
+        return self.touched.tables
+
+    @property
+    def partitions(self) -> frozenset[PartitionOf]:
+        """Partitions that came, went or changed."""
+        return self.touched.partitions
+
+
+Watcher = Callable[[CatalogChange], None]
+
+
+@dataclass(slots=True)
+class _Told:
+    """A watcher, and what it has heard of: it moves on only when the watcher returns."""
+
+    watcher: Watcher
+    catalog: Catalog
+    touched: Touched = field(default_factory=Touched)
 
 
 class CatalogView:
@@ -29,8 +68,10 @@ class CatalogView:
         self._offload = offload
         self._alone = alone
         self._changing = asyncio.Lock()
-        self._watchers: list[Watcher] = []
-        self._told = coordinator.catalog.version
+        self._performing: set[asyncio.Task[Any]] = set()
+        self._watchers: list[_Told] = []
+        self._telling = False
+        self._told = coordinator.news().catalog
 
     @property
     def catalog(self) -> Catalog:
@@ -38,26 +79,44 @@ class CatalogView:
         return self._coordinator.catalog
 
     def watch(self, watcher: Watcher) -> None:
-        """Call ``watcher`` on the loop with every new catalog."""
-        self._watchers.append(watcher)
+        """Call ``watcher`` on the loop with every change from now on."""
+        self._tell()
+        self._watchers.append(_Told(watcher, self._told))
 
     def fresh(self) -> Catalog:
-        """The catalog including what other processes have changed.
+        """The catalog including what other processes have changed. In any thread; it tells only on the loop.
 
         Synchronous on purpose: calls that meet an unknown id keep their order. It costs microseconds unless
         something did change.
         """
         if not self._alone:
             self._coordinator.refresh()
-            self._tell()
+            if _on_a_loop():
+                self._tell()
         return self._coordinator.catalog
 
     async def perform(self, command: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Plan and commit a command of ``coordinator.commands``; its result."""
+        """Plan and commit a command of ``coordinator.commands``; its result.
+
+        What was begun is done and told, also when the caller does not wait for it any more.
+        """
+        task = asyncio.ensure_future(
+            self._perform(lambda: self._coordinator.perform(command, *arguments, **named))
+        )
+        self._performing.add(task)
+        task.add_done_callback(self._performed)
+        return await asyncio.shield(task)
+
+    async def _perform(self, commit: Callable[[], Any]) -> Any:
         async with self._changing:
-            result = await self._offload.run(lambda: self._coordinator.perform(command, *arguments, **named))
+            result = await self._offload.run(commit)
         self._tell()
         return result
+
+    def _performed(self, task: asyncio.Task[Any]) -> None:
+        self._performing.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone away: then nobody else looks at it
 
     def allocate_numbers(self, table_id: int, count: int) -> range:
         """The next numbers of an auto-increment column; in any thread but the loop's, for it waits for the disk."""
@@ -69,9 +128,52 @@ class CatalogView:
             await asyncio.sleep(FOLLOW_S)
             self.fresh()
 
+    # --- telling ---------------------------------------------------------------------------------------------
+
     def _tell(self) -> None:
-        catalog = self._coordinator.catalog
-        if catalog.version != self._told:
-            self._told = catalog.version
-            for watcher in self._watchers:
-                watcher(catalog)
+        """Tell the watchers what is new. One that looks again is not told in the middle: its turn comes."""
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._take_news():
+                for told in self._watchers:
+                    self._tell_one(told)
+        finally:
+            self._telling = False
+
+    def _take_news(self) -> bool:
+        """Whether something was touched since the last time; every watcher is to hear of it."""
+        news = self._coordinator.news()
+        self._told = news.catalog
+        for told in self._watchers:
+            told.touched |= news.touched
+        return bool(news.touched)
+
+    def _tell_one(self, told: _Told) -> None:
+        if not told.touched:
+            return
+        change = CatalogChange(told.catalog, self._told, told.touched)
+        try:
+            told.watcher(change)
+        except Exception:
+            # What was committed stays so, and the others hear of it; this one keeps what it has not heard of.
+            logger.exception(
+                "a change of the catalog could not be followed; trying again in %s s", TELL_AGAIN_S
+            )
+            asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._tell_again, told)
+        else:
+            told.catalog, told.touched = change.catalog, Touched()
+
+    def _tell_again(self, told: _Told) -> None:
+        if not self._telling:
+            self._tell_one(told)
+
+
+def _on_a_loop() -> bool:
+    """Whether this thread runs the loop: lanes and readers have none."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

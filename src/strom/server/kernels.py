@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 
-from strom.coordinator.catalog import Catalog
 from strom.errors import ServerStopping
+from strom.model.table import Table
 from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload, Tasks
-from strom.server.catalog_view import CatalogView
+from strom.server.catalog_view import CatalogChange, CatalogView
 from strom.server.key_forms import load_kernels
 
 LOADED_WITHIN_S = 10.0
@@ -34,11 +35,14 @@ class Kernels:
 
     def follow(self, view: CatalogView) -> None:
         """Load them when the catalog has a primary-key table, now or later."""
-        view.watch(self._look)
-        self._look(view.catalog)
+        view.watch(self._changed)
+        self._look(view.catalog.all_tables())
 
-    def _look(self, catalog: Catalog) -> None:
-        if not self._begun and any(table.schema.primary_key for table in catalog.all_tables()):
+    def _changed(self, change: CatalogChange) -> None:
+        self._look(table for one in change.tables if (table := change.catalog.table_by_id(one)) is not None)
+
+    def _look(self, tables: Iterable[Table]) -> None:
+        if not self._begun and any(table.schema.primary_key for table in tables):
             self._begun = True
             with suppress(ServerStopping):
                 self._tasks.spawn(self._load(), "load the kernels of primary-key tables")

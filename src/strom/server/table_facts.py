@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 
-from strom.coordinator.catalog import Catalog
 from strom.errors import InvalidProjection, LimitExceeded, NotPrimaryKeyTable, UnknownBucket
 from strom.model import properties
 from strom.model.schema import Schema
@@ -13,7 +13,7 @@ from strom.model.table import Table
 from strom.record.columns import ColumnLayout
 from strom.record.project import Projection
 from strom.runtime.metrics import Metrics
-from strom.server.catalog_view import CatalogView
+from strom.server.catalog_view import CatalogChange, CatalogView
 from strom.server.key_forms import KeyForms
 from strom.tablet.log_tablet import Durability
 
@@ -40,8 +40,15 @@ class Traffic:
         return {name: counter.value for name, counter in vars(self).items()}
 
 
+class _Unknown:
+    """A projection that was not asked for yet; None is one that takes all columns."""
+
+
+_UNKNOWN = _Unknown()
+
+
 class TableFacts:
-    """One table, ready to serve."""
+    """One table, ready to serve. In any thread: what is worked out twice comes out the same."""
 
     def __init__(
         self, table: Table, durability: Durability, traffic: Traffic, newest: Callable[[], TableFacts]
@@ -84,11 +91,14 @@ class TableFacts:
     def projection(self, schema_id: int, positions: tuple[int, ...]) -> Projection | None:
         """Columns by ascending position; None when that is all of them."""
         key = (schema_id, positions)
-        if key not in self._projections:
+        # Threads of readers share this: what was found or made here is answered, whoever clears meanwhile.
+        found = self._projections.get(key, _UNKNOWN)
+        if isinstance(found, _Unknown):
+            found = self._make_projection(schema_id, positions)
             if len(self._projections) >= PROJECTIONS_KEPT_MAX:
-                self._projections.clear()
-            self._projections[key] = self._make_projection(schema_id, positions)
-        return self._projections[key]
+                self._projections = {}
+            self._projections[key] = found
+        return found
 
     def _make_projection(self, schema_id: int, positions: tuple[int, ...]) -> Projection | None:
         layout = self.layout_of(schema_id)
@@ -113,13 +123,18 @@ def check_positions(positions: tuple[int, ...], column_count: int, *, columns_ma
 
 
 class Tables:
-    """The facts of every table that was used, renewed when the table changes."""
+    """The facts of every table that was used, renewed when the table changes.
+
+    Asked by the loop, by lanes that open buckets and by threads that read. Whoever adds facts holds the lock and looks
+    at the catalog under it; the loop forgets a table after the catalog did, so nothing of a dropped table comes back.
+    """
 
     def __init__(self, view: CatalogView, metrics: Metrics, durability: Durability) -> None:
         self._view = view
         self._metrics = metrics
         self._durability: Durability = durability
         self._facts: dict[int, TableFacts] = {}
+        self._adding = threading.Lock()
         view.watch(self._forget_dropped)
 
     def of(self, table_id: int) -> TableFacts:
@@ -128,11 +143,25 @@ class Tables:
         if table is None:
             raise UnknownBucket(f"there is no table with id {table_id}", table_id=table_id)
         facts = self._facts.get(table_id)
-        if facts is None or facts.table is not table:
-            traffic = facts.traffic if facts is not None else Traffic(self._metrics, str(table.path))
+        return facts if facts is not None and facts.table is table else self._add(table)
+
+    def _add(self, table: Table) -> TableFacts:
+        """The facts of a table, kept if the catalog still has this version of it."""
+        table_id = table.table_id
+        with self._adding:
+            known = self._facts.get(table_id)
+            if known is not None and known.table is table:
+                return known
+            current = self._view.catalog.table_by_id(table_id)
+            traffic = (
+                known.traffic
+                if known is not None
+                else Traffic(self._metrics if current is not None else Metrics(), str(table.path))
+            )
             facts = TableFacts(table, self._durability, traffic, lambda: self.of(table_id))
-            self._facts[table_id] = facts
-        return facts
+            if current is table:
+                self._facts[table_id] = facts
+            return facts
 
     def with_schema(self, table_id: int, schema_id: int) -> TableFacts:
         """As ``of``, after a look for a newer version when this one does not have the schema yet."""
@@ -144,10 +173,18 @@ class Tables:
 
     def counted(self) -> dict[int, dict[str, float]]:
         """What went in and out of every table so far."""
-        return {table_id: facts.traffic.counted() for table_id, facts in self._facts.items()}
+        with self._adding:
+            known = dict(self._facts)
+        return {table_id: facts.traffic.counted() for table_id, facts in known.items()}
 
-    def _forget_dropped(self, catalog: Catalog) -> None:
-        for table_id in [one for one in self._facts if catalog.table_by_id(one) is None]:
-            facts = self._facts.pop(table_id)
-            if catalog.find_table(facts.table.path) is None:
+    def _forget_dropped(self, change: CatalogChange) -> None:
+        for table_id in change.tables:
+            if change.catalog.table_by_id(table_id) is None:
+                self._forget(table_id)
+
+    def _forget(self, table_id: int) -> None:
+        with self._adding:
+            facts = self._facts.pop(table_id, None)
+            # Another table of the same name may count already.
+            if facts is not None and self._view.catalog.find_table(facts.table.path) is None:
                 self._metrics.forget(table=str(facts.table.path))

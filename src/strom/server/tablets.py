@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from strom.coordinator.catalog import Catalog
@@ -18,12 +18,12 @@ from strom.log.resuming import resume_at
 from strom.log.settings import LogSettings
 from strom.model import properties
 from strom.model.bucket import BucketId
-from strom.model.table import Table
+from strom.model.table import Partition, Table
 from strom.record.batch import BatchLimits
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload, Tasks
 from strom.runtime.world import World
-from strom.server.catalog_view import CatalogView
+from strom.server.catalog_view import CatalogChange, CatalogView
 from strom.server.folder import bucket_path
 from strom.server.key_forms import key_tablet, load_kernels
 from strom.server.lake_places import guarded_place, namesakes_place, series_needed_from
@@ -108,7 +108,6 @@ class Tablets:
         self._tasks = Tasks()
         self._slots: dict[BucketId, Slot] = {}
         self._stopping = False
-        self._led = frozenset(self.led(view.catalog))
         view.watch(self._reconcile)
 
     def __iter__(self) -> Iterator[Slot]:
@@ -217,24 +216,41 @@ class Tablets:
 
     # --- dropped buckets -------------------------------------------------------------------------------
 
-    def _reconcile(self, catalog: Catalog) -> None:
-        before, self._led = self._led, frozenset(self.led(catalog))
-        for bucket in before - self._led:
-            if bucket not in self._slots and catalog.leader_of(bucket) is None:
+    def _reconcile(self, change: CatalogChange) -> None:
+        """Follow a change: only the buckets of what was touched are looked at, however many there are."""
+        for bucket in self._touched(change):
+            slot, leader = self._slots.get(bucket), change.catalog.leader_of(bucket)
+            if leader == self.server_id:
+                if slot is not None:
+                    self._redefine(slot)
+                    self._keep_series(slot, change.catalog)
+            elif slot is not None:
+                del self._slots[bucket]
+                self._let_go(slot, dropped=leader is None)
+            elif leader is None:
                 # Nobody touched it since the start, so there is nothing to close; its folder goes all the same.
                 self._tasks.spawn(self._drop_untouched(bucket), f"remove bucket {bucket}")
-        for bucket, slot in list(self._slots.items()):
-            leader = catalog.leader_of(bucket)
-            if leader == self.server_id:
-                self._redefine(slot)
-                self._keep_series(slot, catalog)
-                continue
-            del self._slots[bucket]
-            slot.retire()
-            if leader is None:
-                self._tasks.spawn(self._drop(slot), f"remove bucket {bucket}")
-            else:
-                self._tasks.spawn(slot.close(), f"let go of bucket {bucket}")
+
+    def _touched(self, change: CatalogChange) -> list[BucketId]:
+        """The buckets that this server led before the change or leads now, of tables and partitions it touched."""
+        found: dict[BucketId, None] = {}
+        for catalog in (change.before, change.catalog):
+            for table_id in sorted(change.tables):
+                table = catalog.table_by_id(table_id)
+                if table is not None:
+                    found.update(dict.fromkeys(led_by(self.server_id, table, catalog)))
+            for one in sorted(change.partitions):
+                partition = catalog.partition_by_id(one.partition_id)
+                if partition is not None and partition.table_id == one.table_id:
+                    found.update(dict.fromkeys(_led_in(self.server_id, partition)))
+        return list(found)
+
+    def _let_go(self, slot: Slot, *, dropped: bool) -> None:
+        slot.retire()
+        if dropped:
+            self._tasks.spawn(self._drop(slot), f"remove bucket {slot.bucket}")
+        else:
+            self._tasks.spawn(slot.close(), f"let go of bucket {slot.bucket}")
 
     def _redefine(self, slot: Slot) -> None:
         """Tell a primary-key bucket that its table was altered, before anything that comes later."""
@@ -325,10 +341,11 @@ class Tablets:
     async def close(self) -> bool:
         """Close every log with a checkpoint; returns whether all went well."""
         self._stopping = True
-        results = await asyncio.gather(*(slot.close() for slot in self), return_exceptions=True)
-        for slot, result in zip(self._slots, results, strict=True):
+        slots = list(self)  # one that is dropped meanwhile leaves the others' results in place
+        results = await asyncio.gather(*(slot.close() for slot in slots), return_exceptions=True)
+        for slot, result in zip(slots, results, strict=True):
             if isinstance(result, BaseException):
-                logger.error("closing bucket %s failed: %s", slot, result)
+                logger.error("closing bucket %s failed: %s", slot.bucket, result)
         await self._tasks.close()
         return not any(isinstance(result, BaseException) for result in results)
 
@@ -348,14 +365,19 @@ def _left_behind(bucket: BucketId, error: OSError) -> None:
 
 def led_by(server_id: int, table: Table, catalog: Catalog) -> list[BucketId]:
     """The buckets of one table that a server leads."""
-    places = (
-        [(one.partition_id, one.leaders) for one in catalog.partitions_of(table.table_id)]
-        if table.partitioned
-        else [(None, table.leaders)]
-    )
+    if table.partitioned:
+        parts = catalog.partitions_of(table.table_id)
+        return [bucket for partition in parts for bucket in _led_in(server_id, partition)]
+    return _led(server_id, table.table_id, None, table.leaders)
+
+
+def _led_in(server_id: int, partition: Partition) -> list[BucketId]:
+    return _led(server_id, partition.table_id, partition.partition_id, partition.leaders)
+
+
+def _led(server_id: int, table_id: int, partition_id: int | None, leaders: Sequence[int]) -> list[BucketId]:
     return [
-        BucketId(table.table_id, partition_id, bucket)
-        for partition_id, leaders in places
+        BucketId(table_id, partition_id, bucket)
         for bucket, leader in enumerate(leaders)
         if leader == server_id
     ]

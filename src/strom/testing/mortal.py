@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from strom.metadata.changes import Requirement, Update
 from strom.metadata.memory import MemoryStore
-from strom.metadata.store import Snapshot, Watcher
+from strom.metadata.store import Delta, Snapshot, Watcher
 from strom.runtime.files import Bytes
 from strom.runtime.random import Randomness
 from strom.runtime.tasks import InlineOffload
@@ -406,6 +406,10 @@ class MortalStore:
     def changed_since(self, version: int) -> bool:
         self._life.check()
         return self._store.changed_since(version)
+
+    def changes_since(self, version: int) -> Delta | None:
+        self._life.check()
+        return self._store.changes_since(version)
 
     def watch(self, callback: Watcher) -> Callable[[], None]:
         forget = self._store.watch(callback)

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from strom.coordinator import commands
-from strom.coordinator.catalog import Catalog
+from strom.coordinator.partitions import is_due
 from strom.errors import StromError
 from strom.model import properties
 from strom.model.lake import LakeKey
 from strom.model.table import Table
 from strom.runtime.clock import Clock
-from strom.server.catalog_view import CatalogView
+from strom.server.catalog_view import CatalogChange, CatalogView
 from strom.server.lake_places import is_in_lake
 
 AskEnds = Callable[[int], Awaitable[Mapping[LakeKey, int]]]
 """Where the buckets of a table end; those that do not answer are left out."""
 
 ENABLED = "table.auto-partition.enabled"
-"""Looked at first: this runs on every change of the catalog, and few tables have it."""
+"""Looked at first: few tables have it."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,42 +42,61 @@ class AutoPartitions:
         self.ask_ends: AskEnds = _no_ends
         self._clock = clock
         self._every_s = every_ms / 1000
-        self._known: dict[int, Table] = {}
-        self._appeared = asyncio.Event()
-        view.watch(self._look)
+        self._wanting = {
+            table.table_id: table for table in view.catalog.all_tables() if _wants_partitions(table)
+        }
+        self._appeared: dict[int, None] = {}
+        """Tables that came, or changed, since they were last looked at."""
+        self._woken = asyncio.Event()
+        view.watch(self._follow)
 
     async def run(self) -> None:
-        """Round after round, for ever."""
+        """Round after round, for ever; tables that appear in between are looked at alone."""
         while True:
             await self.round()
-            self._appeared.clear()
             try:
-                await asyncio.wait_for(self._appeared.wait(), self._every_s)
+                async with asyncio.timeout(self._every_s):
+                    while True:
+                        await self._woken.wait()
+                        self._woken.clear()
+                        await self._look_at(list(self._appeared))
             except TimeoutError:
-                pass  # nothing new: it is simply time for the next round
+                pass  # it is time for the next round
 
     async def round(self) -> None:
         """Look at every table once."""
-        self._known = self._wanting(self._view.catalog)
-        for table_id in self._known:
+        await self._look_at(list(self._wanting))
+
+    async def _look_at(self, table_ids: Sequence[int]) -> None:
+        for table_id in table_ids:
+            self._appeared.pop(table_id, None)
             try:
-                ends = await self.ask_ends(table_id) if is_in_lake(self._view.catalog, table_id) else None
-                await self._view.perform(
-                    commands.auto_partition, table_id, now_ms=self._clock.now_ms(), ends=ends
-                )
+                await self._keep(table_id)
             except StromError as error:
                 # Dropped meanwhile, or too many partitions: the other tables go on.
                 logger.warning("auto-partitioning table %s: %s", table_id, error)
+            await asyncio.sleep(0)  # there may be thousands: others have their turn
 
-    def _look(self, catalog: Catalog) -> None:
-        wanting = self._wanting(catalog)
-        if any(self._known.get(table_id) is not table for table_id, table in wanting.items()):
-            self._appeared.set()
+    async def _keep(self, table_id: int) -> None:
+        """What time calls for is worked out here; only where it does, a commit is asked for."""
+        catalog, now_ms = self._view.catalog, self._clock.now_ms()
+        if not is_due(catalog, table_id, now_ms=now_ms):
+            return
+        ends = await self.ask_ends(table_id) if is_in_lake(catalog, table_id) else None
+        await self._view.perform(commands.auto_partition, table_id, now_ms=now_ms, ends=ends)
 
-    def _wanting(self, catalog: Catalog) -> dict[int, Table]:
-        return {
-            table.table_id: table
-            for table in catalog.all_tables()
-            if ENABLED in table.description.properties
-            and properties.auto_partition(table.description.properties, table.description) is not None
-        }
+    def _follow(self, change: CatalogChange) -> None:
+        for table_id in sorted(change.tables):
+            table = change.catalog.table_by_id(table_id)
+            if table is None or not _wants_partitions(table):
+                self._wanting.pop(table_id, None)
+                self._appeared.pop(table_id, None)
+            elif self._wanting.get(table_id) is not table:
+                self._wanting[table_id] = table
+                self._appeared[table_id] = None
+                self._woken.set()
+
+
+def _wants_partitions(table: Table) -> bool:
+    wanted = table.description.properties
+    return ENABLED in wanted and properties.auto_partition(wanted, table.description) is not None

@@ -50,7 +50,7 @@ class DatabaseReads:
             messages.DatabaseSummary(
                 database_name=name,
                 created_time=catalog.database(name).created_ms,
-                table_count=len(catalog.tables_of(name)),
+                table_count=catalog.table_count(name),
             )
             for name in names
         ]
@@ -59,7 +59,9 @@ class DatabaseReads:
     def database_exists(self, call: Call) -> Message:
         """Whether there is a database of this name."""
         request: messages.DatabaseExistsRequest = call.request
-        return messages.DatabaseExistsResponse(exists=request.database_name in self._view.fresh().databases())
+        return messages.DatabaseExistsResponse(
+            exists=self._view.fresh().find_database(request.database_name) is not None
+        )
 
     def get_database_info(self, call: Call) -> Message:
         """What a database was created with."""

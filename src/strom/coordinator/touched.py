@@ -1,0 +1,56 @@
+"""What a change of the metadata touched: who keeps something per table looks at these, and not at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from strom.coordinator.entries import id_in
+
+
+class Changed(NamedTuple):
+    """The entries of one kind that were put, by key, and the keys of those that are gone."""
+
+    put: dict[str, bytes]
+    gone: list[str]
+
+
+class PartitionOf(NamedTuple):
+    """A partition, and the table it belongs to."""
+
+    table_id: int
+    partition_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Tables and partitions that came, went, or changed; tables also when what the lake holds of them did."""
+
+    names: frozenset[tuple[str, str]] = frozenset()
+    tables: frozenset[int] = frozenset()
+    partitions: frozenset[PartitionOf] = frozenset()
+
+    @classmethod
+    def of(cls, by_kind: Mapping[str, Changed]) -> Touched:
+        """From the entries that changed, by kind."""
+        found = {kind: [*changed.put, *changed.gone] for kind, changed in by_kind.items()}
+        names = frozenset((database, table) for _, database, table in map(_parts, found.get("names", ())))
+        ids = {id_in(key, 1) for kind in ("tables", "schemas", "lake") for key in found.get(kind, ())}
+        # A table whose name changed hands is touched by its own entry; a partition touches no table.
+        partitions = frozenset(
+            PartitionOf(id_in(key, 1), id_in(key, 2)) for key in found.get("partitions", ())
+        )
+        return cls(names, frozenset(ids), partitions)
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.tables or self.partitions)
+
+    def __or__(self, other: Touched) -> Touched:
+        return Touched(
+            self.names | other.names, self.tables | other.tables, self.partitions | other.partitions
+        )
+
+
+def _parts(key: str) -> list[str]:
+    return key.split("/")

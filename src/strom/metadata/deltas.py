@@ -1,0 +1,70 @@
+"""What happened between two versions of a store, and a short memory of it.
+
+A reader that knows a version needs only what came after it. A store remembers the last commits it made or heard of; a
+reader that was away for longer reads everything again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from strom.metadata.changes import Put, Update
+from strom.metadata.sharing_map import SharingMap
+from strom.metadata.store import Delta, Entry
+
+KEPT_MAX = 256
+"""Deltas that a store remembers; a process looks for changes many times a second."""
+
+
+def delta_of(version: int, updates: Sequence[Update], entries: Mapping[str, Entry]) -> Delta:
+    """The delta of one commit on these entries, which made this version."""
+    put = {update.key: Entry(update.value, version) for update in updates if isinstance(update, Put)}
+    gone = [update.key for update in updates if not isinstance(update, Put) and update.key in entries]
+    return Delta(version - 1, version, put, tuple(gone))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All entries at a version."""
+
+    version: int
+    entries: SharingMap[str, Entry]
+
+
+class Recent:
+    """All entries at the newest version that was heard of, and the deltas that led to it. One hand at a time."""
+
+    def __init__(self, version: int = 0, entries: Mapping[str, Entry] | None = None) -> None:
+        self.known = Known(version, SharingMap.of(entries or {}))
+        self._deltas: deque[Delta] = deque(maxlen=KEPT_MAX)
+
+    def advance(self, delta: Delta) -> None:
+        """Go on from the version that is known."""
+        assert delta.since == self.known.version
+        self.known = Known(delta.version, self.known.entries.changed(delta.put, delta.gone))
+        self._deltas.append(delta)
+
+    def start_over(self, version: int, entries: Mapping[str, Entry]) -> None:
+        """Go on from entries that were read whole: what led to them is not known."""
+        self.known = Known(version, SharingMap.of(entries))
+        self._deltas.clear()
+
+    def since(self, version: int) -> Delta | None:
+        """What came after ``version``; None when that is not remembered."""
+        if version == self.known.version:
+            return Delta(version, version, {}, ())
+        later = [one for one in self._deltas if one.version > version]
+        if not later or later[0].since > version or version > self.known.version:
+            return None
+        put: dict[str, Entry] = {}
+        gone: dict[str, None] = {}
+        for one in later:
+            for key in one.gone:
+                put.pop(key, None)
+                gone[key] = None
+            for key, entry in one.put.items():
+                put[key] = entry
+                gone.pop(key, None)
+        return Delta(version, self.known.version, put, tuple(gone))
