@@ -42,6 +42,11 @@ class Desk:
     def ended(self, table_id: int, number: int, *, more: bool = False) -> Any:
         return self.tiering.ended(table_id, number, self.tables[table_id], self.now_ms, more=more)
 
+    def not_held(self, service: str, table_id: int, number: int, principal: str | None = None) -> str | None:
+        return self.tiering.not_held(
+            (service, principal), table_id, number, self.tables, self.now_ms, issued=max(self.last + 1, 100)
+        )
+
 
 def rounds(orders: Orders) -> dict[int, int]:
     return {one.table_id: one.number for one in orders.assigned}
@@ -280,3 +285,39 @@ def test_no_table_has_two_owners_none_is_starved_and_numbers_are_used_once(
         told = desk.beat("survivor", wants=1)
         got |= {one.table_id for one in told.assigned}
     assert got == set(desk.tables)
+
+
+# --- who may report ---------------------------------------------------------------------------------------------
+
+
+def test_a_round_is_reported_by_the_service_and_the_user_it_was_given_to() -> None:
+    desk = Desk({1: FRESHNESS_MS})
+    (number,) = rounds(desk.beat("a", principal="ann")).values()
+    assert desk.not_held("a", 1, number, "ann") is None
+    assert "not service a's" in str(desk.not_held("a", 1, number, "bob"))
+    assert "not service b's" in str(desk.not_held("b", 1, number, "ann"))
+    assert desk.beat("a", running={1: number}, principal="bob").cancelled == (number,)
+    desk.ended(1, number)
+    assert desk.not_held("a", 1, number, "ann") is None, "what it finds when it puts the table in order"
+    assert "was not service b's" in str(desk.not_held("b", 1, number, "ann"))
+    assert "was not service a's" in str(desk.not_held("a", 1, number, "bob"))
+
+
+def test_a_service_that_lost_its_lease_is_not_heard() -> None:
+    desk = Desk({1: FRESHNESS_MS}, lease_ms=5_000)
+    (number,) = rounds(desk.beat("a")).values()
+    desk.now_ms += 5_000
+    assert "silent for too long" in str(desk.not_held("a", 1, number))
+    (other,) = rounds(desk.beat("b")).values()
+    assert "not service a's" in str(desk.not_held("a", 1, number))
+    assert desk.not_held("b", 1, other) is None
+
+
+def test_after_a_restart_a_round_that_was_given_out_is_his_who_names_it_first() -> None:
+    desk = Desk({1: FRESHNESS_MS})
+    assert "given to nobody" in str(desk.not_held("a", 1, 100)), "it was not given out by any coordinator"
+    assert "given to nobody" in str(desk.not_held("a", 2, 7)), "nor is that table copied"
+    assert desk.not_held("a", 1, 7) is None
+    assert "not service b's" in str(desk.not_held("b", 1, 7))
+    desk.ended(1, 7)
+    assert "older" in str(desk.not_held("b", 1, 6))

@@ -58,6 +58,10 @@ class Place:
         await (self.table.upsert(rows) if self.info.description.has_primary_key else self.table.append(rows))
         await self.db.flush()
 
+    async def fill(self) -> None:
+        """Rows in every bucket, more than five."""
+        await self.write(*range(60))
+
     async def round(self, service: str = "s", **more: Any) -> int:
         """Take this table, whatever else is due on the shared server; the round's number."""
         told = await self.door.heartbeat(service, wants=1, tables=[self.info.table_id], **more)
@@ -73,7 +77,9 @@ def on(server: ServerProcess, test: Callable[[Place], Awaitable[None]], **option
         db = await strom.aio.connect(server.address)
         try:
             name = f"lake_{test.__qualname__.split('.')[0]}_{server.address.rpartition(':')[2]}"
-            given = {"buckets": 3, "properties": TIERED, **options}
+            given = {"buckets": 3, "bucket_key": "id", "properties": TIERED, **options}
+            if "primary_key" in given:
+                del given["bucket_key"]
             table = await db.create_table(name[:100], SCHEMA, **given)
             try:
                 await test(Place(db, table))
@@ -92,6 +98,7 @@ def report(*offsets: int, **more: Any) -> LakeReport:
 
 def test_a_table_in_the_lake_goes_through_its_states(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
+        await place.fill()
         facts = await place.door.describe(place.info)
         assert (facts.state, facts.enabled, facts.freshness_ms, facts.record) == (
             "waiting",
@@ -159,6 +166,7 @@ def test_two_services_never_have_one_table(either: ServerProcess) -> None:
 
 def test_a_late_report_is_not_stored_and_a_rebuild_is(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
+        await place.fill()
         table_id = place.info.table_id
         number = await place.round()
         assert await place.door.report(table_id, report(5, 5, 5), service_id="s", round=number) is None
@@ -176,6 +184,7 @@ def test_a_late_report_is_not_stored_and_a_rebuild_is(either: ServerProcess) -> 
 
 def test_a_quarantined_table_is_given_to_nobody_until_it_is_rebuilt(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
+        await place.fill()
         table_id = place.info.table_id
         number = await place.round()
         bad = report(5, 5, 5, state="quarantined", reason="rows were appended by somebody else")
@@ -217,6 +226,57 @@ def test_bad_heartbeats_and_reports_are_refused(either: ServerProcess) -> None:
     on(either, test)
 
 
+def test_only_who_holds_a_round_reports_it_and_no_bucket_is_further_than_it_ends(
+    either: ServerProcess,
+) -> None:
+    """Retention deletes what the record says is in the lake, and a bucket takes no writes below it."""
+
+    async def test(place: Place) -> None:
+        await place.fill()
+        door, table_id, said = place.door, place.info.table_id, report(3, 4, 5)
+        number = await place.round("mine")
+        for refused, told in (
+            (await door.report(table_id, said, service_id="mine"), "only a round may report"),
+            (await door.report(table_id, said, service_id="mine", round=-1), "only a round may report"),
+            (await door.report(table_id, said, service_id="other", round=number), "not service other's"),
+            (await door.report(table_id, said, service_id="mine", round=number + 1), "not service mine's"),
+            (await door.report(table_id, said, service_id="mine", round=10**9), "not service mine's"),
+            (await door.report(table_id, report(3, 4, 10**7), service_id="mine", round=number), "ends at"),
+        ):
+            assert refused is not None
+            assert told in refused
+        facts = await door.describe(place.info)
+        assert facts.record is None
+        assert facts.running is not None, "the round is not over"
+        await place.write(*range(60, 120))
+        assert await door.report(table_id, said, service_id="mine", round=number, goes_on=True) is None
+        assert (await door.describe(place.info)).running is not None, "nor by a report in its midst"
+        assert await door.report(table_id, said, service_id="mine", round=number) is None
+        assert await door.report(table_id, report(5, 5, 5), service_id="mine", round=number) is None, "upkeep"
+        assert "was not service other's" in str(
+            await door.report(table_id, said, service_id="other", round=number)
+        )
+        record = (await door.describe(place.info)).record
+        assert record is not None
+        assert [record.offset_of(None, bucket) for bucket in range(3)] == [5, 5, 5]
+
+    on(either, test)
+
+
+def test_a_round_may_say_that_the_lake_is_ahead_of_a_bucket(either: ServerProcess) -> None:
+    """As after a loss: what the lake has is told first, then the bucket goes on behind it."""
+
+    async def test(place: Place) -> None:
+        await place.fill()
+        table_id, number = place.info.table_id, await place.round()
+        far = report(5, 5, 10**6)
+        told = await place.door.report(table_id, far, service_id="s", round=number, goes_on=True, ahead=True)
+        assert told is None
+        assert await place.door.report(table_id, far, service_id="s", round=number) is None, "as it was known"
+
+    on(either, test)
+
+
 def test_the_peers_question_for_the_lake_snapshot_is_answered(either: ServerProcess) -> None:
     async def ask(place: Place, snapshot_id: int | None = None) -> tables.GetLakeSnapshotResponse:
         path = tables.TablePath(database_name=place.path.database, table_name=place.path.table)
@@ -226,6 +286,7 @@ def test_the_peers_question_for_the_lake_snapshot_is_answered(either: ServerProc
     async def test(place: Place) -> None:
         with pytest.raises(LakeSnapshotNotFound):
             await ask(place)
+        await place.fill()
         await place.door.report(
             place.info.table_id, report(3, 4, 5), service_id="s", round=await place.round()
         )

@@ -196,11 +196,14 @@ class LakeDoor:
         round: int = 0,
         rebuild: bool = False,
         replaces: int | None = None,
+        goes_on: bool = False,
+        ahead: bool = False,
     ) -> str | None:
         """Tell what the lake holds now; None when it is remembered, else why not (the record was further).
 
-        A round ends with its report. ``rebuild`` replaces the record whatever it says, outside any round; with
-        ``replaces`` only while it names this snapshot (-1: none).
+        A round ends with its report, unless it ``goes_on``; only the service that holds it is heard. ``ahead``: the
+        lake holds more than some buckets do, which lost their ends. ``rebuild`` replaces the record whatever it says,
+        outside any round; with ``replaces`` only while it names this snapshot (-1: none).
         """
         request = wire.ReportLakeRequest(
             table_id=table_id,
@@ -209,6 +212,8 @@ class LakeDoor:
             report_json=report.to_json(),
             rebuild=rebuild or None,
             replaces=replaces,
+            goes_on=goes_on or None,
+            ahead=ahead or None,
         )
         response = await self._cluster.ask(REPORT_LAKE, request)
         return None if response.stored else response.reason or "the record was not replaced"

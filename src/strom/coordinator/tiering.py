@@ -27,6 +27,10 @@ PAUSE_MS_MAX = 60_000
 """After a round that failed, doubled with every further failure."""
 
 
+Holder = tuple[str, str | None]
+"""A service, and the user it is logged in as."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a round is, as its service says."""
@@ -47,6 +51,13 @@ class Round:
     named_ms: int
     due_ms: int
     progress: Progress = Progress()
+    principal: str | None = None
+    """The user it was given to, where users log in: nobody else may end it."""
+
+    @property
+    def holder(self) -> Holder:
+        """Whose it is."""
+        return self.service_id, self.principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,13 @@ class Beat:
     skip: Collection[int] = ()
     at_once: bool = False
     leaving: bool = False
+    principal: str | None = None
+    """The user who is logged in."""
+
+    @property
+    def holder(self) -> Holder:
+        """Who says it."""
+        return self.service_id, self.principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +108,8 @@ class _Line:
     failures: int = 0
     done: int = 0
     """The newest round that ended: a heartbeat that still names it was sent before."""
+    by: Holder | None = None
+    """Whose it was: what it finds when it puts the table in order afterwards is heard, too."""
 
 
 class Tiering:
@@ -129,18 +149,18 @@ class Tiering:
         self._services[beat.service_id] = now_ms
         self._forget_gone(tables)
         for key, error in beat.failed.items():
-            self._fail(beat.service_id, key, error, now_ms)
+            self._fail(beat.holder, key, error, now_ms)
         cancelled = [
             number
             for (table_id, number), progress in beat.running.items()
-            if not self._keep(beat.service_id, table_id, number, progress, tables, now_ms, issued)
+            if not self._keep(beat.holder, table_id, number, progress, tables, now_ms, issued)
         ]
         self._free_lost(beat, now_ms)
         for table_id in tables:
             self._lines.setdefault(table_id, _Line(due_ms=now_ms))
         chosen = [] if beat.leaving else self._choose(beat, tables, now_ms)
         assigned = tuple(
-            self._assign(table_id, beat.service_id, now_ms, numbers) for table_id in chosen[: beat.wants]
+            self._assign(table_id, beat.holder, now_ms, numbers) for table_id in chosen[: beat.wants]
         )
         return Orders(assigned, tuple(cancelled), self._next_due(beat, tables, now_ms))
 
@@ -153,8 +173,36 @@ class Tiering:
             return None
         del self._rounds[table_id]
         due_ms = now_ms if more else now_ms + freshness_ms
-        self._lines[table_id] = _Line(due_ms=due_ms, last=LastRound(now_ms), done=number)
+        self._lines[table_id] = _Line(due_ms=due_ms, last=LastRound(now_ms), done=number, by=found.holder)
         return found
+
+    def not_held(
+        self,
+        holder: Holder,
+        table_id: int,
+        number: int,
+        tables: Mapping[int, int],
+        now_ms: int,
+        *,
+        issued: int,
+    ) -> str | None:
+        """Why a report of a round is not heard; None: the round is his who reports it, or was his last.
+
+        As by a heartbeat, a round of which nobody knows is his who names it: it began under an earlier coordinator.
+        """
+        found, line = self._rounds.get(table_id), self._lines.get(table_id)
+        if line is not None and number <= line.done:
+            if number == line.done and line.by == holder:
+                return None
+            return f"round {number} is older than the last one of the table, or was not service {holder[0]}'s"
+        if found is not None and (found.number != number or found.holder != holder):
+            return f"round {number} is not service {holder[0]}'s, or not any more"
+        if found is not None and found.named_ms + self.lease_ms <= now_ms:
+            return f"service {holder[0]} was silent for too long, and round {number} is not its any more"
+        progress = Progress() if found is None else found.progress
+        if not self._keep(holder, table_id, number, progress, tables, now_ms, issued):
+            return f"round {number} was given to nobody"
+        return None
 
     def _forget_gone(self, tables: Mapping[int, int]) -> None:
         """Tables that were dropped, or are not tiered any more, have no round and no place."""
@@ -164,7 +212,7 @@ class Tiering:
 
     def _keep(
         self,
-        service_id: str,
+        holder: Holder,
         table_id: int,
         number: int,
         progress: Progress,
@@ -182,28 +230,28 @@ class Tiering:
                 return False
             # Free, and named: it began under an earlier coordinator, or its service was silent and nobody took it.
             due_ms = now_ms if line is None else line.due_ms
-            found = Round(table_id, number, service_id, None, now_ms, due_ms)
-        elif found.service_id != service_id or found.number != number:
+            found = Round(table_id, number, holder[0], None, now_ms, due_ms, principal=holder[1])
+        elif found.holder != holder or found.number != number:
             return False
         self._rounds[table_id] = replace(found, named_ms=now_ms, progress=progress)
         return True
 
-    def _fail(self, service_id: str, key: tuple[int, int], error: str | None, now_ms: int) -> None:
+    def _fail(self, holder: Holder, key: tuple[int, int], error: str | None, now_ms: int) -> None:
         table_id, number = key
         found = self._rounds.get(table_id)
-        if found is None or found.service_id != service_id or found.number != number:
+        if found is None or found.holder != holder or found.number != number:
             return
         del self._rounds[table_id]
         line = self._lines.setdefault(table_id, _Line(due_ms=now_ms))
         line.last = LastRound(now_ms, error or "it was given up")
         line.failures += 1
-        line.done = number
+        line.done, line.by = number, holder
         line.due_ms = now_ms + min(PAUSE_MS_MAX, PAUSE_MS_MIN << min(line.failures - 1, 16))
 
     def _free_lost(self, beat: Beat, now_ms: int) -> None:
         """Rounds of services that are silent, or leave, or do not know of them, are free: first in the line again."""
         for table_id, found in list(self._rounds.items()):
-            mine = found.service_id == beat.service_id
+            mine = found.holder == beat.holder
             lease_ms = min(UNNAMED_MS, self.lease_ms) if mine else self.lease_ms
             if (mine and beat.leaving) or found.named_ms + lease_ms <= now_ms:
                 del self._rounds[table_id]
@@ -233,9 +281,9 @@ class Tiering:
             if table_id not in self._rounds and table_id not in skip and (not only or table_id in only)
         ]
 
-    def _assign(self, table_id: int, service_id: str, now_ms: int, numbers: Iterator[int]) -> Round:
+    def _assign(self, table_id: int, holder: Holder, now_ms: int, numbers: Iterator[int]) -> Round:
         due_ms = min(self._lines[table_id].due_ms, now_ms)
-        found = Round(table_id, next(numbers), service_id, now_ms, now_ms, due_ms)
+        found = Round(table_id, next(numbers), holder[0], now_ms, now_ms, due_ms, principal=holder[1])
         self._rounds[table_id] = found
         return found
 

@@ -246,6 +246,7 @@ class RunningServer:
         )
         state = StateCalls(view, servers, site.describe)
         self._coordinator.partitions.ask_ends = lambda table_id: ends_of(servers, table_id)
+        self._coordinator.lake.ask_ends = lambda table_id: ends_of(servers, table_id)
         dispatch = Dispatch((*groups, *self._coordinator.groups, state))
         await self._doors.open(self._endpoints, dispatch)
         return site

@@ -73,6 +73,8 @@ class TieringResponse(Message):
 class ReportLakeRequest(Message):
     """What a round (or a rebuild) found or made of the lake. ``round`` 0: no round; for ``rebuild`` alone.
 
+    A round is reported by the service that holds it, with offsets that its buckets have reached. ``goes_on``: it is not
+    over yet. ``ahead``: the lake was found to hold more than the buckets, which lost their ends.
     ``rebuild``: the record is replaced by this, also where offsets fall. ``replaces``: only if that record names this
     snapshot (-1: none).
     """
@@ -83,10 +85,12 @@ class ReportLakeRequest(Message):
     report_json: Bytes = raw(4)
     rebuild: bool | None = boolean(5, default=None)
     replaces: int | None = int64(6, default=None)
+    goes_on: bool | None = boolean(7, default=None)
+    ahead: bool | None = boolean(8, default=None)
 
 
 class ReportLakeResponse(Message):
-    """``stored``: the record says this now; else ``reason`` says why it does not (it was further already)."""
+    """``stored``: the record says this now; else ``reason`` says why it does not (it was further, or is not his)."""
 
     stored: bool = boolean(1)
     reason: str | None = text(2, default=None)

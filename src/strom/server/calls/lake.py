@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from strom.coordinator import commands, keys
@@ -18,7 +18,7 @@ from strom.coordinator.lake import Stored
 from strom.coordinator.tiering import Beat, Progress, Round, Tiering
 from strom.errors import InvalidRequest, LakeSnapshotNotFound, TableNotFound
 from strom.model import properties
-from strom.model.lake import LakeConfig
+from strom.model.lake import LakeConfig, LakeKey
 from strom.model.lake_record import LakeRecord, LakeReport
 from strom.model.table import Table
 from strom.protocol.api_keys import GET_LAKE, GET_LAKE_SNAPSHOT, REPORT_LAKE, TIERING, Api
@@ -36,6 +36,9 @@ ROUNDS_AT_ONCE = 100
 SERVICE_CHARACTERS_MAX = 200
 WANTS_MAX = 1_000
 ERROR_CHARACTERS_MAX = 2_000
+
+AskEnds = Callable[[int], Awaitable[Mapping[LakeKey, int]]]
+"""Where the buckets of a table end; those that cannot be asked right now are left out."""
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +138,7 @@ class LakeCalls(LakeReads):
     def __init__(self, view: CatalogView, clock: Clock, config: LakeConfig, *, lease_ms: int) -> None:
         self.tiering = Tiering(lease_ms=lease_ms)
         super().__init__(view, clock, config, self.tiering)
+        self.ask_ends: AskEnds = _no_ends
         self._numbers: list[int] = []
         self._taking = asyncio.Lock()
 
@@ -145,10 +149,10 @@ class LakeCalls(LakeReads):
 
     def heartbeat(self, call: Call) -> Awaitable[Message]:
         """A service says that it lives, and is told what to do."""
-        return self._heartbeat(call.request)
+        return self._heartbeat(call.request, call.principal)
 
-    async def _heartbeat(self, request: messages.TieringRequest) -> Message:
-        beat = _beat(request)
+    async def _heartbeat(self, request: messages.TieringRequest, principal: str | None) -> Message:
+        beat = _beat(request, principal)
         await self._have_numbers(beat.wants)
         catalog = self._view.fresh()
         orders = self.tiering.heartbeat(
@@ -183,12 +187,20 @@ class LakeCalls(LakeReads):
 
     def report(self, call: Call) -> Awaitable[Message]:
         """A round ended: remember what the lake holds now."""
-        return self._report(call.request)
+        return self._report(call.request, call.principal)
 
-    async def _report(self, request: messages.ReportLakeRequest) -> Message:
+    async def _report(self, request: messages.ReportLakeRequest, principal: str | None) -> Message:
         content = bytes(whole(request.report_json))
         report: LakeReport = LakeReport.from_json(content, InvalidRequest)
         table_id, rebuild = request.table_id, bool(request.rebuild)
+        if not rebuild:
+            refused = await self._refused(request, report, principal)
+            if refused is not None:
+                logger.warning(
+                    "lake report of table %d, service %s, user %s: %s",
+                    *(table_id, request.service_id, principal or "-", refused),
+                )
+                return messages.ReportLakeResponse(stored=False, reason=refused)
         found = self.tiering.round_of(table_id)
         known = found is not None and found.number == request.round
         stored: Stored = await self._view.perform(
@@ -207,18 +219,61 @@ class LakeCalls(LakeReads):
             self._fresh_ms.pop(table_id, None)
         table = self._view.catalog.table_by_id(table_id)
         if table is not None:
-            freshness_ms = properties.lake_freshness_ms(table.description.properties)
-            self.tiering.ended(
-                table_id, request.round, freshness_ms, monotonic_ms(self._clock), more=report.more
-            )
+            if not request.goes_on:
+                freshness_ms = properties.lake_freshness_ms(table.description.properties)
+                self.tiering.ended(
+                    table_id, request.round, freshness_ms, monotonic_ms(self._clock), more=report.more
+                )
             _tell(table, report, stored)
         return messages.ReportLakeResponse(stored=stored.reason is None, reason=stored.reason)
+
+    async def _refused(
+        self, request: messages.ReportLakeRequest, report: LakeReport, principal: str | None
+    ) -> str | None:
+        """Why a report is not to be believed: it is not his round who sends it, or no bucket ever got so far.
+
+        Retention deletes what the record says is in the lake, and a bucket takes no writes below it.
+        """
+        catalog = self._view.fresh()
+        table_id = request.table_id
+        if catalog.table_by_id(table_id) is None:
+            raise TableNotFound(f"there is no table with id {table_id} any more", table_id=table_id)
+        if request.round <= 0:
+            return "only a round may report, under its number; a rebuild says that it is one"
+        stranger = self.tiering.not_held(
+            (request.service_id, principal),
+            table_id,
+            request.round,
+            _to_be_tiered(catalog),
+            monotonic_ms(self._clock),
+            issued=catalog.next_id(keys.ROUND_COUNTER),
+        )
+        if stranger is not None or request.ahead:
+            return stranger
+        before = catalog.lake_of(table_id)
+        further = {
+            key: place.offset
+            for key, place in report.offsets.items()
+            if before is None or place.offset > before.offset_of(*key)
+        }
+        ends = await self.ask_ends(table_id) if further else {}
+        for key, offset in further.items():
+            end = ends.get(
+                key
+            )  # a bucket that does not answer is not known, and one of an old partition is gone
+            if end is not None and offset > end:
+                return f"bucket {tuple(key)} ends at {end}, and the report has it in the lake up to {offset}"
+        return None
 
     def _fresh(self, found: Round | None) -> int | None:
         """When a round began: what was acknowledged before then is in the lake once it has ended."""
         if found is None or found.started_ms is None:
             return None
         return self._clock.now_ms() - (monotonic_ms(self._clock) - found.started_ms)
+
+
+async def _no_ends(table_id: int) -> Mapping[LakeKey, int]:
+    return {}
 
 
 def monotonic_ms(clock: Clock) -> int:
@@ -263,7 +318,7 @@ def _to_be_tiered(catalog: Catalog) -> dict[int, int]:
     return found
 
 
-def _beat(request: messages.TieringRequest) -> Beat:
+def _beat(request: messages.TieringRequest, principal: str | None) -> Beat:
     if not 0 < len(request.service_id) <= SERVICE_CHARACTERS_MAX:
         raise InvalidRequest(f"a service's id has 1 to {SERVICE_CHARACTERS_MAX} characters")
     if not 0 <= request.wants <= WANTS_MAX:
@@ -285,6 +340,7 @@ def _beat(request: messages.TieringRequest) -> Beat:
         skip=tuple(request.skip),
         at_once=bool(request.at_once),
         leaving=bool(request.leaving),
+        principal=principal,
     )
 
 

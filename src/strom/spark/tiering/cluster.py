@@ -113,9 +113,21 @@ class TieringCluster:
             )
         )
 
-    def report(self, table_id: int, report: LakeReport, *, service_id: str, round_number: int) -> str | None:
+    def report(
+        self,
+        table_id: int,
+        report: LakeReport,
+        *,
+        service_id: str,
+        round_number: int,
+        goes_on: bool = False,
+        ahead: bool = False,
+    ) -> str | None:
         """Tell what the lake holds now; None when it is remembered, else why not."""
-        return self._run(self._door.report(table_id, report, service_id=service_id, round=round_number))
+        told = self._door.report(
+            table_id, report, service_id=service_id, round=round_number, goes_on=goes_on, ahead=ahead
+        )
+        return self._run(told)
 
     def cut(
         self,

@@ -175,7 +175,7 @@ class Round:
                         **upkept.facts(context.clock.now_ms()),
                         "delete_files": upkept.truth.totals.delete_files,
                     }
-                    self._tell(self._report_of(upkept.truth, facts=facts), round_number=0)
+                    self._tell(self._report_of(upkept.truth, facts=facts))
         except Cancelled:
             return result
         except Retry as error:
@@ -197,7 +197,7 @@ class Round:
             context.bounds,
             context.clock,
             round_id,
-            lambda truth: self._tell(self._report_of(truth), round_number=0),
+            lambda truth: self._tell(self._report_of(truth), goes_on=True, ahead=True),
         )
 
     def _write(self, aim: Aim, round_id: str) -> Sequence[Found]:
@@ -245,16 +245,21 @@ class Round:
                 **{f"{step}_ms": int(seconds * 1000) for step, seconds in self._took.items()},
             },
         )
-        return self._tell(report, round_number=self.progress.assigned.round)
+        return self._tell(report)
 
     def _report_of(self, truth: Truth, **more: Any) -> LakeReport:
         low = readable_low(self.lake, truth, self.context.clock.now_ms())
         return report_of(truth, readable_low=low, **more)
 
-    def _tell(self, report: LakeReport, *, round_number: int) -> str | None:
-        """A report with the round's number ends it; 0 is for one in the middle."""
+    def _tell(self, report: LakeReport, *, goes_on: bool = False, ahead: bool = False) -> str | None:
+        """A report ends the round, unless it goes on. ``ahead``: buckets lost their ends, and the lake has more."""
         return self.context.cluster.report(
-            self.table.table_id, report, service_id=self.context.service_id, round_number=round_number
+            self.table.table_id,
+            report,
+            service_id=self.context.service_id,
+            round_number=self.progress.assigned.round,
+            goes_on=goes_on,
+            ahead=ahead,
         )
 
 
