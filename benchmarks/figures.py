@@ -26,6 +26,7 @@ GROUPS = {
     "lake": "The lake",
     "join": "Joins",
     "spark": "Spark",
+    "metadata": "Many tables",
     "peers": "Beside Kafka and Fluss",
 }
 PICTURES = {
@@ -144,7 +145,7 @@ def page(found: Kept, pictures: set[str]) -> str:
         "```\n"
         "make bench                    # every question in its full form: about an hour\n"
         "make bench QUICK=1            # less data, under five minutes (250 s when last timed)\n"
-        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark, peers\n"
+        "make bench ONLY=log_scan      # one question, or a group: log, keys, lake, join, spark, metadata, peers\n"
         "make bench ONLY=peers         # beside Kafka and Fluss, fetched from Maven Central; not in the quick form\n"
         "make figures                  # keep the newest run and draw; RUN=file for another one\n"
         "```",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+
 import pytest
 
 from strom.errors import InvalidDatabase, InvalidTable
-from strom.model.names import check_name, nearest
+from strom.model.names import COMPARED_MAX, check_name, nearest
 from strom.model.table import TablePath
 
 
@@ -44,3 +46,18 @@ def test_a_long_name_is_not_repeated_in_full() -> None:
 def test_the_nearest_name_is_suggested_or_nothing() -> None:
     assert nearest("prise", ["price", "name"]) == " (did you mean 'price'?)"
     assert nearest("zzz", ["price", "name"]) == ""
+
+
+def test_among_very_many_names_only_some_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    matches = difflib.get_close_matches
+
+    def counted(word: str, known: list[str], count: int) -> list[str]:
+        compared.append(len(known))
+        return matches(word, known, count)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    names = [f"t{number}" for number in range(20_000)] + ["events"]
+    assert nearest("evants", names) == " (did you mean 'events'?)"
+    nearest("t20001", names)
+    assert max(compared) <= COMPARED_MAX

@@ -32,6 +32,7 @@ from strom.server.catalog_view import CatalogView
 from strom.server.local import LocalServer
 from strom.server.tablet_node import TabletNode
 from strom.server.tablets import Tablets, wait_for
+from strom.tablet.log_tablet import LogTablet
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
@@ -345,3 +346,36 @@ def test_a_change_is_followed_in_what_it_touched_and_nowhere_else(
             assert looked == [altered.table_id]
 
     asyncio.run(main())
+
+
+def test_retention_closes_the_logs_it_opened_and_leaves_empty_ones_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", buckets=8)
+            mine = [BucketId(table.table_id, None, one) for one in range(8) if table.leaders[one] == 0]
+            await made.append(mine[0])
+            kept = made.node.tablets.slot(mine[0])
+            await made.append(mine[1])
+            await made.node.tablets.slot(mine[1]).close()
+            opened: list[BucketId] = []
+            for bucket in mine:
+                slot = made.node.tablets.slot(bucket)
+                slot._open_tablet = _noting(slot._open_tablet, opened, bucket)
+            await made.node._retention.round()
+            assert opened == mine[1:]
+            assert [slot for slot in made.node.tablets if slot.tablet is not None] == [kept]
+            opened.clear()
+            await made.node._retention.round()
+            assert opened == [mine[1]]
+
+    asyncio.run(main())
+
+
+def _noting(
+    open_tablet: Callable[[], LogTablet], opened: list[BucketId], bucket: BucketId
+) -> Callable[[], LogTablet]:
+    def noted() -> LogTablet:
+        opened.append(bucket)
+        return open_tablet()
+
+    return noted

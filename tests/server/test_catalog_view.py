@@ -79,13 +79,13 @@ async def test_a_lane_may_open_a_table_while_the_loop_forgets_others(monkeypatch
     tables = Tables(house.view, metrics, "os")
     ids = [await house.create(name) for name in ("first", "second", "dropped", "opened")]
     for one in ids[:3]:
-        tables.of(one)
+        tables.of(one).traffic.rows_in.inc()
     looked, here = Catalog.table_by_id, threading.current_thread()
 
     def while_a_lane_opens_another(catalog: Catalog, table_id: int) -> object:
         found = looked(catalog, table_id)
         if threading.current_thread() is here:
-            _in_a_thread(lambda: tables.of(ids[3]))
+            _in_a_thread(lambda: tables.of(ids[3]).traffic)
         return found
 
     monkeypatch.setattr(Catalog, "table_by_id", while_a_lane_opens_another)
@@ -105,11 +105,11 @@ async def test_a_lane_may_open_a_table_while_the_loop_counts(monkeypatch: pytest
     tables = Tables(house.view, Metrics(), "os")
     ids = [await house.create(name) for name in ("first", "second", "opened")]
     for one in ids[:2]:
-        tables.of(one)
+        tables.of(one).traffic.rows_in.inc()
     counted = Traffic.counted
 
     def while_a_lane_opens_another(traffic: Traffic) -> dict[str, float]:
-        _in_a_thread(lambda: tables.of(ids[2]))
+        _in_a_thread(lambda: tables.of(ids[2]).traffic)
         return counted(traffic)
 
     monkeypatch.setattr(Traffic, "counted", while_a_lane_opens_another)
@@ -124,7 +124,7 @@ async def test_facts_of_a_table_that_is_dropped_while_a_lane_looks_are_not_kept(
     tables = Tables(house.view, metrics, "os")
     table_id = await house.create("t")
     looked, found, go = Catalog.table_by_id, threading.Event(), threading.Event()
-    lane = threading.Thread(target=lambda: tables.of(table_id))
+    lane = threading.Thread(target=lambda: tables.of(table_id).traffic)
 
     def and_stand_still(catalog: Catalog, wanted: int) -> object:
         table = looked(catalog, wanted)
@@ -141,6 +141,18 @@ async def test_facts_of_a_table_that_is_dropped_while_a_lane_looks_are_not_kept(
     lane.join(10)
     assert tables.counted() == {}
     assert metrics.samples() == []
+
+
+@on_a_loop
+async def test_a_table_that_is_open_and_not_used_has_no_counters() -> None:
+    house, metrics = House(), Metrics()
+    tables = Tables(house.view, metrics, "os")
+    used, idle = await house.create("used"), await house.create("idle")
+    tables.of(idle)
+    tables.of(used).traffic.rows_in.inc(3)
+    assert {one["labels"]["table"] for one in metrics.samples()} == {"fluss.used"}
+    assert tables.counted()[used]["rows_in"] == 3
+    assert idle not in tables.counted()
 
 
 @on_a_loop

@@ -71,3 +71,11 @@ def test_what_primary_key_tables_hold_is_shown() -> None:
     assert "Primary-key tables" in page
     assert "25%" in page
     assert "4,321" in page
+
+
+def test_of_very_many_tables_the_page_shows_some_and_says_where_the_others_are() -> None:
+    (table,) = STATUS["tables"]
+    page = render_page({**STATUS, "tables": [{**table, "name": f"fluss.t{one}"} for one in range(20_000)]})
+    assert page.count("<tr>") < 600
+    assert "19,500 more tables" in page
+    assert "/status.json" in page

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Literal
 
 from strom.errors import InvalidDatabase, InvalidTable
@@ -74,11 +75,21 @@ def check_comment(text: str | None) -> None:
         raise InvalidTable("A comment has half a surrogate pair, which is not a character")
 
 
+COMPARED_MAX = 200
+"""Names that a mistyped one is compared with at most: a millisecond or two."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'price'?)`` when something known is close, else nothing: the tail of a complaint."""
     from difflib import get_close_matches  # only ever needed on the way to an error
 
-    close = get_close_matches(word, list(known), 1)
+    candidates = list(known)
+    if (
+        len(candidates) > COMPARED_MAX
+    ):  # comparing takes long: only with those that are as long and begin alike
+        alike = (one for one in candidates if one[:1] == word[:1] and abs(len(one) - len(word)) <= 2)
+        candidates = list(islice(alike, COMPARED_MAX))
+    close = get_close_matches(word, candidates, 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

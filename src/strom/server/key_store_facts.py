@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any, TypedDict
 
+from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
 from strom.server.key_forms import key_tablet
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
+
+SUMS_KEPT_S = 0.2
+"""Less than anybody would wait between two looks."""
 
 
 class KeyStoreFacts(TypedDict):
@@ -38,7 +43,7 @@ def key_facts_of(tablet: LogTablet) -> KeyStoreFacts | None:
     )
 
 
-def follow_keys(metrics: Metrics, tablets: Tablets) -> None:
+def follow_keys(metrics: Metrics, tablets: Tablets, clock: Clock) -> None:
     """Gauges of what the open primary-key buckets of this server hold together."""
     gauges = (
         ("live_rows", "strom_key_live_rows", "Live rows of primary-key buckets"),
@@ -48,13 +53,25 @@ def follow_keys(metrics: Metrics, tablets: Tablets) -> None:
         ("index_bytes", "strom_key_index_bytes", "Memory of the indexes of primary-key buckets"),
         ("snapshot_lag", "strom_key_snapshot_lag", "Records written since the last snapshots"),
     )
+    sums = _Sums(tablets, clock)
     for fact, name, help_text in gauges:
-        metrics.gauge(name, help_text).follow(partial(_sum, tablets, fact))
+        metrics.gauge(name, help_text).follow(partial(sums.of, fact))
 
 
-def _sum(tablets: Tablets, fact: str) -> int:
-    total = 0
-    for slot in tablets:
-        facts = None if slot.tablet is None else key_facts_of(slot.tablet)
-        total += 0 if facts is None else int(dict(facts)[fact])  # type: ignore[call-overload]
-    return total
+class _Sums:
+    """All sums at once: those who look at one of them look at the others a moment later."""
+
+    def __init__(self, tablets: Tablets, clock: Clock) -> None:
+        self._tablets = tablets
+        self._clock = clock
+        self._taken_at = float("-inf")
+        self._sums: Counter[str] = Counter()
+
+    def of(self, fact: str) -> int:
+        if self._clock.monotonic() - self._taken_at > SUMS_KEPT_S:
+            self._sums = Counter()
+            for slot in self._tablets:
+                facts = None if slot.tablet is None else key_facts_of(slot.tablet)
+                self._sums.update({} if facts is None else dict(facts))
+            self._taken_at = self._clock.monotonic()
+        return self._sums[fact]

@@ -240,6 +240,7 @@ class RunningServer:
             servers,
             self._metrics,
             self._world.clock,
+            self._world.offload,
             folder=self._folder.path,
             connections=lambda: self._doors.connections,
             shared=self._count == 1,

@@ -35,6 +35,8 @@ class Slot:
         """A checkpoint that is being written: the log is neither closed nor removed beside it."""
         self.job: asyncio.Task[None] | None = None
         """Upkeep of a primary-key bucket, likewise."""
+        self.empty = False
+        """Whether the log held nothing when it was closed: then there is no reason to open it for upkeep."""
         self.last_known: Any = None
         """What the status page showed last; kept while the log is closed."""
         self.defined_by: object = None
@@ -154,6 +156,7 @@ class Slot:
     def _close(self) -> None:
         tablet, self.tablet = self.tablet, None
         if tablet is not None:
+            self.empty = tablet.log.size_bytes == 0
             tablet.close()
 
 

@@ -51,15 +51,27 @@ class TableFacts:
     """One table, ready to serve. In any thread: what is worked out twice comes out the same."""
 
     def __init__(
-        self, table: Table, durability: Durability, traffic: Traffic, newest: Callable[[], TableFacts]
+        self,
+        table: Table,
+        durability: Durability,
+        counting: Callable[[Table], Traffic],
+        newest: Callable[[], TableFacts],
     ) -> None:
         self.table = table
-        self.traffic = traffic
+        self._counting = counting
+        self._traffic: Traffic | None = None
         self._newest = newest
         self.durability: Durability = properties.durability(table.description.properties) or durability
         self._layouts: dict[int, ColumnLayout] = {}
         self._projections: dict[tuple[int, tuple[int, ...]], Projection | None] = {}
         self._keys: KeyForms | None = None
+
+    @property
+    def traffic(self) -> Traffic:
+        """What goes in and out, counted from the first time on: thousands of tables may be open and not used."""
+        if self._traffic is None:
+            self._traffic = self._counting(self.table)
+        return self._traffic
 
     @property
     def keys(self) -> KeyForms:
@@ -134,6 +146,7 @@ class Tables:
         self._metrics = metrics
         self._durability: Durability = durability
         self._facts: dict[int, TableFacts] = {}
+        self._traffic: dict[int, Traffic] = {}
         self._adding = threading.Lock()
         view.watch(self._forget_dropped)
 
@@ -153,15 +166,20 @@ class Tables:
             if known is not None and known.table is table:
                 return known
             current = self._view.catalog.table_by_id(table_id)
-            traffic = (
-                known.traffic
-                if known is not None
-                else Traffic(self._metrics if current is not None else Metrics(), str(table.path))
-            )
-            facts = TableFacts(table, self._durability, traffic, lambda: self.of(table_id))
+            facts = TableFacts(table, self._durability, self._counted_for, lambda: self.of(table_id))
             if current is table:
                 self._facts[table_id] = facts
             return facts
+
+    def _counted_for(self, table: Table) -> Traffic:
+        """The counters of a table, the same for all its versions; of one that is dropped, some that nobody sees."""
+        with self._adding:
+            traffic = self._traffic.get(table.table_id)
+            if traffic is None and self._view.catalog.table_by_id(table.table_id) is None:
+                return Traffic(Metrics(), str(table.path))
+            if traffic is None:
+                traffic = self._traffic[table.table_id] = Traffic(self._metrics, str(table.path))
+            return traffic
 
     def with_schema(self, table_id: int, schema_id: int) -> TableFacts:
         """As ``of``, after a look for a newer version when this one does not have the schema yet."""
@@ -172,10 +190,10 @@ class Tables:
         return facts
 
     def counted(self) -> dict[int, dict[str, float]]:
-        """What went in and out of every table so far."""
+        """What went in and out so far of every table that was written or read."""
         with self._adding:
-            known = dict(self._facts)
-        return {table_id: facts.traffic.counted() for table_id, facts in known.items()}
+            known = dict(self._traffic)
+        return {table_id: traffic.counted() for table_id, traffic in known.items()}
 
     def _forget_dropped(self, change: CatalogChange) -> None:
         for table_id in change.tables:
@@ -184,7 +202,11 @@ class Tables:
 
     def _forget(self, table_id: int) -> None:
         with self._adding:
-            facts = self._facts.pop(table_id, None)
+            facts, traffic = self._facts.pop(table_id, None), self._traffic.pop(table_id, None)
             # Another table of the same name may count already.
-            if facts is not None and self._view.catalog.find_table(facts.table.path) is None:
+            if (
+                facts is not None
+                and traffic is not None
+                and self._view.catalog.find_table(facts.table.path) is None
+            ):
                 self._metrics.forget(table=str(facts.table.path))

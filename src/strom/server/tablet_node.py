@@ -101,7 +101,7 @@ class TabletNode:
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
         self._make_upkeep()
         _follow(metrics, self.tablets, self._space)
-        follow_keys(metrics, self.tablets)
+        follow_keys(metrics, self.tablets, world.clock)
 
     def _make_threads(self) -> None:
         """Where work is done: short work on tablets, syncs, and long jobs, each with threads of its own."""

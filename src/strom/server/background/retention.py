@@ -1,8 +1,8 @@
 """Retention: segments that are too old, or too many, are removed; logs that nobody uses are closed.
 
 Each bucket is visited in turn, in its lane, so retention never runs beside an append of the same bucket and never holds
-up the loop. What may go is the table's decision (``table.log.ttl``, ``table.log.retention-bytes``); of a log table in
-the lake, only what the lake holds.
+up the loop. A log that is closed is opened for its visit and closed again. What may go is the table's decision
+(``table.log.ttl``, ``table.log.retention-bytes``); of a log table in the lake, only what the lake holds.
 """
 
 from __future__ import annotations
@@ -85,5 +85,12 @@ class Retention:
             tablet.log.mend()
             return expired.bytes
 
-        result = self._tablets.slot(bucket).do(expire, small=False)
-        return await result if isinstance(result, asyncio.Future) else result
+        slot = self._tablets.slot(bucket)
+        was_open = slot.tablet is not None
+        if not was_open and slot.empty:
+            return 0
+        result = slot.do(expire, small=False)
+        removed = await result if isinstance(result, asyncio.Future) else result
+        if not was_open and slot.quiet:
+            await slot.close()  # there may be thousands, and each open log holds files
+        return removed

@@ -20,6 +20,9 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; }
 th { font-weight: 600; } .bad { color: #c0392b; font-weight: 600; }
 """
 
+TABLES_SHOWN_MAX = 500
+"""Rows of one table of the page: it is drawn anew every few seconds."""
+
 
 def render_page(status: Mapping[str, Any]) -> str:
     """The whole page from the same facts that /status.json gives."""
@@ -49,17 +52,26 @@ def render_page(status: Mapping[str, Any]) -> str:
                 "Bytes saved by pruning",
                 "State",
             ),
-            (_table_row(table) for table in tables),
+            (_table_row(table) for table in tables[:TABLES_SHOWN_MAX]),
         )
         if tables
         else "<p>No table yet.</p>",
-        *_key_tables([table for table in tables if "keys" in table]),
+        *_left_out(len(tables)),
+        *_key_tables([table for table in tables if "keys" in table][:TABLES_SHOWN_MAX]),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Strom</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<meta http-equiv='refresh' content='5'><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
     )
+
+
+def _left_out(count: int) -> list[str]:
+    if count <= TABLES_SHOWN_MAX:
+        return []
+    return [
+        f"<p>and {_count(count - TABLES_SHOWN_MAX)} more tables; <a href='/status.json'>all of them</a></p>"
+    ]
 
 
 def _server_row(server: Mapping[str, Any]) -> list[str]:

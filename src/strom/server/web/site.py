@@ -1,4 +1,7 @@
-"""What is where on the HTTP port, and the facts behind it."""
+"""What is where on the HTTP port, and the facts behind it.
+
+Pages of many tables are put together off the loop, from values that nobody changes.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from strom._version import __version__
 from strom.coordinator.catalog import Catalog
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics, labelled, render
+from strom.runtime.tasks import Offload
 from strom.server.catalog_view import CatalogView
 from strom.server.status import TabletServerStatus
 from strom.server.web.http import Answer
@@ -29,6 +33,7 @@ class Site:
         servers: Sequence[TabletServerStatus],
         metrics: Metrics,
         clock: Clock,
+        offload: Offload,
         *,
         folder: str,
         connections: Callable[[], int],
@@ -38,6 +43,7 @@ class Site:
         self._servers = servers
         self._metrics = metrics
         self._clock = clock
+        self._offload = offload
         self._folder = folder
         self._connections = connections
         self._shared = shared
@@ -58,10 +64,12 @@ class Site:
         return await page()
 
     async def _page(self) -> Answer:
-        return Answer(render_page(await self.describe()), "text/html; charset=utf-8")
+        page = await self._offload.run(render_page, await self.describe())
+        return Answer(page, "text/html; charset=utf-8")
 
     async def _status_page(self) -> Answer:
-        return Answer(json.dumps(await self.describe()) + "\n", "application/json")
+        content = await self._offload.run(json.dumps, await self.describe())
+        return Answer(content + "\n", "application/json")
 
     async def _health(self) -> Answer:
         """Healthy: every tablet server answers and none has an offline bucket."""
@@ -81,12 +89,12 @@ class Site:
 
     async def _metrics_page(self) -> Answer:
         if self._shared:
-            return Answer(render(self._metrics.samples()), METRICS_TYPE)
+            return Answer(await self._offload.run(render, self._metrics.samples()), METRICS_TYPE)
         samples = labelled(self._metrics.samples(), server="coordinator")
         found = await asyncio.gather(*(server.samples() for server in self._servers))
         for server, more in zip(self._servers, found, strict=True):
             samples += labelled(more, server=str(server.server_id))
-        return Answer(render(samples), METRICS_TYPE)
+        return Answer(await self._offload.run(render, samples), METRICS_TYPE)
 
     async def describe(self) -> dict[str, Any]:
         """Everything the status page shows, as plain data."""
@@ -99,7 +107,7 @@ class Site:
             "uptime_s": self._clock.monotonic() - self._started,
             "connections": self._connections(),
             "servers": [_server(catalog, server_id, summary) for server_id, summary in by_id.items()],
-            "tables": _tables(catalog, list(by_id.values())),
+            "tables": await self._offload.run(_tables, catalog, list(by_id.values())),
         }
 
 
@@ -114,7 +122,7 @@ def _tables(catalog: Catalog, summaries: Sequence[dict[str, Any]]) -> list[dict[
     found = []
     for table in sorted(catalog.all_tables(), key=lambda one: one.path):
         parts = [summary["tables"].get(str(table.table_id), {}) for summary in summaries]
-        partitions = len(catalog.partitions_of(table.table_id)) if table.partitioned else 0
+        partitions = catalog.partition_count(table.table_id)
         facts: dict[str, Any] = {
             "name": str(table.path),
             "table_id": table.table_id,
