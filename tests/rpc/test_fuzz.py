@@ -250,6 +250,9 @@ def test_the_corpus_is_survived_on_real_sockets(plain: bool, caplog: pytest.LogC
                     client.send(*(bytes.fromhex(line) for line in path.read_text().splitlines()))
                     assert (await honest.call(DATABASE_EXISTS, exists("honest"))).exists
             await until(lambda: listener.statistics().connections == 1)
+            await until(
+                lambda: listener._service.budget.used == 0
+            )  # calls go on when their connection is lost
 
     caplog.set_level(logging.CRITICAL)
     on_sockets(main, plain=plain)

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import logging
+import struct
+from typing import Any, ClassVar
 
 import pytest
 
-from rpc.scene import calling, everywhere, exists, in_memory, listening, stranger, until, yes
+from rpc.scene import (
+    Stranger,
+    calling,
+    everywhere,
+    exists,
+    in_memory,
+    listening,
+    on_sockets,
+    stranger,
+    until,
+    yes,
+)
 from strom.errors import AuthenticationFailed, SecurityDisabled
-from strom.protocol.api_keys import API_VERSIONS, AUTHENTICATE, DATABASE_EXISTS
+from strom.protocol.api_keys import API_VERSIONS, APIS, AUTHENTICATE, DATABASE_EXISTS
+from strom.protocol.frame import encode_response
 from strom.protocol.message import Message
 from strom.protocol.messages.connection import (
     ApiVersionsRequest,
@@ -20,10 +34,13 @@ from strom.protocol.messages.connection import (
 from strom.protocol.messages.databases import DatabaseExistsResponse
 from strom.rpc.call import Call
 from strom.rpc.limits import Limits
+from strom.rpc.login_delays import REMEMBERED_MAX, LoginDelays
 from strom.rpc.sasl import Sasl, plain_token
+from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
 
 Play = Any
+LOGIN_KEYS = {API_VERSIONS.key, AUTHENTICATE.key}
 USERS = Sasl({"admin": "admin-secret", "älice": "pässword"})
 
 
@@ -175,3 +192,151 @@ def test_a_token_of_another_form_is_refused(token: bytes) -> None:
 
 def test_a_user_may_name_himself_as_the_one_to_act_as() -> None:
     assert USERS.login("plain", b"admin\0admin\0admin-secret") == "admin"
+
+
+# --- before the login ----------------------------------------------------------------------------------------
+
+
+@everywhere
+def test_every_call_there_is_is_refused_before_the_login(play: Play) -> None:
+    """Also those that a handler answers on a short way of its own, and keys that nobody knows."""
+
+    async def main(world: World) -> None:
+        reached: list[int] = []
+
+        class Everything:
+            """Answers whatever gets through, on both ways."""
+
+            at_once: ClassVar[dict[int, Any]] = {}
+
+            def __call__(self, call: Call) -> Message:
+                reached.append(call.api.key)
+                return yes(call)
+
+        def short(key: int) -> Any:
+            def answer(frame: Any, request_id: int) -> list[bytes]:
+                reached.append(key)
+                return encode_response(request_id, DatabaseExistsResponse(exists=True))  # type: ignore[return-value]
+
+            return answer
+
+        Everything.at_once = {key: short(key) for key in APIS if key not in LOGIN_KEYS}
+        offered = list(APIS.values())
+        async with listening(world, Everything(), authentication=USERS, apis=offered) as listener:
+            async with stranger(world, listener) as client:
+                keys = sorted({*APIS, 4711, 0, -1, 32767} - LOGIN_KEYS)
+                for number, key in enumerate(keys):
+                    client.send(struct.pack(">ihhi", 8, key, 0, number))
+                assert [await client.error(number) for number in range(len(keys))] == [46] * len(keys)
+            assert reached == []
+            async with calling(world, listener, user="admin", password="admin-secret") as caller:
+                assert (await caller.call(DATABASE_EXISTS, exists())).exists
+            assert reached == [DATABASE_EXISTS.key], "after it, the short way is taken"
+
+    play(main)
+
+
+# --- failed logins -------------------------------------------------------------------------------------------
+
+
+def test_a_failed_login_is_logged_with_user_and_address(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(world: World) -> None:
+        metrics = Metrics()
+        sasl = Sasl({"admin": "admin-secret"})
+        async with listening(world, yes, authentication=sasl, metrics=metrics) as listener:
+            for user in ("admin", "line\nbreak", "x" * 5000):
+                async with stranger(world, listener) as client:
+                    client.ask(0, AUTHENTICATE, token(user, "wrong"))
+                    assert await client.error(0) == 46
+            lines = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+            assert len(lines) == 3
+            assert "'admin' from 127.0.0.1 on listener CLIENT" in lines[0]
+            assert "\n" not in lines[1]
+            assert len(lines[2]) < 300
+            assert "wrong" not in "".join(lines), "no password is ever logged"
+            counted = {one["name"]: one["value"] for one in metrics.samples()}
+            assert counted["strom_rpc_logins_failed_total"] == 3
+
+    with caplog.at_level(logging.WARNING, logger="strom.rpc"):
+        on_sockets(main)
+
+
+def test_a_flood_of_logins_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(world: World) -> None:
+        sasl = Sasl({"admin": "admin-secret"})
+        limits = Limits(login_attempts_max=10_000)
+        async with listening(world, yes, authentication=sasl, limits=limits) as listener:
+            for number in range(1000):
+                async with stranger(world, listener) as client:
+                    client.ask(0, AUTHENTICATE, token(f"user-{number}", "wrong"))
+                    await client.error(0)
+        assert 100 <= len(caplog.records) < 120
+        assert "1 from there" in caplog.records[0].getMessage()
+
+    with caplog.at_level(logging.WARNING, logger="strom.rpc"):
+        in_memory(main)
+
+
+def test_guessing_gets_slower_and_slower_and_is_forgotten() -> None:
+    async def main(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        sasl = Sasl({"admin": "admin-secret", "alice": "alices"})
+
+        async def seconds(user: str, password: str, host: str = "127.0.0.1") -> float:
+            network = world.network.at(host)  # type: ignore[attr-defined]
+            _, client = await network.connect("127.0.0.1", listener.port, Stranger)
+            began = loop.time()
+            client.ask(0, AUTHENTICATE, token(user, password))
+            await until(lambda: 0 in client.answers)
+            assert client.answers[0][0] == (password in ("admin-secret", "alices"))
+            client.transport.abort()
+            return loop.time() - began
+
+        async with listening(world, yes, authentication=sasl) as listener:
+            taken = [await seconds("admin", "wrong") for _ in range(9)]
+            assert taken[0] < 0.05, "the first mistake is free"
+            assert taken == sorted(taken)
+            assert 3.0 < taken[-1] < 6.0, "the last one is not, and there is an end to it"
+            assert await seconds("admin", "wrong", host="elsewhere") < 0.05, "others do not wait for it"
+            assert await seconds("alice", "alices") < 0.05, "nor does another user at the same address"
+            assert 3.0 < await seconds("admin", "admin-secret") < 6.0, "the right password waits as long"
+            assert await seconds("admin", "admin-secret") < 0.05, "and is forgiven then"
+            for number in range(20):
+                await seconds(f"user-{number}", "wrong")
+            assert 0.5 < await seconds("alice", "alices") < 1.5, "an address that tries everybody is slowed"
+            await asyncio.sleep(61.0)
+            assert await seconds("alice", "alices") < 0.05
+
+    in_memory(main)
+
+
+def test_one_connection_guesses_one_at_a_time_and_others_are_served_meanwhile() -> None:
+    async def main(world: World) -> None:
+        sasl = Sasl({"admin": "admin-secret"})
+        async with (
+            listening(world, yes, authentication=sasl) as listener,
+            stranger(world, listener) as client,
+            stranger(world, listener) as second,
+            calling(world, listener, user="admin", password="admin-secret") as known,
+        ):
+            client.ask(0, AUTHENTICATE, token("admin", "a"))
+            assert await client.error(0) == 46
+            second.ask(0, AUTHENTICATE, token("admin", "b"))
+            second.ask(1, AUTHENTICATE, token("admin", "admin-secret"))
+            second.ask(2, DATABASE_EXISTS, exists())
+            assert await second.error(1) == 46, "the first is still waiting for its answer"
+            assert await second.error(2) == 46
+            assert (await known.call(DATABASE_EXISTS, exists())).exists
+            assert 0 not in second.answers
+            assert await second.error(0) == 46
+
+    in_memory(main)
+
+
+def test_what_is_remembered_of_failures_is_bounded() -> None:
+    delays = LoginDelays()
+    for number in range(2 * REMEMBERED_MAX):
+        delays.failed(f"address-{number}", b"admin", 0.0)
+    assert len(delays) == REMEMBERED_MAX
+    assert delays.delay_s("address-0", b"admin", 1.0) == 0.0
+    assert delays.delay_s(f"address-{2 * REMEMBERED_MAX - 1}", b"admin", 1.0) > 0.0

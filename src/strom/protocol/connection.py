@@ -3,8 +3,8 @@
 The owner asks for ``room()``, lets the system write into it, says how much came (``filled``), and takes frames
 until there is none. A small frame waits in an area shared by all frames and is copied out once. A large
 one gets memory of its own: its bytes arrive where they stay, so that nobody copies them later. The memory of a large
-frame is not taken before the owner agrees (``wanted`` says how much, ``admit`` takes it): a length from outside is a
-limit first and an allocation last.
+frame is not taken before the owner agrees (``wanted`` says how much, ``admit`` takes it, all or the part that may come
+so far): a length from outside is a limit first and an allocation last.
 
 A frame is what follows its length field. Its memory belongs to whoever takes it, and is writable.
 """
@@ -19,8 +19,8 @@ from strom.runtime.files import Bytes
 
 AREA_BYTES = 32 * 1024
 """Room for small frames."""
-SMALL_BYTES_MAX = 16 * 1024
-"""A frame up to this size always arrives in the area."""
+SMALL_BYTES_MAX = AREA_BYTES // 2
+"""A frame up to this size always arrives in the area: half of it, whatever lies before."""
 PEEK_BYTES = 256
 """After a large frame another one is likely: offer only room for its beginning, so that little must be moved."""
 
@@ -28,19 +28,23 @@ PEEK_BYTES = 256
 class FrameReader:
     """Cuts a stream of bytes into frames."""
 
-    def __init__(self, *, frame_bytes_max: int, head_bytes: int = REQUEST_HEAD.size) -> None:
+    def __init__(
+        self, *, frame_bytes_max: int, head_bytes: int = REQUEST_HEAD.size, area_bytes: int = AREA_BYTES
+    ) -> None:
         self.frame_bytes_max = frame_bytes_max
         """The longest frame allowed; may be changed between frames (larger after login)."""
         self._head_bytes = head_bytes
-        self._area = bytearray(AREA_BYTES)
+        self._area_bytes = area_bytes
+        self._area = bytearray()  # made when the first bytes come: many a connection never sends any
         self._view = memoryview(self._area)
         self._start = 0  # of what is not yet taken
         self._end = 0
-        self._large: memoryview | None = None  # the large frame that is arriving
+        self._large: memoryview | None = None  # the large frame that is arriving, as far as it may
         self._large_filled = 0
+        self._large_size = 0
         self._peek = False
         self.wanted = 0
-        """The size of a large frame that has begun and has no memory yet; 0 when there is none."""
+        """The size of a large frame that has begun and needs memory to go on; 0 when there is none."""
         self.more = False
         """Whether bytes were left behind the frame taken last."""
         self.bytes = 0
@@ -56,7 +60,14 @@ class FrameReader:
     @property
     def frame_bytes(self) -> int:
         """The size of the large frame that is arriving, or 0."""
-        return self.wanted or (len(self._large) if self._large is not None else 0)
+        return self.wanted or self._large_size
+
+    @property
+    def frame_arrived(self) -> int:
+        """Bytes of the large frame that are there."""
+        if self._large is not None:
+            return self._large_filled
+        return self._end - self._start - LENGTH.size if self.wanted else 0
 
     @property
     def begun(self) -> memoryview:
@@ -70,8 +81,10 @@ class FrameReader:
             return self._large[self._large_filled :]
         if self._start == self._end:
             self._start = self._end = 0
+            if not self._area:
+                self.widen(self._area_bytes)
             return self._view[:PEEK_BYTES] if self._peek else self._view
-        if self._start > AREA_BYTES - SMALL_BYTES_MAX - LENGTH.size:
+        if self._start > self._area_bytes // 2 - LENGTH.size:
             # What waits may be the beginning of a small frame that would not fit behind it.
             rest = self._area[self._start : self._end]
             self._start, self._end = 0, len(rest)
@@ -86,8 +99,24 @@ class FrameReader:
             assert self._large_filled <= len(self._large)
             return self._large_filled == len(self._large)
         self._end += count
-        assert self._end <= AREA_BYTES
+        assert self._end <= self._area_bytes
         return True
+
+    def widen(self, area_bytes: int = AREA_BYTES) -> None:
+        """Have so much room for small frames from now on; what has arrived stays."""
+        if len(self._area) == area_bytes:
+            return
+        rest = self._area[self._start : self._end]
+        self._area_bytes = area_bytes
+        self._area = bytearray(area_bytes)
+        self._area[: len(rest)] = rest
+        self._view = memoryview(self._area)
+        self._start, self._end = 0, len(rest)
+
+    def close(self) -> None:
+        """Nothing will arrive any more: let go of the memory."""
+        self._area, self._view, self._large = bytearray(), memoryview(b""), None
+        self._start = self._end = self._large_size = self.wanted = 0
 
     def next(self) -> Bytes | None:
         """The next complete frame, or None. Raises when the stream cannot go on.
@@ -110,17 +139,19 @@ class FrameReader:
             self.more = stop < self._end
             self.frames += 1
             return self._area[start:stop]
-        if length > SMALL_BYTES_MAX:
+        if length > self._area_bytes // 2:
             self.wanted = length
         return None
 
-    def admit(self) -> None:
-        """Take the memory for the large frame that has begun."""
+    def admit(self, allowed: int | None = None) -> None:
+        """Take the memory for the large frame that has begun: for all of it, or for so many of its bytes."""
         assert self.wanted > 0
+        size = self._large_size = self.wanted
+        begun = self._view[self._start + LENGTH.size : self._end] if self._large is None else self._large
         # Not a bytearray: that would be filled with zeros first, and so touched before its bytes arrive. Arrow's memory
         # goes back to its own pool: the next frame finds pages that are there, which is half the price of a scan.
-        self._large = memoryview(pa.allocate_buffer(self.wanted)).cast("B")
-        begun = self._view[self._start + LENGTH.size : self._end]
+        room = size if allowed is None else min(size, max(allowed, len(begun)))
+        self._large = memoryview(pa.allocate_buffer(room)).cast("B")
         self._large_filled = len(begun)
         self._large[: self._large_filled] = begun
         self._start = self._end = 0
@@ -130,7 +161,11 @@ class FrameReader:
         assert self._large is not None
         if self._large_filled < len(self._large):
             return None
+        if self._large_filled < self._large_size:
+            self.wanted = self._large_size
+            return None
         frame, self._large, self._large_filled, self._peek = self._large, None, 0, True
+        self._large_size = 0
         self.more = False
         self.frames += 1
         return frame

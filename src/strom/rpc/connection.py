@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 from strom.errors import InvalidRequest, RecordTooLarge, ServerStopping, StromError
 from strom.protocol.api_keys import Role
-from strom.protocol.connection import FrameReader
+from strom.protocol.connection import AREA_BYTES, FrameReader
 from strom.protocol.frame import encode_error, read_request_head
 from strom.protocol.message import Message
 from strom.rpc.call import Call
@@ -29,6 +29,9 @@ FRAMES_PER_TURN = 32
 """Frames of one connection served in a row before the others get their turn."""
 LINGER_S = 1.0
 """How long a refused connection stays open: closing it at once would take the error away from the other side."""
+
+AREA_BYTES_BEFORE_LOGIN = 2048
+"""Room for the frames of one who has not logged in."""
 
 _NOWHERE = memoryview(bytearray(64 * 1024))
 """Where the bytes of a refused connection go."""
@@ -47,6 +50,15 @@ class _Waiting:
     began: float
 
 
+class Look(NamedTuple):
+    """Where a connection stood at some time."""
+
+    at: float
+    frames: int
+    bytes: int
+    unsent: int
+
+
 class ServerConnection(asyncio.BufferedProtocol):
     """The protocol of one accepted connection."""
 
@@ -57,6 +69,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         *,
         made: Callable[[ServerConnection], bool],
         lost: Callable[[ServerConnection], None],
+        welcomed: Callable[[ServerConnection], None],
     ) -> None:
         self._service = service
         self._limits = service.limits
@@ -64,8 +77,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._session = service.session(connection_id)
         self._made = made
         self._lost = lost
+        self._welcomed = welcomed
         self.flow = Flow(service.limits, service.budget, pause=self._pause, resume=self._resume)
-        self._reader = FrameReader(frame_bytes_max=self._frame_bytes_max())
+        area_bytes = AREA_BYTES if self._session.welcome else AREA_BYTES_BEFORE_LOGIN
+        self._reader = FrameReader(frame_bytes_max=self._frame_bytes_max(), area_bytes=area_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[_Waiting, _Answer] = {}
@@ -73,7 +88,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._linger: asyncio.TimerHandle | None = None
         self._bytes_seen = self._frames_seen = 0
         now = self._loop.time()
-        self._made_at = self._active_at = self._frame_at = self._unsent_at = now
+        self._made_at = self._active_at = self._frame_at = self._heard_at = self._unsent_at = now
+        self._looked = Look(now, 0, 0, 0)
 
     # --- what the transport tells ---------------------------------------------------------------------------
 
@@ -81,6 +97,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         # A stream's transport always is one; uvloop's does not say so by inheritance.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.answer_bytes_high)
+        peer = transport.get_extra_info("peername")
+        self._session.address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         if not self._made(self):
             self.abort()
 
@@ -90,8 +108,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._linger.cancel()
         self.flow.leave()
         for waiting, future in list(self._waiting.items()):
-            if waiting.call.api.waits:
+            if waiting.call.api.waits or waiting.call.api.role is Role.CONNECTION:
                 future.cancel()
+        self._refused = True
+        self._reader.close()
         self._lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -114,6 +134,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def overdue(self, now: float) -> str | None:
         """Why the connection has to go, or None. Asked now and again: what happens per frame stays cheap."""
         limits = self._limits
+        if self._reader.bytes != self._bytes_seen or self.flow.holds or not self._reader.amid_frame:
+            self._heard_at = now
         if self._reader.bytes != self._bytes_seen or self._waiting or self.flow.holds:
             self._bytes_seen = self._reader.bytes
             self._active_at = now
@@ -123,6 +145,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._frame_at = now
         if not self._session.welcome and now - self._made_at > limits.login_timeout_s:
             return "no login"
+        if now - self._heard_at > limits.frame_timeout_s:
+            return "silent frame"
         if (
             now - self._frame_at
             > limits.frame_timeout_s + self._reader.frame_bytes / limits.frame_bytes_per_s_min
@@ -131,6 +155,35 @@ class ServerConnection(asyncio.BufferedProtocol):
         if now - self._active_at > limits.idle_timeout_s:
             return "idle"
         return self._stalled(now) if self.flow.holds & Hold.ANSWERS else None
+
+    def look(self, now: float) -> float:
+        """How long it would hold the memory of its frame and its answers, at the pace since the look before."""
+        reader, before = self._reader, self._looked
+        unsent = self._unsent()
+        self._looked = Look(now, reader.frames, reader.bytes, unsent)
+        to_come = reader.frame_bytes - reader.frame_arrived
+        if reader.frames != before.frames or self.flow.holds & Hold.BUDGET:
+            to_come = 0  # it has just begun, or waits for us
+        if unsent > before.unsent:
+            unsent = 0  # more was asked for: look again
+        if now <= before.at or not (to_come or unsent):
+            return 0.0
+        seconds = now - before.at
+        slowest = 0.0
+        for left, moved in ((to_come, reader.bytes - before.bytes), (unsent, before.unsent - unsent)):
+            if left:
+                slowest = max(slowest, left * seconds / moved if moved else float("inf"))
+        return slowest
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        return self._session.address
+
+    @property
+    def welcome(self) -> bool:
+        """Whether its calls are answered."""
+        return self._session.welcome
 
     def stop(self) -> None:
         """Read no more; close when what waits is answered."""
@@ -184,10 +237,10 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._serve(frame)
                 if flow.holds or not reader.more:
                     return
-            elif not reader.wanted or not flow.admit(reader.wanted):
+            elif not reader.wanted or not (granted := flow.grant(reader.wanted, reader.frame_arrived)):
                 return
             else:
-                reader.admit()
+                reader.admit(granted)
         flow.hold(Hold.TURN)
         self._loop.call_soon(flow.release, Hold.TURN)
 
@@ -232,6 +285,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         except Exception as error:
             buffers = service.failure(call, request_id, error)
         self._write(buffers)
+        if call is not None and call.share.amount:
+            call.share.close()
         self._traffic.answered(call.api if call else None, began, len(frame), buffers)
         if counted:
             self.flow.uncount(counted)
@@ -240,6 +295,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _login_changed(self) -> None:
         self._reader.frame_bytes_max = self._frame_bytes_max()
+        if self._session.welcome:
+            self._reader.widen()
+            self._welcomed(self)
         if self._session.failed_logins >= self._limits.login_attempts_max:
             self._refused = True
             self._linger = self._loop.call_later(LINGER_S, self.abort)
@@ -256,20 +314,28 @@ class ServerConnection(asyncio.BufferedProtocol):
             buffers = self._frame_of(waiting, future)
             self._write(buffers)
             self._traffic.answered(waiting.call.api, waiting.began, waiting.size, buffers)
+            if waiting.call.api.role is Role.CONNECTION:
+                self._login_changed()
         elif not future.cancelled():
             future.exception()  # seen: nobody is left to tell
+        waiting.call.share.close()
         self.flow.ended(waiting.size)
         self._close_if_done()
 
     def _frame_of(self, waiting: _Waiting, future: _Answer) -> list[Bytes]:
+        # Nothing is raised here: the traceback of an error that is kept would hold this frame, and so the connection.
+        call, request_id = waiting.call, waiting.request_id
+        if future.cancelled():
+            return self._service.failure(
+                call, request_id, ServerStopping("the server is going down; try again")
+            )
+        problem = future.exception()
+        if problem is not None:
+            return self._service.failure(call, request_id, problem)
         try:
-            answer = future.result()
-            return self._service.success(waiting.call, waiting.request_id, answer)
-        except asyncio.CancelledError:
-            error: BaseException = ServerStopping("the server is going down; try again")
-        except Exception as found:
-            error = found
-        return self._service.failure(waiting.call, waiting.request_id, error)
+            return self._service.success(call, request_id, future.result())
+        except Exception as error:
+            return self._service.failure(call, request_id, error)
 
     def _write(self, buffers: list[Bytes]) -> None:
         transport = self._live()
@@ -284,12 +350,15 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _stalled(self, now: float) -> str | None:
         """Whether the other side has read nothing for too long."""
-        transport = self._live()
-        unsent = transport.get_write_buffer_size() if transport is not None else 0
+        unsent = self._unsent()
         if unsent < self.flow.unsent:
             self._unsent_at = now
         self.flow.count_unsent(unsent)
         return "answers not read" if now - self._unsent_at > self._limits.stall_timeout_s else None
+
+    def _unsent(self) -> int:
+        transport = self._live()
+        return transport.get_write_buffer_size() if transport is not None else 0
 
     def _close_if_done(self) -> None:
         if self.flow.holds & Hold.STOPPING and not self._waiting and (transport := self._live()) is not None:

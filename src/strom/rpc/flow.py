@@ -2,18 +2,24 @@
 
 Reading stops while there is a reason (``Hold``) and goes on when the last one has gone.
 
-Counting. A large frame is counted from the moment its memory is taken, a small one when its call has to wait; both
-until the call is answered, even if the connection is lost before. Unsent answers are counted while the other side
-is slow to read. What a connection counts is in the server's budget too; when its last call has ended and it
-is lost, both hold nothing of it.
+Counting. A large frame is counted as it arrives: first a little, which grows with what has come, and once so much
+is there that the frame is no empty promise (``Budget.trial_bytes``), all the rest of it. A small one is counted when
+its call has to wait. Both until the call is answered, even if the connection is lost before. Unsent answers are counted
+while the other side is slow to read. What a connection counts is in the server's budget too; when its last call has
+ended and it is lost, both hold nothing of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from strom.rpc.budget import Budget, Place
+from strom.rpc.budget import Budget, Place, Pool
 from strom.rpc.limits import Limits
+
+FIRST_BYTES = 64 * 1024
+"""What a frame may begin with while memory is short; it is doubled when that has come."""
+CALL_BYTES = 2048
+"""What a waiting call takes beside its frame."""
 
 
 class Hold:
@@ -45,9 +51,11 @@ class Flow:
         """Counted for requests."""
         self.unsent = 0
         """Counted for answers."""
-        self._arriving = 0  # of ``bytes``: the large frame that is arriving, or may begin to
-        self._granted = False  # the budget's line has counted ``_arriving`` in, and nobody has asked yet
+        self._size = 0  # of the large frame that is arriving, or may begin to
+        self._arriving = 0  # of ``bytes``: what is counted for it so far
+        self._granted = False  # the budget's line has counted more in, and nobody has asked yet
         self._place: Place | None = None
+        self._pool: Pool = budget.small  # whose line ``_place`` is in
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -67,45 +75,67 @@ class Flow:
     def may_serve(self) -> bool:
         """Whether the next frame may be served; if not, ``resume`` is called when it may.
 
-        A frame that has its memory goes on arriving whatever the budget says: only its end gives the memory back.
+        A frame that has begun goes on arriving whatever the budget says: only its end gives the memory back.
         """
-        if self._budget.used > self._budget.limit and self._place is None and not self._arriving:
-            self._stand_in_line(0)
+        if self._budget.small.used > self._budget.small.limit and self._place is None and not self._size:
+            self._stand_in_line(self._budget.small, 0)
         return self.holds == 0
 
     # --- a large frame --------------------------------------------------------------------------------------
 
-    def admit(self, size: int) -> bool:
-        """Whether a large frame may take its memory; if not, ask again when ``resume`` is called."""
-        assert size > 0
+    def grant(self, size: int, arrived: int) -> int:
+        """How many bytes of a large frame there may be, of which so many have arrived.
+
+        More than that, or 0: then ask again when ``resume`` is called.
+        """
+        assert size > arrived
         if self._granted:
-            assert self._arriving == size
             self._granted = False
-            return True
-        assert self._arriving == 0
-        if self.bytes and self.bytes + size > self._limits.connection_inflight_bytes_max:
-            self.hold(Hold.BYTES)
-            return False
-        if not self._budget.take(size):
-            self._stand_in_line(size)
-            return False
-        self.bytes += size
-        self._arriving = size
-        return True
+            return self._arriving
+        if self._size == 0:
+            if self.bytes and self.bytes + size > self._limits.connection_inflight_bytes_max:
+                self.hold(Hold.BYTES)
+                return 0
+            self._size = size
+        target = self._target(size, max(arrived, self._arriving))
+        more = target - self._arriving
+        pool = self._budget.small if target <= self._budget.trial_bytes else self._budget.large
+        if not pool.take(more):
+            self._stand_in_line(pool, more)
+            return 0
+        self._arriving = target
+        self.bytes += more
+        return target
+
+    def _target(self, size: int, arrived: int) -> int:
+        """How much may arrive next. What one pool gives never reaches into the other's."""
+        trial = self._budget.trial_bytes
+        if self._arriving >= trial:
+            return size
+        small = self._budget.small
+        first = trial if 2 * small.used <= small.limit else min(FIRST_BYTES, trial)
+        return min(size, trial, max(first, 2 * arrived))
 
     def arrived(self) -> int:
         """A frame is complete: what is counted for it, from now on in the hands of the caller."""
         size = self._arriving
         if size:
             assert not self._granted
-            self._arriving = 0
+            assert size == self._size
+            self._size = self._arriving = 0
         return size
+
+    def held(self, pool: Pool) -> int:
+        """Bytes of a pool that would be free if the connection were lost."""
+        first = min(self._arriving, self._budget.trial_bytes)
+        return first if pool is self._budget.small else self._arriving - first + self.unsent
 
     # --- calls ----------------------------------------------------------------------------------------------
 
     def began(self, size: int, *, counted: bool) -> None:
         """A call waits for its answer; its frame of ``size`` bytes may be counted already."""
         self.calls += 1
+        self._budget.small.add(CALL_BYTES)
         if not counted:
             self.bytes += size
             self._budget.add(size)
@@ -118,6 +148,7 @@ class Flow:
         """A call that waited is answered."""
         self.calls -= 1
         assert self.calls >= 0
+        self._budget.small.give(CALL_BYTES)
         self.uncount(size)
         self.release(Hold.CALLS)
 
@@ -133,9 +164,9 @@ class Flow:
         """``size`` bytes of answers wait for the other side to read."""
         change, self.unsent = size - self.unsent, size
         if change > 0:
-            self._budget.add(change)
-        else:
-            self._budget.give(-change)
+            self._budget.large.add(change)
+        elif change < 0:
+            self._budget.large.give(-change)
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -144,19 +175,26 @@ class Flow:
         if self._place is not None:
             self._place.leave()
             self._place = None
+            self._pool.serve()  # whoever stood behind
+        self._pause = self._resume = _nothing  # what points to the connection would keep it
         self.count_unsent(0)
         self._granted = False
-        arriving = self.arrived()
-        if arriving:
-            self.uncount(arriving)
+        size, self._size, self._arriving = self._arriving, 0, 0
+        if size:
+            self.uncount(size)
 
-    def _stand_in_line(self, size: int) -> None:
+    def _stand_in_line(self, pool: Pool, more: int) -> None:
         def called() -> None:
             self._place = None
-            self.bytes += size
-            self._arriving = size
-            self._granted = size > 0
+            self.bytes += more
+            self._arriving += more
+            self._granted = more > 0
             self.release(Hold.BUDGET)
 
         self.hold(Hold.BUDGET)
-        self._place = self._budget.wait(size, called)
+        self._pool = pool
+        self._place = pool.wait(more, called)
+
+
+def _nothing() -> None:
+    """There is no connection any more."""

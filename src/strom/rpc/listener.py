@@ -61,6 +61,8 @@ class Listener:
             server_type=server_type,
         )
         self._connections: dict[ServerConnection, None] = {}
+        self._strangers: dict[str, dict[ServerConnection, None]] = {}
+        """By address, the oldest first: who has not logged in."""
         self._connection_ids = 0
         self._listening: Listening | None = None
         self._look: asyncio.TimerHandle | None = None
@@ -115,7 +117,13 @@ class Listener:
 
     def _accept(self) -> ServerConnection:
         self._connection_ids += 1
-        return ServerConnection(self._service, self._connection_ids, made=self._made, lost=self._lost)
+        return ServerConnection(
+            self._service,
+            self._connection_ids,
+            made=self._made,
+            lost=self._lost,
+            welcomed=self._welcomed,
+        )
 
     def _made(self, connection: ServerConnection) -> bool:
         """A connection is open; False when there are too many."""
@@ -124,9 +132,27 @@ class Listener:
             self._service.traffic.dropped("too many connections")
         self._connections[connection] = None
         self._empty.clear()
+        if welcome and not connection.welcome:
+            self._receive(connection)
         return welcome
 
+    def _receive(self, stranger: ServerConnection) -> None:
+        """Somebody has to log in first. Of too many from one address the oldest goes: a login takes a moment only."""
+        others = self._strangers.setdefault(stranger.address, {})
+        others[stranger] = None
+        if len(others) > self._limits.connections_before_login_max:
+            oldest = next(iter(others))
+            del others[oldest]
+            self._service.traffic.dropped("too many before login")
+            oldest.abort()
+
+    def _welcomed(self, connection: ServerConnection) -> None:
+        others = self._strangers.get(connection.address)
+        if others is not None and others.pop(connection, True) is None and not others:
+            del self._strangers[connection.address]
+
     def _lost(self, connection: ServerConnection) -> None:
+        self._welcomed(connection)
         del self._connections[connection]
         if not self._connections:
             self._empty.set()
@@ -139,8 +165,29 @@ class Listener:
             if reason is not None:
                 self._service.traffic.dropped(reason)
                 connection.abort()
+        self._make_room(loop.time())
         self._service.traffic.flush()
         self._look = loop.call_later(self._limits.look_every_s, self._look_again)
+
+    def _make_room(self, now: float) -> None:
+        """Where somebody waits for memory and none becomes free: drop who holds some and hardly gets on."""
+        limits, budget = self._limits, self._service.budget
+        paces = [(connection.look(now), connection) for connection in self._connections]
+        slow = sorted(
+            [one for one in paces if one[0] > limits.memory_hold_s_max], key=lambda one: one[0], reverse=True
+        )
+        for pool in (budget.small, budget.large):
+            lacking = pool.stuck(now, limits.memory_patience_s)
+            if not lacking:
+                continue
+            budget.press()
+            for _, connection in slow:
+                if lacking <= 0:
+                    break
+                if held := connection.flow.held(pool):
+                    lacking -= held
+                    self._service.traffic.dropped("slow while memory is short")
+                    connection.abort()
 
     async def _emptied(self, timeout_s: float) -> bool:
         try:

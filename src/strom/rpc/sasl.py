@@ -6,9 +6,12 @@ import hmac
 from collections.abc import Mapping
 
 from strom.errors import AuthenticationFailed
+from strom.rpc.login_delays import LoginDelays
 from strom.runtime.files import Bytes
 
 PLAIN = "PLAIN"
+USER_BYTES_MAX = 128
+"""So much of a name is remembered and logged."""
 
 
 class Sasl:
@@ -16,6 +19,8 @@ class Sasl:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = {user.encode(): password.encode() for user, password in users.items()}
+        self.delays = LoginDelays()
+        """Who failed lately, over all listeners that ask for a login."""
 
     def login(self, mechanism: str, token: Bytes) -> str:
         """The user that ``token`` proves to be. Raises AuthenticationFailed."""
@@ -32,6 +37,12 @@ class Sasl:
         if known is None or not right or identity not in (b"", user):
             raise AuthenticationFailed("the user or the password is wrong")
         return user.decode()
+
+
+def user_named(token: Bytes) -> bytes:
+    """The user that a token speaks of, right or wrong; empty when it has another form."""
+    parts = bytes(token).split(b"\0", 3)
+    return parts[1][:USER_BYTES_MAX] if len(parts) == 3 else b""
 
 
 def plain_token(user: str, password: str) -> bytes:

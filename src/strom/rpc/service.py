@@ -5,6 +5,7 @@ No I/O: a frame and a session come in, a message, something to wait for, or an e
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -19,7 +20,9 @@ from strom.protocol.messages.connection import ApiVersion, ApiVersionsResponse, 
 from strom.rpc.budget import Budget
 from strom.rpc.call import Answer, AtOnce, Call, Handler
 from strom.rpc.limits import Limits
-from strom.rpc.sasl import Sasl
+from strom.rpc.promise import Promise
+from strom.rpc.sasl import Sasl, user_named
+from strom.rpc.share import Share
 from strom.rpc.traffic import Traffic
 from strom.runtime.files import Bytes
 
@@ -29,10 +32,13 @@ logger = logging.getLogger(__name__)
 class Session:
     """Who is at the other end of a connection."""
 
-    __slots__ = ("connection_id", "failed_logins", "principal", "welcome")
+    __slots__ = ("address", "connection_id", "failed_logins", "logging_in", "principal", "welcome")
 
     def __init__(self, connection_id: int, *, welcome: bool) -> None:
         self.connection_id = connection_id
+        self.address = ""
+        """Where the connection comes from, without the port."""
+        self.logging_in = False
         self.welcome = welcome
         """Whether calls are answered: after login, or at once where none is asked for."""
         self.principal: str | None = None
@@ -94,7 +100,8 @@ class Service:
                 version=version,
             )
         request = decode(api.request, frame, start=REQUEST_HEAD.size, fields_max=self.limits.fields_max)
-        return Call(api, version, request, session.principal, self.name, session.connection_id)
+        share = Share(self.budget)
+        return Call(api, version, request, session.principal, self.name, session.connection_id, share)
 
     def answer(self, session: Session, call: Call) -> Answer:
         """The answer to a call, or what will become it."""
@@ -121,15 +128,63 @@ class Service:
                 logger.exception("the answer to a failed %s failed", call.api.name)
         return encode_error(request_id, error)
 
-    def _login(self, session: Session, call: Call) -> AuthenticateResponse:
-        if self.authentication is None:
+    def _login(self, session: Session, call: Call) -> Answer:
+        """A login: answered at once, unless some have failed lately."""
+        authentication = self.authentication
+        if authentication is None:
             raise SecurityDisabled("this listener has no authentication: connect without a user")
-        try:
-            session.principal = self.authentication.login(call.request.protocol, call.request.token)
-        except AuthenticationFailed:
-            session.principal = None
-            session.welcome = False
+        if session.logging_in:
             session.failed_logins += 1
-            raise
-        session.welcome = True
-        return AuthenticateResponse()
+            raise AuthenticationFailed("wait for the answer to the first login")
+        loop = asyncio.get_running_loop()
+        user = user_named(call.request.token)
+        delay_s = authentication.delays.delay_s(session.address, user, loop.time())
+        principal: str | None = None
+        problem: str | None = None
+        try:
+            principal = authentication.login(call.request.protocol, call.request.token)
+            authentication.delays.succeeded(session.address, user)
+        except AuthenticationFailed as error:
+            problem = error.message  # the error itself holds this frame, and so the connection
+            self._note_failed(session, user, loop.time())
+        if not delay_s:
+            return _settled(session, principal, problem)
+        session.welcome = False
+        session.logging_in = True
+        promise: Promise[Message] = Promise()
+        loop.call_later(delay_s, _settle, promise, session, principal, problem)
+        return promise
+
+    def _note_failed(self, session: Session, user: bytes, now: float) -> None:
+        assert self.authentication is not None
+        count, worth_a_line = self.authentication.delays.failed(session.address, user, now)
+        self.traffic.login_failed()
+        if worth_a_line:
+            logger.warning(
+                "a login as %r from %s on listener %s failed (%d from there lately)",
+                user.decode("utf-8", "replace"),
+                session.address or "an unknown address",
+                self.name,
+                count,
+            )
+
+
+def _settled(session: Session, principal: str | None, problem: str | None) -> AuthenticateResponse:
+    session.logging_in = False
+    session.principal = principal
+    session.welcome = problem is None
+    if problem is not None:
+        session.failed_logins += 1
+        raise AuthenticationFailed(problem)
+    return AuthenticateResponse()
+
+
+def _settle(promise: Promise[Message], session: Session, principal: str | None, problem: str | None) -> None:
+    if promise.done():
+        return  # the connection is gone
+    try:
+        answer = _settled(session, principal, problem)
+    except AuthenticationFailed as error:
+        promise.set_exception(error)
+    else:
+        promise.set_result(answer)

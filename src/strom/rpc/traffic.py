@@ -58,6 +58,9 @@ class Traffic:
             "strom_rpc_request_bytes_total", "Bytes of answered requests", listener=listener
         )
         self._sent = metrics.counter("strom_rpc_response_bytes_total", "Bytes of answers", listener=listener)
+        self._logins_failed = metrics.counter(
+            "strom_rpc_logins_failed_total", "Logins with a wrong user or password", listener=listener
+        )
 
     def answered(self, api: Api[Any, Any] | None, began: float, received: int, buffers: list[Bytes]) -> None:
         """A call is answered (None: one nobody knows)."""
@@ -83,6 +86,10 @@ class Traffic:
         name = api.name if api is not None else "unknown"
         labels = {"listener": self._listener, "api": name, "code": str(code)}
         self._metrics.counter("strom_rpc_errors_total", "Calls answered with an error", **labels).inc()
+
+    def login_failed(self) -> None:
+        """Somebody did not know the user or the password."""
+        self._logins_failed.inc()
 
     def dropped(self, reason: str) -> None:
         """A connection is closed against its will."""

@@ -364,6 +364,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("server.connection.max", Kind.INT, "2000", "Connections per process.", "Limits", minimum=1),
     Setting(
+        "server.connection.max-before-login",
+        Kind.INT,
+        "256",
+        "Connections of one address that have not logged in, on listeners that ask for it; with one more the oldest of "
+        "them is closed. Each has ten seconds.",
+        "Limits",
+        minimum=1,
+    ),
+    Setting(
         "server.connection.inflight-bytes-max",
         Kind.BYTES,
         "64 mb",
@@ -375,7 +384,8 @@ SETTINGS: tuple[Setting, ...] = (
         "server.inflight-bytes-max",
         Kind.BYTES,
         "512 mb",
-        "The same for all connections of a process together.",
+        "The same for all connections of a process together, with what their calls read and decompress. Who finds no "
+        "room waits; when nothing becomes free, connections that hold some and hardly move are closed.",
         "Limits",
         minimum=1024,
     ),

@@ -78,6 +78,7 @@ def limits_of(settings: Settings) -> Limits:
         frame_bytes_max=settings["server.request.max-bytes"],
         frame_bytes_max_before_login=settings["server.request.max-bytes-before-login"],
         connections_max=settings["server.connection.max"],
+        connections_before_login_max=settings["server.connection.max-before-login"],
         connection_inflight_bytes_max=settings["server.connection.inflight-bytes-max"],
         inflight_bytes_max=settings["server.inflight-bytes-max"],
         idle_timeout_s=settings["server.connection.idle-timeout"] / 1000,

@@ -1,0 +1,112 @@
+"""What one call holds of the server's memory beyond its own frame: what it reads, decompresses, and answers.
+
+It is taken before the memory is made, and kept until the answer has left or is counted as unsent. A call that holds
+something already does not wait for more, it goes on with what it has: so nobody waits for somebody who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from strom.errors import Busy
+from strom.rpc.budget import Budget, Place, Pool
+
+WAIT_S = 5.0
+"""A call that finds no memory for so long is told to come again."""
+
+
+class Share:
+    """One call's part of a budget. Belongs to its loop."""
+
+    __slots__ = ("_budget", "_pool", "amount")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._pool: Pool | None = None
+        self.amount = 0
+        """Bytes held."""
+
+    @property
+    def scarce(self) -> bool:
+        """Whether others stand in line for memory."""
+        return self._budget.scarce
+
+    def take(self, amount: int) -> bool:
+        """Hold ``amount`` more, if there is room and nobody waits for it."""
+        pool = self._of(amount)
+        if not pool.take(amount):
+            return False
+        self._holds(pool, amount)
+        return True
+
+    def add(self, amount: int) -> None:
+        """Hold what exists already."""
+        pool = self._of(amount)
+        pool.add(amount)
+        self._holds(pool, amount)
+
+    async def wait(self, amount: int, timeout_s: float = WAIT_S) -> bool:
+        """Hold ``amount`` when there is room; False when there was none in time. Only for who holds nothing."""
+        assert self.amount == 0, "who holds memory does not wait for more"
+        pool = self._of(amount)
+        if pool.take(amount):
+            self._holds(pool, amount)
+            return True
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def called() -> None:
+            if granted.done():
+                pool.give(amount)
+            else:
+                granted.set_result(None)
+
+        place = pool.wait(amount, called)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await granted
+        except TimeoutError:
+            return self._given_up(place, granted, pool, amount)
+        except BaseException:
+            if self._given_up(place, granted, pool, amount):
+                self.close()
+            raise
+        self._holds(pool, amount)
+        return True
+
+    async def need(self, amount: int) -> None:
+        """As ``wait``; Busy when there was no room in time."""
+        if not await self.wait(amount):
+            raise Busy(
+                f"{amount} bytes of memory were not free in time (server.inflight-bytes-max): try again",
+                bytes=amount,
+            )
+
+    def keep(self, amount: int) -> None:
+        """Give back all but so much."""
+        if self._pool is not None and amount < self.amount:
+            spare, self.amount = self.amount - amount, amount
+            self._pool.give(spare)
+
+    def close(self) -> None:
+        """Give back everything."""
+        if self.amount:
+            self.keep(0)
+
+    def _of(self, amount: int) -> Pool:
+        if self._pool is not None and self.amount:
+            return self._pool
+        return self._budget.pool_of(amount)
+
+    def _holds(self, pool: Pool, amount: int) -> None:
+        self._pool = pool
+        self.amount += amount
+
+    def _given_up(self, place: Place, granted: asyncio.Future[None], pool: Pool, amount: int) -> bool:
+        """Leave the line; True when it was our turn already, in the same moment."""
+        if granted.done() and not granted.cancelled():
+            self._holds(pool, amount)
+            return True
+        granted.cancel()
+        place.leave()
+        pool.serve()
+        return False
