@@ -67,6 +67,19 @@ def test_an_empty_round_writes_nothing() -> None:
     assert made.catalog.version == version
 
 
+def test_a_record_is_never_less_fresh_than_it_was() -> None:
+    """A round that was planned earlier and lands later brings more rows, and takes nothing of what was promised."""
+    made = house()
+    table = made.table("t", properties=LAKE)
+    store(made, table.table_id, report(5), fresh_ms=NOW_MS)
+    for fresh_ms in (NOW_MS - 60_000, None):
+        offset = 6 if fresh_ms else 7
+        stored = store(made, table.table_id, report(offset, snapshot_id=offset), round=2, fresh_ms=fresh_ms)
+        assert stored.record is not None
+        assert stored.record.offset_of(None, 0) == offset
+        assert stored.record.fresh_ms == NOW_MS
+
+
 @pytest.mark.parametrize("late", [report(4, 9), report(7, 8), report(7)])
 def test_a_report_that_is_older_than_the_record_changes_nothing(late: LakeReport) -> None:
     made = house()
