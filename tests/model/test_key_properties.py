@@ -45,6 +45,7 @@ def check(properties: dict[str, str], schema: Schema = SCHEMA) -> None:
         {ENGINE: "aggregation", DELETES: "allow"},
         {DELETES: "DISABLE", "table.changelog.image": "wal"},
         {"table.index.by_s": "s", "table.index.by-both": "s, v"},
+        {f"table.index.i{number}": "s" for number in range(16)},
     ],
 )
 def test_what_fits_together_is_taken(properties: dict[str, str]) -> None:

@@ -481,6 +481,28 @@ def test_an_in_of_impossible_values_is_still_null_for_null() -> None:
     assert col("c").is_in([5.5, 1]).check(schema) == In("c", (1,), False, t.TinyInt())
 
 
+@pytest.mark.parametrize("kind", [t.TinyInt(), t.SmallInt(), t.Int(), t.BigInt(), t.Decimal(3, 0)], ids=str)
+@pytest.mark.parametrize("op", ["=", "<>", "<", "<=", ">", ">="])
+def test_at_the_edges_of_its_type_a_column_compares_as_numbers_do(op: str, kind: t.DataType) -> None:
+    """A literal that the column cannot hold is moved to the nearest that it can; the rows at that edge stay apart."""
+    edge = 1000 if isinstance(kind, t.Decimal) else 1 << (kind.to_arrow().bit_width - 1)
+    low = 1 - edge if isinstance(kind, t.Decimal) else -edge
+    values = [low, low + 1, 0, edge - 2, edge - 1]
+    schema = Schema.from_arrow(pa.schema([("x", kind.to_arrow())]))
+    batch = pa.RecordBatch.from_pydict({"x": pa.array(values, kind.to_arrow())})
+    whole = {
+        "=": int.__eq__,
+        "<>": int.__ne__,
+        "<": int.__lt__,
+        "<=": int.__le__,
+        ">": int.__gt__,
+        ">=": int.__ge__,
+    }
+    for literal in (low - 2, low - 1, low, low + 1, edge - 2, edge - 1, edge, edge + 1):
+        found = Compare("x", op, literal).check(schema).mask(batch).to_pylist()
+        assert found == [whole[op](value, literal) for value in values], literal
+
+
 def test_between_includes_both_ends() -> None:
     schema, batch = column_of("INT", [1, 2, 3, 4])
     assert col("c").between(2, 3).check(schema).mask(batch).to_pylist() == [False, True, True, False]
