@@ -176,6 +176,19 @@ def test_the_number_of_writers_is_bounded() -> None:
     assert min(writers.snapshot()) == 10
 
 
+def test_beyond_the_bound_the_writer_that_was_silent_longest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("strom.log.writers.WRITERS_MAX", 2)
+    bench = Workbench()
+    for writer_id, sequence in ((1, 0), (2, 0), (1, 1), (3, 0)):
+        bench.append(writer_id=writer_id, sequence=sequence)
+    assert bench.append(writer_id=1, sequence=1).duplicate, "it came first, and wrote last but one"
+    assert bench.append(writer_id=3, sequence=0).duplicate
+    with pytest.raises(OutOfOrderSequence):
+        bench.append(writer_id=2, sequence=1)
+
+
 def test_a_refused_batch_leaves_no_trace() -> None:
     bench = Workbench()
     with_five(bench)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -77,6 +78,17 @@ def test_a_leaf_looks_as_the_peer_sends_it(
     assert message.leaf.function == function
     assert message.leaf.literals == [expected]
     assert PRICES.by_id(message.leaf.field_id) == PRICES.column(next(iter(predicate.columns())))
+
+
+@pytest.mark.parametrize("precision", [18, 19, 38])
+@pytest.mark.parametrize("digits", [0, 1, 127, 128, 255, 256, 32_767, 32_768, 2**56 - 1, 2**56, 10**18 - 1])
+def test_decimals_arrive_with_their_sign_whatever_their_width(precision: int, digits: int) -> None:
+    """Wide ones travel as the fewest bytes that hold number and sign: at a byte's edge that is one more."""
+    schema = Schema.from_arrow(pa.schema([("d", pa.decimal128(precision, 2))]))
+    for number in (digits, -digits):
+        wanted = (col("d") >= Decimal(number).scaleb(-2)).check(schema)
+        sent = b"".join(encode(to_wire(wanted, schema)))
+        assert from_wire(decode(wire.Predicate, sent), schema) == wanted
 
 
 def test_a_joined_filter_looks_as_the_peer_sends_it() -> None:

@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -107,6 +108,27 @@ def test_a_whole_file_that_does_not_fit_leaves_the_old_one(
             files.write_whole(f"{tmp_path}/a", b"new and longer")
     assert files.read_whole(f"{tmp_path}/a") == b"old"
     assert files.list(str(tmp_path)) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["write_whole", "write_whole_if_absent"])
+def test_a_whole_file_lasts_before_it_has_its_name_and_then_its_name_lasts(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Renamed before its content is on the disk, it may be an empty file after a power failure."""
+    told: list[str] = []
+
+    def telling(what: str, original: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            folder = what == "sync" and stat.S_ISDIR(os.fstat(arguments[0]).st_mode)
+            told.append("sync folder" if folder else what)
+            return original(*arguments, **named)
+
+        return call
+
+    for system, what in (("fsync", "sync"), ("fdatasync", "sync"), ("replace", "name"), ("link", "name")):
+        monkeypatch.setattr(os, system, telling(what, getattr(os, system)))
+    getattr(files, name)(str(tmp_path / "a"), b"whole")
+    assert told == ["sync", "name", "sync folder"]
 
 
 def test_the_systems_own_limit_cuts_no_append_in_half(tmp_path: Path) -> None:
