@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,30 @@ def test_an_answer_that_is_lost_is_an_unknown_outcome(rest: tuple[LakeConfig, An
     assert read_truth(lake.table).round == "mine"
     assert lake.ids() == [1]
     lake.catalog.close()
+
+
+def test_first_rounds_into_a_new_database_may_all_make_it(
+    rest: tuple[LakeConfig, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog looks, then inserts; of two that looked before either inserted, it tells one that it failed."""
+    catalog = rest[1].catalog
+    looked, look = threading.Barrier(2), catalog.namespace_exists
+    both = iter([looked.wait, looked.wait])
+
+    def together(name: Any) -> bool:
+        found = bool(look(name))
+        next(both, lambda timeout: 0)(20)
+        return found
+
+    monkeypatch.setattr(catalog, "namespace_exists", together)
+    made: list[Lake] = []
+    services = [
+        threading.Thread(target=lambda name=name: made.append(Lake(rest[0], name=name))) for name in "ab"
+    ]
+    for one in services:
+        one.start()
+    for one in services:
+        one.join()
+    assert sorted(lake.table.path.table for lake in made) == ["a", "b"]
+    for lake in made:
+        lake.catalog.close()

@@ -85,15 +85,16 @@ class LakeCatalog:
         """A new table without columns; None when somebody else was first."""
         self.asked += 1
         with self._translated():
-            try:
-                self._catalog.create_namespace(identifier[:1])
-            except (NamespaceAlreadyExistsError, IntegrityError):
-                pass  # the second one is what SQLite says when two make it at once
+            self._make_namespace(identifier[0])
             try:
                 return self._catalog.create_table(
                     identifier, IcebergSchema(), location=location, properties=dict(properties)
                 )
             except TableAlreadyExistsError:
+                return None
+            except RESTError:
+                if self.load(identifier) is None:
+                    raise
                 return None
 
     def rename(self, identifier: Identifier, to: Identifier) -> bool:
@@ -168,6 +169,16 @@ class LakeCatalog:
             self._catalog.engine.dispose()
         else:
             self._catalog.close()
+
+    def _make_namespace(self, name: str) -> None:
+        """Of those who make it at once, all but one may be told anything: what counts is that it is there."""
+        try:
+            self._catalog.create_namespace((name,))
+        except NamespaceAlreadyExistsError:
+            return
+        except (IntegrityError, RESTError):
+            if not self._catalog.namespace_exists((name,)):
+                raise
 
     def _prune(self, before: TableMetadata, after: TableMetadata) -> None:
         """Remove the metadata files that the table no longer lists. One that is left over is an orphan, no harm."""
