@@ -404,6 +404,10 @@ class LakeOfAnotherTable(LakeError, Refused):
     """The lake table of this name belongs to a table that was dropped, or to another cluster's."""
 
 
+class LakeOfAnotherCluster(LakeError, Refused):
+    """The warehouse, or the lake table, belongs to another cluster, or to another copy of this one."""
+
+
 class LakeCorrupt(LakeError, Corrupt):
     """Files or metadata of a lake table are not what was written."""
 

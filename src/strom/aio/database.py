@@ -19,6 +19,7 @@ from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.lake_status import LakeStatus, lake_status
 from strom.client.options import ClientOptions
 from strom.errors import TableNotFound
+from strom.model.lake_owner import LakeOwner
 from strom.model.table import DEFAULT_DATABASE, TablePath
 from strom.runtime.world import World
 
@@ -243,6 +244,12 @@ class Database:
 
         info = await self._session.admin.table(self.path(table))
         return await expire_lake(self._session.cluster, self._session.warehouses, info)
+
+    async def lake_take_over(self) -> LakeOwner | None:
+        """Make the lake's warehouse this cluster's, if whoever wrote to it before is gone for good; who it was."""
+        from strom.lake.care import take_over_lake
+
+        return await take_over_lake(self._session.cluster, self._session.warehouses)
 
     async def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
         """Remove what is left in the lake of dropped tables of a name; see ``strom.Database.lake_drop``."""

@@ -20,6 +20,7 @@ from strom.client.describing import MergeEngine, SchemaLike
 from strom.client.lake import LakeFacts
 from strom.client.lake_status import LakeStatus
 from strom.client.options import ClientOptions
+from strom.model.lake_owner import LakeOwner
 from strom.model.table import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
@@ -314,6 +315,15 @@ class Database:
         [100]
         """
         return self._session.run(self._session.face.lake_drop(table, dry_run=dry_run))
+
+    def lake_take_over(self) -> LakeOwner | None:
+        """Make the lake's warehouse this cluster's. Only when whoever wrote to it before is gone for good; who it was.
+
+        For a data folder that was copied or restored and goes on with a lake outside of it, in place of the original.
+
+        >>> db.lake_take_over()
+        """
+        return self._session.run(self._session.face.lake_take_over())
 
     def lake_tables(self) -> list[LakeFacts]:
         """Every table that is in the lake, or is to be (``table.datalake.enabled``), of all databases."""

@@ -109,6 +109,17 @@ Example:
   strom lake expire shop.orders
 """
 
+TAKE_OVER_HELP = """Make the lake's warehouse this cluster's, when whoever wrote to it before is gone for good.
+
+A warehouse has one owner. A data folder that was copied, or restored from a backup, is another one than the original:
+it may not write to a lake that lies outside of it, because the original may be alive. This makes it the owner; from
+then on the original is refused. The lake inside the data folder is copied with it, and needs none of this.
+
+\b
+Example:
+  strom lake take-over
+"""
+
 LIST_HELP = """List the tables that are in the lake, or are to be.
 
 \b
@@ -338,3 +349,17 @@ def _ago(then_ms: int | None, now_ms: int) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s ago"
     return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+
+
+@app.command("take-over", help=TAKE_OVER_HELP)
+def take_over(context: typer.Context, yes: Yes = False) -> None:
+    """Become the owner of the warehouse."""
+    with connected(context) as database:
+        if not yes:
+            typer.confirm("Is the server that wrote to this lake before gone for good?", abort=True)
+        before = database.lake_take_over()
+    note(
+        "The lake had no owner; it is this cluster's now."
+        if before is None
+        else f"The lake was {before}'s; it is this cluster's now."
+    )

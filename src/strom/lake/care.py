@@ -16,6 +16,7 @@ from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.metadata import TableInfo
 from strom.errors import InvalidRequest, LakeConflict, LakeSnapshotNotFound, StromError, TableNotFound
 from strom.lake.warehouses import Warehouses
+from strom.model.lake_owner import LakeOwner
 from strom.model.lake_record import LakeReport
 from strom.model.table import TablePath
 
@@ -131,6 +132,21 @@ async def drop_lake(
         for one in chosen:
             warehouses.forget(one.table_id)
     return LakeDrop(path, tuple(chosen), own and off, dry_run, tuple(remnants.others))
+
+
+async def take_over_lake(cluster: Cluster, warehouses: Warehouses) -> LakeOwner | None:
+    """Make the warehouse this cluster's, which another one, or another copy of this one, wrote to; whose it was.
+
+    From then on that one is refused. None: it had no owner.
+    """
+    config = await LakeDoor(cluster).config()
+
+    def work(catalog: LakeCatalog) -> LakeOwner | None:
+        from strom.lake.table_owner import take_over
+
+        return take_over(catalog)
+
+    return await warehouses.on_unsettled(config, work)
 
 
 def _remove(catalog: LakeCatalog, path: TablePath, remnants: Sequence[LakeRemnant]) -> None:

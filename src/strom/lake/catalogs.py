@@ -42,6 +42,7 @@ from strom.errors import (
 )
 from strom.lake.manifest_cache import ManifestCache
 from strom.lake.storage import Storage
+from strom.lake.warehouse_owner import check_settled, check_warehouse
 from strom.model.file_uri import ENDS_PATH
 from strom.model.lake import LakeConfig
 
@@ -83,6 +84,7 @@ class LakeCatalog:
 
     def create(self, identifier: Identifier, location: str, properties: Mapping[str, str]) -> Table | None:
         """A new table without columns; None when somebody else was first."""
+        self.check_owner()
         self.asked += 1
         with self._translated():
             self._make_namespace(identifier[0])
@@ -99,6 +101,7 @@ class LakeCatalog:
 
     def rename(self, identifier: Identifier, to: Identifier) -> bool:
         """Give a table another name; False when it is gone or the name is taken."""
+        self.check_owner()
         self.asked += 1
         with self._translated():
             try:
@@ -109,6 +112,7 @@ class LakeCatalog:
 
     def drop(self, identifier: Identifier) -> bool:
         """Forget a table, not its files; False when there is none."""
+        self.check_owner()
         self.asked += 1
         with self._translated():
             try:
@@ -116,6 +120,16 @@ class LakeCatalog:
             except (NoSuchTableError, NoSuchNamespaceError):
                 return False
             return True
+
+    def check_owner(self) -> None:
+        """LakeOfAnotherCluster unless the warehouse is ours to write to. Before every write, whoever makes it."""
+        check_warehouse(self.storage)
+
+    def databases(self) -> list[str]:
+        """The databases that have tables."""
+        self.asked += 1
+        with self._translated():
+            return [str(found[-1]) for found in self._catalog.list_namespaces()]
 
     def tables(self, database: str) -> list[str]:
         """The names of a database's tables."""
@@ -203,8 +217,13 @@ class LakeCatalog:
         return self.storage.told(problem) if self.storage.failed(problem) else _told(problem)
 
 
-def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -> LakeCatalog:
-    """Open the catalog of a warehouse. ``secrets``: this reader's credentials (``object_store.SECRETS``, ``token``)."""
+def open_catalog(
+    config: LakeConfig, secrets: Mapping[str, str] | None = None, *, settled: bool = True
+) -> LakeCatalog:
+    """Open the catalog of a warehouse. ``secrets``: this reader's credentials (``object_store.SECRETS``, ``token``).
+
+    ``settled`` False: also one that was copied and names the files of another, for who is about to mend that.
+    """
     if config.local and (ends := [one for one in ENDS_PATH if one in config.warehouse]):
         raise LakeUnsupported(
             f"The lake's warehouse {config.warehouse} has {ends[0]!r} in its name, where Iceberg's readers take a "
@@ -212,6 +231,8 @@ def open_catalog(config: LakeConfig, secrets: Mapping[str, str] | None = None) -
             uri=config.warehouse,
         )
     storage = Storage(config, secrets)
+    if settled:
+        check_settled(storage)
     properties = {"warehouse": config.warehouse, **storage.properties()}
     try:
         if config.catalog == "rest":

@@ -16,6 +16,7 @@ from strom.lake.catalogs import LakeCatalog
 from strom.lake.claim import give_up
 from strom.lake.folder_owner import FolderOwner, metadata_files, owner_of_folder
 from strom.lake.table import location_of, owner_of
+from strom.lake.table_owner import is_anothers
 from strom.model.table import TablePath
 
 _DIGITS_MAX = 19
@@ -98,7 +99,7 @@ def _named(
             continue
         try:
             table = catalog.load((path.database, name))
-            if table is None:
+            if table is None or is_anothers(catalog.storage, table):
                 continue
             owner = owner_of(table, path)
         except LakeForeignCommit:
@@ -143,6 +144,7 @@ def _owner_of_the_rest(unreadable: LakeCorrupt, live_id: int | None, folders: se
 
 def remove_remnant(catalog: LakeCatalog, path: TablePath, remnant: LakeRemnant) -> None:
     """Forget it and remove its files. Whatever interrupts this, it can be done again."""
+    catalog.check_owner()
     storage, location = catalog.storage, remnant.location
     if remnant.files and remnant.uuid is None and remnant.names:
         storage.delete_folder(location)  # nothing to mark it with: it is found by its names until it is gone

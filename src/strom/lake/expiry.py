@@ -67,7 +67,7 @@ def expire_snapshots(
 ) -> int:
     """Forget old snapshots, if there are ``at_least`` so many; how many it were."""
     for _ in range(TRIES):
-        table.refresh()
+        table.refresh().check_owner()
         head = table.snapshot()
         if head is None:
             return 0

@@ -128,6 +128,7 @@ class Maintenance:
         self, table: LakeTable, upkeep: LakeUpkeep, *, check: Callable[[], None] = lambda: None
     ) -> Upkept:
         """Write small files and files with many dead rows anew; merge files of deletes."""
+        table.check_owner()
         base = read_truth(table)
         if base.snapshot_id is None or not knows_all_columns(table):
             return Upkept()  # a column that we do not know yet would be lost; the next round knows it

@@ -35,6 +35,7 @@ def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
     lists = list(_lists(table))
     if not lists:
         return 0
+    table.check_owner()
     before_ms = clock.now_ms() - removal_ms
     since = committed(table.refresh().iceberg.properties)
     due = [
@@ -55,6 +56,7 @@ def remove_expired(table: LakeTable, removal_ms: int, clock: Clock) -> int:
 
 def remove_orphans(table: LakeTable, clock: Clock, *, orphan_ms: int = ORPHAN_MS) -> int:
     """Remove files of ours that no snapshot names, no list either, and that are old; how many it were."""
+    table.check_owner()
     before_ms = clock.now_ms() - orphan_ms
     unfinished = table.storage.remove_unfinished(f"{table.location}/metadata", before_ms)
     lists = [listed for listed, since_ms in _lists(table) if since_ms <= before_ms]

@@ -81,6 +81,7 @@ def commit_change(
     table: LakeTable, base: Truth, change: SnapshotChange, snapshot_id: int, clock: Clock | None = None
 ) -> Truth:
     """Make the change on top of ``base``; the new truth."""
+    table.check_owner()
     head = table.snapshot()
     if (None if head is None else head.snapshot_id) != base.snapshot_id:
         raise LakeConflict(f"Lake table {table.path} has another snapshot than the one planned from")

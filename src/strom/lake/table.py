@@ -39,6 +39,7 @@ from strom.lake.claim import claim
 from strom.lake.iceberg_schema import SPEC_ID, iceberg_schema, partition_spec
 from strom.lake.manifest_cache import ManifestCache
 from strom.lake.storage import Storage
+from strom.lake.table_owner import OWNER, check_owner, owned
 from strom.model.lake_types import check_table
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
@@ -89,13 +90,19 @@ class LakeTable:
         begin without the rows that only the old one has: LakeCorrupt.
         """
         check_table(description.schema, description.partition_keys)
+        catalog.check_owner()
         for _ in range(_ATTEMPTS):
             table = catalog.load(path)
+            if table is not None:
+                check_owner(catalog.storage, table)
             if not create and (table is None or owner_of(table, path) < table_id):
                 raise lost(catalog, path)
             if table is None:
                 location = location_of(catalog.storage.warehouse, path, table_id)
-                table = catalog.create(path, location, _properties(table_id, description, created_ms))
+                properties = _properties(table_id, description, created_ms)
+                if catalog.storage.config.owner is not None:
+                    properties[OWNER] = str(catalog.storage.config.owner)
+                table = catalog.create(path, location, properties)
                 if table is None:
                     continue
             owner = owner_of(table, path)
@@ -209,7 +216,14 @@ class LakeTable:
     def commit(self, *updates: TableUpdate, requirements: tuple[TableRequirement, ...]) -> None:
         """One change of the table, or none (LakeConflict), or nobody knows (LakeCommitUnknown)."""
         uuid = AssertTableUUID(uuid=self.metadata.table_uuid)
-        self.catalog.commit(self.iceberg, tuple(updates), (uuid, *requirements))
+        self.catalog.commit(
+            self.iceberg, *owned(self.storage, self.iceberg, tuple(updates), (uuid, *requirements))
+        )
+
+    def check_owner(self) -> None:
+        """LakeOfAnotherCluster unless warehouse and table are ours. Before every file that is written or removed."""
+        self.catalog.check_owner()
+        check_owner(self.storage, self.iceberg)
 
     def _in_step(self) -> bool:
         """Add the columns that are missing; False when it must be looked at again."""

@@ -128,6 +128,10 @@ class Warehouses:
         """What ``work`` makes of the catalog."""
         return await self._offload.run(self._on_catalog, config, work)
 
+    async def on_unsettled(self, config: LakeConfig, work: Callable[[LakeCatalog], Result]) -> Result:
+        """The same of one whose paths may be those of another warehouse."""
+        return await self._offload.run(self._on_unsettled, config, work)
+
     def forget(self, table_id: int) -> None:
         """Snapshots of a lake table that is no more."""
         with self._lock:
@@ -208,6 +212,13 @@ class Warehouses:
         with self._lock:
             return work(self._catalog(config, "the lake is asked for"))
 
+    def _on_unsettled(self, config: LakeConfig, work: Callable[[LakeCatalog], Result]) -> Result:
+        catalog = self._opened(config, "the lake is asked for", settled=False)
+        try:
+            return work(catalog)
+        finally:
+            catalog.close()
+
     def _open(self, facts: LakeFacts, table: TableInfo) -> LakeTable:
         assert facts.config is not None
         catalog = self._catalog(facts.config, f"rows of {table.path} are in the lake")
@@ -224,6 +235,12 @@ class Warehouses:
             raise lost(catalog, table.path) from None
 
     def _catalog(self, config: LakeConfig, why: str) -> LakeCatalog:
+        catalog = self._catalogs.get(config.warehouse)
+        if catalog is None:
+            catalog = self._catalogs[config.warehouse] = self._opened(config, why)
+        return catalog
+
+    def _opened(self, config: LakeConfig, why: str, *, settled: bool = True) -> LakeCatalog:
         try:
             from strom.lake.catalogs import open_catalog
         except ImportError:
@@ -232,7 +249,4 @@ class Warehouses:
                 'can be read with tier="hot"',
                 extra="lake",
             ) from None
-        catalog = self._catalogs.get(config.warehouse)
-        if catalog is None:
-            catalog = self._catalogs[config.warehouse] = open_catalog(config, self._secrets)
-        return catalog
+        return open_catalog(config, self._secrets, settled=settled)

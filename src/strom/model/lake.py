@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from strom.errors import InvalidSetting
 from strom.model.document import Document
 from strom.model.file_uri import local_path
+from strom.model.lake_owner import LakeOwner
 
 CATALOGS = ("sqlite", "rest")
 
@@ -61,6 +62,10 @@ class LakeConfig:
     catalog: str = "sqlite"
     uri: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    owner: LakeOwner | None = None
+    """Who writes to it: the cluster that tells this. None: nobody is checked."""
+    home: bool = False
+    """Whether it lies inside the cluster's data folder, catalog and all, and is copied with it."""
 
     def __post_init__(self) -> None:
         if self.catalog not in CATALOGS:
@@ -102,6 +107,10 @@ class LakeConfig:
         }
         if self.uri is not None:
             found["uri"] = self.uri
+        if self.owner is not None:
+            found["owner"] = self.owner.to_json()
+        if self.home:
+            found["home"] = True
         return found
 
     @classmethod
@@ -109,7 +118,12 @@ class LakeConfig:
         """From the plain form; what cannot be one is an InvalidSetting."""
         doc = Document(value, "lake", InvalidSetting)
         return cls(
-            doc.text("warehouse"), doc.text("catalog"), doc.text_or_none("uri"), doc.mapping("options")
+            doc.text("warehouse"),
+            doc.text("catalog"),
+            doc.text_or_none("uri"),
+            doc.mapping("options"),
+            LakeOwner.from_document(doc.document("owner")) if doc.has("owner") else None,
+            doc.flag("home", default=False),
         )
 
 

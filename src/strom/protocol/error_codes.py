@@ -89,6 +89,7 @@ CODES: dict[type[StromError], int] = {
     errors.LakeDisabled: 20026,
     errors.LakeCorrupt: 20027,
     errors.LakeOfAnotherTable: 20028,
+    errors.LakeOfAnotherCluster: 20040,
 }
 
 _BY_CODE = {code: kind for kind, code in CODES.items()}

@@ -103,6 +103,9 @@ class Files(Protocol):
     def size(self, path: str) -> int:
         """Bytes of a file."""
 
+    def identity(self, path: str) -> tuple[int, int]:
+        """The numbers of the device and of the file or folder on it: a rename keeps both, a copy has others."""
+
     def make_folder(self, path: str) -> None:
         """Create a folder and its parents, durably; fine when it exists."""
 
@@ -335,6 +338,10 @@ class LocalFiles:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def identity(self, path: str) -> tuple[int, int]:
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
 
     def make_folder(self, path: str) -> None:
         if os.path.isdir(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strom.coordinator.limits import Limits
+from strom.model.lake import LakeConfig
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
 from strom.runtime.world import World
@@ -18,7 +19,6 @@ from strom.server.calls.sinks import SinkCalls
 from strom.server.calls.tables import TableChanges, TableReads
 from strom.server.calls.where import WhereCalls
 from strom.server.catalog_view import CatalogView
-from strom.server.lake_config import lake_config
 from strom.server.publishing import Apply, Publishing
 
 
@@ -26,14 +26,12 @@ class CoordinatorNode:
     """One coordinator."""
 
     def __init__(
-        self, world: World, settings: Settings, folder: str, view: CatalogView, apply: Apply
+        self, world: World, settings: Settings, lake: LakeConfig, view: CatalogView, apply: Apply
     ) -> None:
         self._tasks = Tasks()
         self.publishing = Publishing(view, apply, self._tasks)
         self.sinks = SinkCalls(view, self.publishing, world.clock)
-        self.lake = LakeCalls(
-            view, world.clock, lake_config(settings, folder), lease_ms=settings["lake.service.lease"]
-        )
+        self.lake = LakeCalls(view, world.clock, lake, lease_ms=settings["lake.service.lease"])
         self._one_shots = OneShotSinks(view, self.publishing, world.clock)
         self.partitions = AutoPartitions(
             view, world.clock, every_ms=settings["auto-partition.check.interval"]

@@ -1,6 +1,7 @@
 """The data folder: whose it is, and which format it has.
 
     strom.json        the format's number, the cluster's id, a checksum (docs/formats/folder.md)
+    place.json        where the folder lies, so that a copy knows that it is one
     lock              held by the server that runs on the folder
     tablet-N.lock     held by tablet server N where tablet servers are processes of their own
     running.json      who runs here and where; written when ready, removed at a clean stop
@@ -20,8 +21,10 @@ from dataclasses import dataclass
 
 from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerFormat, StorageFull
 from strom.model.bucket import BucketId
+from strom.model.lake_owner import LakeOwner
 from strom.runtime.files import Files, FolderLock
 from strom.runtime.random import Randomness
+from strom.server.place import incarnation_of
 
 FORMAT = 1
 FORMAT_FILE = "strom.json"
@@ -42,6 +45,13 @@ class DataFolder:
     cluster_id: str
     stopped_cleanly: bool
     lock: FolderLock
+    incarnation: str = ""
+    """Of the cluster, in this place (``place.py``)."""
+
+    @property
+    def owner(self) -> LakeOwner:
+        """Who writes to the lake from here."""
+        return LakeOwner(self.cluster_id, self.incarnation)
 
     @property
     def empty(self) -> bool:
@@ -94,11 +104,12 @@ def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
                 folder=path,
                 lock=held,
             )
+        incarnation = incarnation_of(files, path, f"{path}/{LOCK_FILE}", randomness)
         stopped_cleanly = not files.exists(f"{path}/{RUNNING_FILE}")
     except BaseException:
         lock.release()
         raise
-    return DataFolder(files, path, cluster_id, stopped_cleanly, lock)
+    return DataFolder(files, path, cluster_id, stopped_cleanly, lock, incarnation)
 
 
 def lock_tablet(files: Files, path: str, server_id: int) -> FolderLock:

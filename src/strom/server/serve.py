@@ -34,6 +34,8 @@ from strom.server.channel import Facts
 from strom.server.coordinator_node import CoordinatorNode, limits_of
 from strom.server.doors import COORDINATOR_TYPE, Doors
 from strom.server.folder import DataFolder, StillHeld, buckets_path, open_folder
+from strom.server.home_lake import bring_home
+from strom.server.lake_config import lake_config
 from strom.server.listeners import Endpoint, endpoints, is_loopback, tablet_endpoints
 from strom.server.status import RemoteStatus, TabletServerStatus, ends_of
 from strom.server.supervisor import Supervisor
@@ -120,6 +122,8 @@ class RunningServer:
 
     async def _start(self) -> None:
         folder = self._folder = await self._open_folder()
+        lake = lake_config(self._settings, folder.path, folder.owner)
+        await self._world.offload.run(bring_home, self._world.files, lake)
         store = self._store = self._open_store(
             self._world.files, folder.path, owner=True, create=folder.empty
         )
@@ -128,9 +132,7 @@ class RunningServer:
         coordinator = Coordinator(store, limits_of(self._settings))
         coordinator.perform(commands.bootstrap, now_ms=self._world.clock.now_ms())
         view = CatalogView(coordinator, self._world.offload, alone=self._count == 1)
-        self._coordinator = CoordinatorNode(
-            self._world, self._settings, folder.path, view, self._apply_stages
-        )
+        self._coordinator = CoordinatorNode(self._world, self._settings, lake, view, self._apply_stages)
         if self._count == 1:
             await self._start_alone(coordinator, view)
         else:
@@ -205,6 +207,7 @@ class RunningServer:
         return {
             "server_id": server_id,
             "folder": self._folder.path,
+            "owner": str(self._folder.owner),
             "settings": dict(self._settings),
             "endpoints": [asdict(one) for one in beside],
             "ports": [one.port for one in beside],

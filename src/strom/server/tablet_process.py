@@ -17,6 +17,7 @@ from typing import Any
 from strom.coordinator.coordinator import Coordinator
 from strom.errors import PortInUse, StromError
 from strom.metadata.embedded import EmbeddedStore
+from strom.model.lake_owner import LakeOwner
 from strom.protocol.api_keys import APPLY_STAGES, EXPIRE_STAGES
 from strom.runtime.loops import run
 from strom.runtime.metrics import Metrics
@@ -49,6 +50,7 @@ class TabletProcessMain:
     def __init__(self, told: dict[str, Any]) -> None:
         self._server_id: int = told["server_id"]
         self._folder: str = told["folder"]
+        self._owner = LakeOwner.of_text(told["owner"])
         self._settings = settings_from_json(told["settings"])
         self._endpoints = [
             Endpoint(**{**one, "port": port})
@@ -98,7 +100,7 @@ class TabletProcessMain:
                 TableReads(view),
                 PartitionReads(view),
                 WhereCalls(view),
-                LakeReads(view, world.clock, lake_config(self._settings, self._folder)),
+                LakeReads(view, world.clock, lake_config(self._settings, self._folder, self._owner)),
                 StateCalls(view, [node.status], node.status.summary),
             )
             bound = await self._open(doors, Dispatch(groups))

@@ -60,6 +60,7 @@ __all__ = [
     "Trace",
 ]
 
+DEVICE = 1
 UNLIMITED_BYTES = 1 << 50
 
 
@@ -298,6 +299,10 @@ class ForgettingDisk:
                 return False
             self.write_whole(path, content)
             return True
+
+    def identity(self, path: str) -> tuple[int, int]:
+        found = self._state.node(path)
+        return DEVICE, found.number if isinstance(found, FileNode) else 0
 
     def free_bytes(self, path: str) -> int:
         with self._mutex:

@@ -222,6 +222,10 @@ class MortalFiles:
         self._life.check()
         return self._disk.size(path)
 
+    def identity(self, path: str) -> tuple[int, int]:
+        self._life.check()
+        return self._disk.identity(path)
+
     def make_folder(self, path: str) -> None:
         self._life.change()
         self._disk.make_folder(path)

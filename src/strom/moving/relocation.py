@@ -1,0 +1,188 @@
+"""The lake inside a data folder that lies elsewhere now: every path in its files and its catalog becomes that of now.
+
+Iceberg's paths are absolute, so a copied lake names the files of the one it was copied from: readers would read those,
+and maintenance would remove them. Whoever holds the folder's lock therefore does this before anybody opens the lake. It
+needs the files of the copy alone, and looks at no other.
+
+Two steps, so that a crash at any moment is no harm. First every file that changes is written anew beside the old one;
+what is there stays as it is, and whatever fails leaves the lake as it was. Then a mark is set, the new files take the
+places of the old ones, and the catalog's rows change in one transaction. Who finds the mark does the second step again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from strom.errors import LakeCorrupt, LakeUnsupported
+from strom.model.file_uri import local_path
+from strom.model.lake import LakeConfig
+from strom.moving.manifests import Manifests, decoded, is_list, is_manifest
+from strom.moving.moved import Moved
+from strom.moving.table_metadata import is_metadata, moved_metadata
+from strom.runtime import trees
+
+SUFFIX = ".relocated"
+MARK = "strom-relocation.json"
+PROGRESS_FILES = 1_000
+_TABLES = "iceberg_tables"
+_BELOW_WAREHOUSE = 4
+"""A metadata file is at <warehouse>/<database>/<table>/metadata/<file>."""
+
+logger = logging.getLogger(__name__)
+
+
+class Row(NamedTuple):
+    """A table in the catalog, and where its metadata are and were before."""
+
+    number: int
+    location: str | None
+    previous: str | None
+
+
+def relocate(config: LakeConfig, before: Sequence[str]) -> int:
+    """Rewrite the paths of a warehouse that was at other URIs; how many files changed.
+
+    Without any in ``before`` the catalog tells where it was. LakeUnsupported and LakeCorrupt leave it as it was.
+    """
+    root = local_path(config.warehouse)
+    if root is None or config.catalog != "sqlite":
+        raise LakeUnsupported(
+            f"The warehouse {config.warehouse} was at {', '.join(before)}, and its paths cannot be rewritten with this "
+            "catalog: copy it back, or register its tables anew",
+            uri=config.warehouse,
+        )
+    finish(config)
+    _clear(root)
+    rows = _rows(config.catalog_uri)
+    folders = [path for uri in before if (path := local_path(uri)) is not None]
+    moved = Moved(folders or _told_by(rows, root), root)
+    if not _concerned(rows, moved) and not folders:
+        return 0
+    logger.info("rewriting the paths of the lake in %s", root)
+    made = _write_beside(root, moved)
+    trees.write(f"{root}/{MARK}", json.dumps({"rows": _changed(rows, moved)}).encode())
+    finish(config)
+    logger.info(
+        "the lake in %s has the paths of where it is: %s files were rewritten", root, f"{len(made):,}"
+    )
+    return len(made)
+
+
+def finish(config: LakeConfig) -> None:
+    """The second step, if it was begun."""
+    root = local_path(config.warehouse)
+    if root is None or not os.path.exists(f"{root}/{MARK}"):
+        return
+    rows = json.loads(trees.read(f"{root}/{MARK}"))["rows"]
+    folders = set()
+    for one in list(trees.walk(root)):
+        if one.name.endswith(SUFFIX):
+            path = f"{root}/{one.name}"
+            os.replace(path, path.removesuffix(SUFFIX))
+            folders.add(os.path.dirname(path))
+    for folder in folders:
+        trees.sync_folder(folder)
+    _switch(config.catalog_uri, [Row(*row) for row in rows])
+    os.unlink(f"{root}/{MARK}")
+    trees.sync_folder(root)
+
+
+def _clear(root: str) -> None:
+    """What an earlier attempt left that was not finished."""
+    for one in list(trees.walk(root)):
+        if one.name.endswith(SUFFIX):
+            os.unlink(f"{root}/{one.name}")
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def _write_beside(root: str, moved: Moved) -> list[str]:
+    names = [one.name for one in trees.walk(root) if "/metadata/" in one.name]
+    manifests = Manifests(moved, SUFFIX)
+    lists = []
+    for number, name in enumerate(one for one in names if one.endswith(".avro")):
+        if number and not number % PROGRESS_FILES:
+            logger.info("%s manifests of the lake in %s are done", f"{number:,}", root)
+        path = f"{root}/{name}"
+        file = decoded(path)
+        if file is None:
+            logger.warning("%s is no whole Avro file: it stays as it is", path)
+        elif is_list(file):
+            lists.append((path, file))
+        elif is_manifest(file):
+            manifests.manifest(path, file)
+    for path, file in lists:
+        manifests.list_of(path, file)
+    made = manifests.made
+    for name in filter(is_metadata, names):
+        path = f"{root}/{name}"
+        content = trees.read(path)
+        try:
+            changed = moved_metadata(content, path, moved, manifests.grown)
+        except LakeCorrupt as problem:
+            logger.warning("%s: it stays as it is", problem)
+            continue
+        if changed != content:
+            trees.replacement(path, SUFFIX, changed)
+            made.append(path)
+    for folder in {os.path.dirname(path) for path in made}:
+        trees.sync_folder(folder)
+    return made
+
+
+# --- the catalog ----------------------------------------------------------------------------------------------
+
+
+def _rows(path: str) -> list[Row]:
+    if not os.path.exists(path):
+        return []
+    with closing(sqlite3.connect(path)) as database:
+        if not _has(database, _TABLES):
+            return []
+        found = database.execute(
+            f"SELECT rowid, metadata_location, previous_metadata_location FROM {_TABLES}"
+        ).fetchall()
+    return [Row(*one) for one in found]
+
+
+def _concerned(rows: Iterable[Row], moved: Moved) -> bool:
+    return any(one.location is not None and moved.uri(one.location) != one.location for one in rows)
+
+
+def _told_by(rows: Iterable[Row], root: str) -> list[str]:
+    """Where a warehouse was that does not say so: where its catalog has files that lie here, too."""
+    found = []
+    for one in rows:
+        path = local_path(one.location or "")
+        if path is None or path.startswith(root + "/"):
+            continue
+        parts = path.rsplit("/", _BELOW_WAREHOUSE)
+        if len(parts) > _BELOW_WAREHOUSE and os.path.exists("/".join([root, *parts[1:]])):
+            found.append(parts[0])
+    return list(dict.fromkeys(found))
+
+
+def _changed(rows: Iterable[Row], moved: Moved) -> list[Row]:
+    return [Row(one.number, moved.anything(one.location), moved.anything(one.previous)) for one in rows]
+
+
+def _switch(path: str, rows: Sequence[Row]) -> None:
+    if not rows:
+        return
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executemany(
+            f"UPDATE {_TABLES} SET metadata_location = ?, previous_metadata_location = ? WHERE rowid = ?",
+            [(one.location, one.previous, one.number) for one in rows],
+        )
+
+
+def _has(database: sqlite3.Connection, table: str) -> bool:
+    found = database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
+    return found.fetchone() is not None

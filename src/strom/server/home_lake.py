@@ -1,0 +1,55 @@
+"""The lake inside the data folder is the folder's own: whoever holds the folder's lock says so at every start.
+
+A copied, moved or restored folder brings its lake along, with the paths of the place it came from. They are rewritten
+here, before anybody can ask this server where the lake is (``strom.moving.relocation``). If that fails the server runs
+all the same, the lake is left alone, and whoever opens it is told.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from strom.errors import LakeCorrupt, LakeError, StorageFull
+from strom.model.file_uri import local_path
+from strom.model.lake import LakeConfig
+from strom.model.lake_owner import OWNER_FILE, WarehouseOwner
+from strom.moving.relocation import finish, relocate
+from strom.runtime import trees
+from strom.runtime.files import Files
+
+logger = logging.getLogger(__name__)
+
+
+def bring_home(files: Files, config: LakeConfig) -> None:
+    """Make the lake in the folder, if there is one, that of this folder in this place."""
+    folder = local_path(config.warehouse)
+    if not config.home or config.owner is None or folder is None or not files.is_folder(folder):
+        return
+    try:
+        _settle(files, f"{folder}/{OWNER_FILE}", config)
+    except (LakeError, StorageFull, OSError, ValueError) as problem:
+        logger.error(
+            "the lake in %s was copied or moved, and its paths cannot be rewritten: %s", folder, problem
+        )
+
+
+def _settle(files: Files, name: str, config: LakeConfig) -> None:
+    assert config.owner is not None
+    finish(config)
+    before = _read(files, name)
+    told = WarehouseOwner(config.owner) if before is None else before.at(config.owner, config.warehouse)
+    if told != before:
+        trees.write(name, told.to_json())  # until it is done, nobody opens it
+    if not told.settled:
+        relocate(config, told.moved_from)
+        trees.write(name, WarehouseOwner(config.owner, config.warehouse).to_json())
+
+
+def _read(files: Files, name: str) -> WarehouseOwner | None:
+    if not files.exists(name):
+        return None
+    try:
+        return WarehouseOwner.from_json(trees.read(name), name)
+    except LakeCorrupt as problem:
+        logger.warning("%s; it is written anew", problem)
+        return None

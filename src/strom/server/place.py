@@ -1,0 +1,89 @@
+"""Where the data folder lies, and which *incarnation* of its cluster it therefore is (docs/formats/folder.md).
+
+A copy of a folder has the same cluster's id, tables and offsets, and must not write where the original writes. So a
+folder remembers its place. Found in another one, it is a copy or was restored: a new incarnation. A folder that was
+renamed within its file system is the same one still, because its inodes are.
+
+What cannot be told from its original is a disk that was cloned block by block and is mounted at the same path of a
+machine with the same id, or with none.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from dataclasses import asdict, dataclass
+
+from strom.errors import StorageFull
+from strom.runtime.files import Files
+from strom.runtime.machine import machine_id
+from strom.runtime.random import Randomness
+
+PLACE_FILE = "place.json"
+INCARNATION_BYTES = 8
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a folder was when it was last opened, and who it is there."""
+
+    incarnation: str
+    path: str
+    device: int
+    inode: int
+    lock: int
+    """The inode of the lock file: of two disks that are mounted whole, the folders' own inodes are alike."""
+    machine: str | None = None
+
+    def is_at(self, other: Place) -> bool:
+        """Whether both are one folder, renamed at most."""
+        unknown = self.machine is None or other.machine is None
+        same = (self.inode, self.lock) == (other.inode, other.lock)
+        # The number of a device may change when the machine starts again; the path is the same then.
+        near = self.path == other.path or self.device == other.device
+        return same and near and (unknown or self.machine == other.machine)
+
+    def encode(self) -> bytes:
+        """The file: JSON with a CRC-32 over it, as strom.json has it."""
+        body = json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({**asdict(self), "crc": zlib.crc32(body.encode())}, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, content: bytes) -> Place | None:
+        """From the file; None when it is damaged."""
+        try:
+            facts = json.loads(content)
+            crc = facts.pop("crc")
+            intact = crc == zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+            return cls(**facts) if intact else None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def incarnation_of(files: Files, path: str, lock: str, randomness: Randomness) -> str:
+    """The incarnation of the folder, whose lock this process holds; remembered from now on."""
+    name = f"{path}/{PLACE_FILE}"
+    device, inode = files.identity(path)
+    here = Place("", path, device, inode, files.identity(lock)[1], machine_id())
+    before = Place.decode(files.read_whole(name)) if files.exists(name) else None
+    if before is not None and before.is_at(here):
+        incarnation = before.incarnation
+    else:
+        incarnation = randomness.token(INCARNATION_BYTES).hex()
+        if before is not None:
+            logger.warning(
+                "%s was copied or restored from %s: it is a cluster of its own from now on, and does not write to a "
+                "lake outside of this folder until `strom lake take-over`",
+                path,
+                before.path,
+            )
+    found = Place(incarnation, path, device, inode, here.lock, here.machine)
+    if found != before:
+        try:
+            files.write_whole(name, found.encode())
+        except StorageFull as error:
+            logger.warning("the disk is full; where the folder lies is noted down later: %s", error)
+    return incarnation
