@@ -24,7 +24,8 @@
     │   ├── LakeSnapshotNotFound
     │   ├── Expired  IndexNotFound  DeletionDisabled  InvalidTargets        (primary-key tables)
     │   ├── SinkConflict  SinkNotFound  StageExpired  StageNotFound  TableDropped       (staged writes)
-    │   ├── LakeUnsupported  LakeForeignCommit  LakeAhead  LakeQuarantined  LakeDisabled  LakeOfAnotherTable  (the lake)
+    │   ├── LakeUnsupported  LakeForeignCommit  LakeAhead  LakeQuarantined  LakeDisabled  LakeOfAnotherTable
+    │   │   LakeOfAnotherCluster                                              (the lake)
     │   ├── InvalidQuery  ReadOnlyQuery  NotInstalled                       (SQL, on this side)
     │   └── InvalidSetting  FolderInUse  PortInUse  NewerFormat      (starting a server)
     ├── Fenced                  someone newer took over; stop

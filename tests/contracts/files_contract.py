@@ -16,6 +16,14 @@ from strom.runtime.files import TEMPORARY_SUFFIX, Files
 class FilesContract:
     """Inherit, and give the fixtures ``files`` and ``folder``."""
 
+    def test_a_renamed_file_is_the_same_one_and_a_copy_is_another(self, files: Files, folder: str) -> None:
+        files.write_whole(f"{folder}/a", b"same")
+        files.write_whole(f"{folder}/copy", files.read_whole(f"{folder}/a"))
+        before = files.identity(f"{folder}/a")
+        files.rename(f"{folder}/a", f"{folder}/b")
+        assert files.identity(f"{folder}/b") == before != files.identity(f"{folder}/copy")
+        assert files.identity(folder)[0] == before[0]
+
     # --- One file
 
     def test_a_missing_file_is_not_found_unless_it_shall_be_created(self, files: Files, folder: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from strom.errors import ServerStopping
 from strom.runtime.tasks import InlineOffload, Tasks, ThreadOffload
+from strom.server.hold import Hold
 from strom.server.lane import Lane
 
 
@@ -97,5 +98,52 @@ def test_closing_cancels_what_waits_and_refuses_what_comes() -> None:
         assert all(future.done() for future in waiting)
         with pytest.raises(ServerStopping):
             lane.submit(lambda: None)
+
+    asyncio.run(main())
+
+
+def test_a_hold_waits_for_what_runs_and_nothing_begins_until_it_is_over() -> None:
+    async def main() -> None:
+        offload, tasks, hold = ThreadOffload(2), Tasks(), Hold()
+        lanes = [Lane(name, offload, tasks, hold=hold) for name in "ab"]
+        began, go, seen = threading.Event(), threading.Event(), list[str]()
+
+        def long() -> None:
+            began.set()
+            assert go.wait(30)
+            seen.append("long")
+
+        running = lanes[0].submit(long)
+        assert await asyncio.to_thread(began.wait, 30)
+        holding = asyncio.ensure_future(hold.engage())
+        await asyncio.sleep(0)
+        later = [lane.submit(partial(seen.append, "later")) for lane in lanes]
+        assert not any(lane.idle for lane in lanes), "small work must not overtake"
+        assert not holding.done()
+        go.set()
+        await holding
+        await running
+        seen.append("held")
+        await asyncio.sleep(0)
+        assert hold.release()
+        await asyncio.gather(*later)
+        assert seen == ["long", "held", "later", "later"]
+        await asyncio.sleep(0)
+        assert all(lane.idle for lane in lanes)
+        assert not hold.release(), "it was over already"
+        offload.close()
+
+    asyncio.run(main())
+
+
+def test_a_hold_that_nobody_ends_ends_by_itself_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strom.server.hold.HELD_S_MAX", 0.0)
+
+    async def main() -> None:
+        hold, offload = Hold(), ThreadOffload(1)
+        await hold.engage()
+        await Lane("a", offload, Tasks(), hold=hold).submit(lambda: None)
+        assert not hold.release()
+        offload.close()
 
     asyncio.run(main())

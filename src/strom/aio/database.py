@@ -12,6 +12,7 @@ from strom.aio.session import Session
 from strom.aio.table import Table
 from strom.aio.transaction import Transaction
 from strom.client.admin import DatabaseInfo, SinkStatus, SkippedStage
+from strom.client.backup import RENEW_EVERY_S, BackupDoor
 from strom.client.cluster import Cluster
 from strom.client.connections import Traffic
 from strom.client.describing import MergeEngine, SchemaLike, describe
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from strom.aio.system_table import SystemTable
     from strom.lake.care import LakeDrop, LakeRebuild
     from strom.lake.maintenance import Upkept
+    from strom.moving.backup import BackupFacts, Progress
     from strom.server.local import LocalServer
     from strom.sql.instants import At
     from strom.sql.parameters import Parameters
@@ -244,6 +246,25 @@ class Database:
 
         info = await self._session.admin.table(self.path(table))
         return await expire_lake(self._session.cluster, self._session.warehouses, info)
+
+    async def backup(
+        self, folder: str | os.PathLike[str], *, progress: Progress = lambda copied: None
+    ) -> BackupFacts:
+        """Copy what the server holds at one instant into a new folder of its machine; see ``strom.Database.backup``."""
+        from strom.moving.backup import copy_cut
+
+        world, door = self._session.cluster.world, BackupDoor(self._session.cluster)
+        cut = await door.begin()
+        try:
+            now_ms = world.clock.now_ms()
+            copying = asyncio.ensure_future(
+                world.offload.run(copy_cut, cut.folder, os.fspath(folder), now_ms, progress)
+            )
+            while not (await asyncio.wait({copying}, timeout=RENEW_EVERY_S))[0]:
+                await door.renew(cut)
+            return await copying
+        finally:
+            await door.end(cut)
 
     async def lake_take_over(self) -> LakeOwner | None:
         """Make the lake's warehouse this cluster's, if whoever wrote to it before is gone for good; who it was."""

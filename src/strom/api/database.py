@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from strom.api.system_table import SystemTable
     from strom.lake.care import LakeDrop, LakeRebuild
     from strom.lake.maintenance import Upkept
+    from strom.moving.backup import BackupFacts, Progress
     from strom.sql.instants import At
     from strom.sql.parameters import Parameters
     from strom.sql.result import Result
@@ -315,6 +316,18 @@ class Database:
         [100]
         """
         return self._session.run(self._session.face.lake_drop(table, dry_run=dry_run))
+
+    def backup(
+        self, folder: str | os.PathLike[str], *, progress: Progress = lambda copied: None
+    ) -> BackupFacts:
+        """Copy everything that the server holds at one instant into a new folder, on the server's machine.
+
+        What was acknowledged before is in it, and nothing by halves. Writers pause for moments. ``strom restore`` makes
+        a data folder of it again. ``progress`` is told of every file, in another thread.
+
+        >>> db.backup("/backups/monday").size
+        """
+        return self._session.run(self._session.face.backup(folder, progress=progress))
 
     def lake_take_over(self) -> LakeOwner | None:
         """Make the lake's warehouse this cluster's. Only when whoever wrote to it before is gone for good; who it was.

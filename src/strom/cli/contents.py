@@ -14,6 +14,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "demo": "One story through everything, each answer checked",
         "up": "Run a server on this machine",
         "doctor": "What is wrong, and what to do about it",
+        "backup": "Copy all that a server holds at one instant",
+        "restore": "Make a data folder of a backup",
     },
     "Tables": {
         "database": "Create, list, drop databases",

@@ -10,6 +10,7 @@ import typer
 from strom._version import __version__
 from strom.cli import (
     append,
+    backup,
     database,
     demo,
     doctor,
@@ -56,6 +57,8 @@ app.command("delete", help=keys.DELETE_HELP)(keys.delete)
 app.command("changelog", help=keys.CHANGELOG_HELP)(keys.changelog)
 app.command("tier", help=tier.HELP)(tier.tier)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
+app.command("backup", help=backup.BACKUP_HELP)(backup.backup)
+app.command("restore", help=backup.RESTORE_HELP)(backup.restore)
 app.add_typer(table.app, name="table")
 app.add_typer(database.app, name="database")
 app.add_typer(partition.app, name="partition")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -68,6 +68,11 @@ class Database:
         """Let readers go on while one process writes. The file remembers it."""
         if self._rows("PRAGMA journal_mode=WAL") != [(b"wal",)]:
             raise damaged(self.path, "it cannot be switched to a write-ahead log")
+
+    def copy_to(self, path: str) -> None:
+        """All of it in a new file, as of the last commit."""
+        with translated(self.path), closing(sqlite3.connect(path)) as target:
+            self._connection.backup(target)
 
     def close(self) -> None:
         """Give the file back; the last one out folds the write-ahead log into it."""

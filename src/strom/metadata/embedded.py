@@ -24,6 +24,7 @@ from strom.metadata.recovery import Action, Condition, decide, refusal
 from strom.metadata.second_copy import SecondCopy
 from strom.metadata.sqlite_errors import translated
 from strom.metadata.store import Delta, Snapshot, Watcher, Watchers
+from strom.runtime import trees
 from strom.runtime.files import Files
 
 _NOTHING = Summary(version=0, deleted_version=0, entry_count=0, crc_sum=0)
@@ -207,6 +208,20 @@ class EmbeddedStore:
         self._copy.rewrite(summary.version, entries)
         LOG.warning("%s: %s", self.path, decision.notice)
         return summary
+
+    def copy_into(self, folder: str) -> list[str]:
+        """Copy both files, as they are between two commits of anybody; their names."""
+        with self._writing, translated(self.path):
+            self._check_open()
+            self._writer.begin_writing()
+            try:
+                self._agreed_summary()
+                with self._reading:
+                    self._reader.copy_to(f"{folder}/{layout.DATABASE_FILE}")
+                trees.copy(self._copy.path, f"{folder}/{layout.COPY_FILE}")
+            finally:
+                self._writer.roll_back()
+        return [layout.DATABASE_FILE, layout.COPY_FILE]
 
     # --- the end ---------------------------------------------------------------------------------------------
 

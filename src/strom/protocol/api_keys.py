@@ -152,6 +152,8 @@ REPORT_LAKE = _api(20021, Role.COORDINATOR, lake.ReportLakeRequest, lake.ReportL
 GET_LAKE = _api(20022, Role.ANY, lake.GetLakeRequest, lake.GetLakeResponse)
 RESUME_BUCKET = _api(20023, Role.LEADER, lake.ResumeBucketRequest, lake.ResumeBucketResponse)
 
+BACKUP = _api(20030, Role.COORDINATOR, own.BackupRequest, own.BackupResponse, waits=True)
+
 STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, SNAPSHOT, CUT_BUCKETS, LIST_SINKS, DROP_SINK)
 """The calls of staged writes, as clients make them."""
 LAKE_APIS = (TIERING, REPORT_LAKE, GET_LAKE, RESUME_BUCKET)

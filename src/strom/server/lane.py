@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from strom.runtime.tasks import Offload, Tasks
+from strom.server.hold import Hold
 
 T = TypeVar("T")
 
@@ -32,18 +33,26 @@ class _Job(NamedTuple):
 class Lane:
     """A queue that empties itself through an offload."""
 
-    def __init__(self, name: str, offload: Offload, tasks: Tasks, bulk: Offload | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        offload: Offload,
+        tasks: Tasks,
+        bulk: Offload | None = None,
+        hold: Hold | None = None,
+    ) -> None:
         self._name = name
         self._offload = offload
         self._bulk = bulk or offload
         self._tasks = tasks
+        self._hold = hold or Hold()
         self._queue: deque[_Job] = deque()
         self._running = False
 
     @property
     def idle(self) -> bool:
         """Whether work may be done on the loop right now without overtaking anything."""
-        return not self._running
+        return not self._running and not self._hold.on
 
     def submit(
         self, job: Callable[[], T], *, bulk: bool = False, stays: Callable[[], bool] | None = None
@@ -58,7 +67,11 @@ class Lane:
 
     async def _drain(self) -> None:
         while self._queue:
-            await self._run(self._queue.popleft())
+            await self._hold.begin()
+            try:
+                await self._run(self._queue.popleft())
+            finally:
+                self._hold.end()
         self._running = False
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -27,6 +27,7 @@ from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
 from strom.runtime.world import World
 from strom.server import inner_calls
+from strom.server.backups import Backups
 from strom.server.calls.dispatch import CallGroup, Dispatch
 from strom.server.calls.state import StateCalls
 from strom.server.catalog_view import CatalogView
@@ -34,6 +35,7 @@ from strom.server.channel import Facts
 from strom.server.coordinator_node import CoordinatorNode, limits_of
 from strom.server.doors import COORDINATOR_TYPE, Doors
 from strom.server.folder import DataFolder, StillHeld, buckets_path, open_folder
+from strom.server.hold import ENGAGE_S_MAX
 from strom.server.home_lake import bring_home
 from strom.server.lake_config import lake_config
 from strom.server.listeners import Endpoint, endpoints, is_loopback, tablet_endpoints
@@ -105,6 +107,7 @@ class RunningServer:
         self._folder: DataFolder | None = None
         self._store: OpenedStore | None = None
         self._coordinator: CoordinatorNode | None = None
+        self._backups: Backups | None = None
         # On a port that both roles share no type is told: the peer's client would take it for the wrong one.
         self._doors = Doors(
             world, settings, self._metrics, server_type=None if self._count == 1 else COORDINATOR_TYPE
@@ -133,6 +136,9 @@ class RunningServer:
         coordinator.perform(commands.bootstrap, now_ms=self._world.clock.now_ms())
         view = CatalogView(coordinator, self._world.offload, alone=self._count == 1)
         self._coordinator = CoordinatorNode(self._world, self._settings, lake, view, self._apply_stages)
+        if isinstance(store, EmbeddedStore):
+            self._backups = Backups(self._world, folder, lake, store, self._hold)
+            await self._world.offload.run(self._backups.sweep)
         if self._count == 1:
             await self._start_alone(coordinator, view)
         else:
@@ -177,6 +183,23 @@ class RunningServer:
         tablet.start()
         await self._open_http(site)
         self._announce([os.getpid()])
+
+    async def _hold(self, on: bool) -> bool:
+        """Pause all tablet servers, or let them go on; whether all were paused until then."""
+        if self._tablet is not None:
+            hold = self._tablet.tablets.hold
+            if on:
+                await hold.engage()
+                return True
+            return hold.release()
+        assert self._supervisor is not None
+        question, timeout_s = ("hold", 2 * ENGAGE_S_MAX) if on else ("release", 30.0)
+        asked = [process.ask(question, timeout_s=timeout_s) for process in self._supervisor.processes]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for one in answers:
+            if on and isinstance(one, BaseException):
+                raise one
+        return all(not isinstance(one, BaseException) and one.get("held", on) for one in answers)
 
     # --- several processes -----------------------------------------------------------------------------
 
@@ -251,7 +274,8 @@ class RunningServer:
         state = StateCalls(view, servers, site.describe)
         self._coordinator.partitions.ask_ends = lambda table_id: ends_of(servers, table_id)
         self._coordinator.lake.ask_ends = lambda table_id: ends_of(servers, table_id)
-        dispatch = Dispatch((*groups, *self._coordinator.groups, state))
+        backups = () if self._backups is None else (self._backups,)
+        dispatch = Dispatch((*groups, *self._coordinator.groups, *backups, state))
         await self._doors.open(self._endpoints, dispatch)
         return site
 
@@ -298,6 +322,8 @@ class RunningServer:
             self._tablet.finish_waiting()
         await self._doors.close(timeout_s=timeout_s)
         await self._tasks.close()
+        if self._backups is not None:
+            await self._backups.close()
         if self._coordinator is not None:
             await self._coordinator.close()
         if self._supervisor is not None:

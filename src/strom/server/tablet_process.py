@@ -128,6 +128,11 @@ class TabletProcessMain:
     async def _answer(self, question: str, facts: dict[str, Any]) -> Facts:
         if question == "stop":
             return await self._stop(facts["timeout_s"])
+        if question == "hold":
+            await self._node.tablets.hold.engage()
+            return {}
+        if question == "release":
+            return {"held": self._node.tablets.hold.release()}
         if question == inner_calls.QUESTION:
             return await inner_calls.answered({APPLY_STAGES: self._node.stages.apply}, facts)
         answer: Facts = await self._status_answer(question, facts)

@@ -25,6 +25,7 @@ from strom.runtime.tasks import Offload, Tasks
 from strom.runtime.world import World
 from strom.server.catalog_view import CatalogChange, CatalogView
 from strom.server.folder import bucket_path
+from strom.server.hold import Hold
 from strom.server.key_forms import key_tablet, load_kernels
 from strom.server.lake_places import guarded_place, namesakes_place, series_needed_from
 from strom.server.lane import Lane
@@ -106,6 +107,7 @@ class Tablets:
         self._bulk = bulk
         self.stage_room = StageRoom(settings.stage_bytes_max)
         self._tasks = Tasks()
+        self.hold = Hold()
         self._slots: dict[BucketId, Slot] = {}
         self._stopping = False
         view.watch(self._reconcile)
@@ -137,7 +139,7 @@ class Tablets:
             raise UnknownBucket(f"there is no bucket {bucket}", bucket=str(bucket))
         if leader != self.server_id:
             raise NotLeader(f"server {leader} leads bucket {bucket}", bucket=str(bucket), leader=leader)
-        lane = Lane(str(bucket), self._lanes, self._tasks, self._bulk)
+        lane = Lane(str(bucket), self._lanes, self._tasks, self._bulk, self.hold)
         slot = self._slots[bucket] = Slot(bucket, lane, lambda: self._open(bucket), self._world.clock)
         return slot
 

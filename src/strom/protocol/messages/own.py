@@ -104,6 +104,23 @@ class TableStatusResponse(Message):
     buckets: Sequence[BucketStatus] = repeated(2, BucketStatus, default=())
 
 
+class BackupRequest(Message):
+    """``begin`` makes a cut of everything at one instant, ``renew`` keeps it for another minute, ``end`` removes it.
+
+    ``backup_id``: of the cut, except to begin one.
+    """
+
+    action: str = text(1)
+    backup_id: str | None = text(2, default=None)
+
+
+class BackupResponse(Message):
+    """Of a cut that was begun: its id, and the folder on the server's machine that it can be copied from."""
+
+    backup_id: str | None = text(1, default=None)
+    folder: str | None = text(2, default=None)
+
+
 class ServerStatusRequest(Message):
     pass
 

@@ -1,0 +1,239 @@
+"""A backup of a running server is its state at one instant; what is restored from it works without the original."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import strom
+from lake.small_tierer import small_tierer
+from lake.union_place import COLUMNS, LAKE, rows
+from strom.cli.main import app
+from strom.client.backup import BackupDoor
+from strom.errors import ChecksumMismatch, FolderInUse, InvalidRequest, InvalidSetting, StromError
+from strom.moving.backup import BACKUP_FILE, copy_folder, read_backup, restore
+from strom.runtime.clock import SystemClock
+from strom.runtime.files import LocalFiles
+from strom.testing.process import ServerProcess
+
+
+def quiet(_: object) -> None:
+    """No progress."""
+
+
+class Writer:
+    """Writes to a log and to a table by key, in pairs, and in transactions over both, until it is told to stop."""
+
+    def __init__(self, address: str) -> None:
+        self.acknowledged = 0
+        """Pairs and transactions."""
+        self._address = address
+        self._stop = threading.Event()
+        self._some = threading.Condition()
+        self._thread = threading.Thread(target=self._run)
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def wait_for(self, more: int) -> int:
+        """Until so many more were acknowledged; how many it are."""
+        with self._some:
+            wanted = self.acknowledged + more
+            assert self._some.wait_for(lambda: self.acknowledged >= wanted or self.error is not None, 60)
+            return self.acknowledged
+
+    def _run(self) -> None:
+        try:
+            with strom.connect(self._address) as db:
+                log, keyed, first, second = (db.table(name) for name in ("log", "keyed", "first", "second"))
+                while not self._stop.is_set():
+                    number = self.acknowledged
+                    log.append({"id": [number]})
+                    log.flush()
+                    keyed.upsert({"id": [number % 50], "n": [number]})
+                    keyed.flush()
+                    with db.transaction("pairs", number + 1) as both:
+                        both.append(first, {"id": [number]})
+                        both.append(second, {"id": [number]})
+                    with self._some:
+                        self.acknowledged += 1
+                        self._some.notify_all()
+        except BaseException as error:
+            self.error = error
+
+
+def make_tables(db: strom.Database) -> None:
+    for name in ("log", "first", "second"):
+        db.create_table(name, {"id": "BIGINT"}, buckets=3)
+    db.create_table("keyed", {"id": "BIGINT", "n": "BIGINT"}, primary_key="id", buckets=3)
+
+
+def check_state(db: strom.Database, before: int) -> int:
+    """The tables hold what a writer had written at one instant, and all that came ``before``."""
+    found = sorted(db.table("log").scan().to_arrow()["id"].to_pylist())
+    assert found == list(range(len(found)))
+    newest: dict[int, int] = {}
+    for row in db.table("keyed").scan().to_arrow().to_pylist():
+        newest[row["id"]] = row["n"]
+    written = max(newest.values()) + 1
+    assert newest == {key: max(range(key, written, 50)) for key in range(min(50, written))}
+    for key, number in newest.items():
+        assert db.table("keyed").lookup({"id": key}) == {"id": key, "n": number}
+    pairs = [sorted(db.table(name).scan().to_arrow()["id"].to_pylist()) for name in ("first", "second")]
+    assert pairs[0] == pairs[1] == list(range(len(pairs[0])))
+    # One after the other: whatever was written later is there only with all that was written before.
+    assert before <= len(pairs[0]) <= written <= len(found) <= len(pairs[0]) + 1
+    changes = db.table("keyed").changelog().to_arrow().to_pylist()
+    for bucket in {row["_bucket"] for row in changes}:
+        offsets = [row["_log_offset"] for row in changes if row["_bucket"] == bucket]
+        assert offsets == list(range(len(offsets)))
+    assert {row["id"]: row["n"] for row in changes} == newest
+    return len(pairs[0])
+
+
+@pytest.mark.parametrize("tablets", [1, 2])
+def test_a_backup_while_writes_run_is_the_state_of_one_instant(tmp_path: Path, tablets: int) -> None:
+    with ServerProcess(tmp_path / "data", tablets=tablets) as server:
+        with strom.connect(server.address) as db:
+            make_tables(db)
+            with Writer(server.address) as writer:
+                before = writer.wait_for(60)
+                facts = db.backup(tmp_path / "backup")
+                writer.wait_for(5)
+        assert not [name for name in (tmp_path / "data").iterdir() if name.name.startswith("backup-")]
+    assert facts.files == read_backup(str(tmp_path / "backup")).files
+    (tmp_path / "data").rename(tmp_path / "data.gone")
+    restore(str(tmp_path / "backup"), str(tmp_path / "new"), quiet)
+    with strom.open(tmp_path / "new") as db:
+        had = check_state(db, before)
+        db.table("log").append({"id": [had]})
+        with db.transaction("pairs", had + 1) as both:
+            for name in ("first", "second"):
+                both.append(db.table(name), {"id": [had]})
+        assert sorted(db.table("second").scan().to_arrow()["id"].to_pylist()) == list(range(had + 1))
+
+
+def test_a_restored_folder_has_its_own_lake_though_the_original_is_gone(tmp_path: Path) -> None:
+    with strom.open(tmp_path / "data") as db, small_tierer(db) as tierer:
+        table = db.create_table("users", COLUMNS, primary_key=("id",), properties=LAKE)
+        for step in range(3):
+            table.upsert(rows(*range(step, step + 10)))
+            table.delete([{"id": step}])
+            tierer.round(table)
+        table.upsert(rows(99, name="hot"))
+        table.flush()
+        expected = sorted(map(repr, table.scan().to_arrow().to_pylist()))
+        db.backup(tmp_path / "backup")
+        table.upsert(rows(100, name="after"))
+        tierer.round(table)
+    (tmp_path / "data").rename(tmp_path / "data.gone")
+    restore(str(tmp_path / "backup"), str(tmp_path / "new"), quiet)
+    with strom.open(tmp_path / "new") as db, small_tierer(db) as tierer:
+        table = db.table("users")
+        assert sorted(map(repr, table.scan().to_arrow().to_pylist())) == expected
+        tierer.round(table)
+        assert tierer.compact(table, report=True).files_before
+        assert tierer.expire(table).files_removed
+        assert sorted(map(repr, table.scan(tier="lake").to_arrow().to_pylist())) == expected
+        assert table.lookup({"id": 99}) is not None
+        assert table.lookup({"id": 0}) is None
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder on which no server runs."""
+    folder = tmp_path_factory.mktemp("stopped") / "data"
+    with strom.open(folder) as db:
+        db.create_table("log", {"id": "BIGINT"}).append({"id": list(range(100))})
+    return folder
+
+
+@pytest.fixture
+def backup(stopped: Path, tmp_path: Path) -> Iterator[Path]:
+    copy_folder(LocalFiles(), str(stopped), str(tmp_path / "backup"), SystemClock().now_ms(), quiet)
+    return tmp_path / "backup"
+
+
+def test_a_stopped_folder_is_backed_up_and_restored_by_the_command_line(
+    stopped: Path, tmp_path: Path
+) -> None:
+    told = CliRunner().invoke(app, ["backup", str(tmp_path / "backup"), "--data", str(stopped)])
+    assert told.exit_code == 0, told.output
+    told = CliRunner().invoke(app, ["restore", str(tmp_path / "backup"), "--data", str(tmp_path / "new")])
+    assert told.exit_code == 0, told.output
+    with strom.open(tmp_path / "new") as db:
+        assert db.table("log").scan().to_arrow().num_rows == 100
+    place, before = (json.loads((one / "place.json").read_text()) for one in (tmp_path / "new", stopped))
+    assert place["incarnation"] != before["incarnation"]
+
+
+def test_a_running_server_is_backed_up_by_the_command_line(tmp_path: Path) -> None:
+    with strom.open(tmp_path / "data") as db:
+        db.create_table("log", {"id": "BIGINT"}).append({"id": [1, 2]})
+        server = db.session.target.address
+        told = CliRunner().invoke(app, ["--server", server, "backup", str(tmp_path / "backup")])
+        assert told.exit_code == 0, told.output
+        with pytest.raises(FolderInUse, match="without --data"):
+            copy_folder(LocalFiles(), str(tmp_path / "data"), str(tmp_path / "other"), 0, quiet)
+    assert read_backup(str(tmp_path / "backup")).size > 0
+
+
+@pytest.mark.parametrize("harm", ["a byte", "shorter", "missing"])
+def test_a_damaged_backup_is_refused(backup: Path, tmp_path: Path, harm: str) -> None:
+    (segment,) = (backup / "data" / "buckets").rglob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    if harm == "missing":
+        segment.unlink()
+    else:
+        segment.write_bytes(content if harm == "a byte" else content[:-1])
+    with pytest.raises(ChecksumMismatch):
+        restore(str(backup), str(tmp_path / "new"), quiet)
+    with pytest.raises(InvalidSetting, match="is not a data folder"):
+        strom.open(tmp_path / "new")
+
+
+def test_only_a_finished_backup_is_restored_and_only_into_an_empty_folder(
+    backup: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidSetting, match="is not empty"):
+        restore(str(backup), str(backup), quiet)
+    with pytest.raises(InvalidSetting, match="is not empty"):
+        copy_folder(LocalFiles(), str(backup / "data"), str(backup), 0, quiet)
+    (backup / BACKUP_FILE).unlink()
+    with pytest.raises(InvalidSetting, match="not finished"):
+        restore(str(backup), str(tmp_path / "new"), quiet)
+    assert not (tmp_path / "new").exists()
+
+
+def test_one_backup_at_a_time_and_one_that_nobody_copies_is_forgotten(tmp_path: Path) -> None:
+    def ask(work: Any) -> Any:
+        return db.session.run(work)
+
+    with strom.open(tmp_path / "data") as db:
+        door = BackupDoor(db.session.face.session.cluster)
+        cut = ask(door.begin())
+        assert Path(cut.folder).is_dir()
+        with pytest.raises(InvalidRequest, match="being taken already"):
+            ask(door.begin())
+        ask(door.renew(cut))
+        ask(door.end(cut))
+        assert not Path(cut.folder).exists()
+        with pytest.raises(StromError, match="not known any more"):
+            ask(door.renew(cut))
+        left = ask(door.begin())
+    assert not Path(left.folder).exists()
