@@ -22,7 +22,18 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(help="The sink's name.")]
 Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
 
-COLUMNS = ("sink", "version", "number", "pending buckets", "tables", "query", "problem")
+COLUMNS = ("sink", "tables", "query", "version", "number", "pending buckets", "problem")
+
+LIST_HELP = """List sinks: the tables that each writes to, its query, and the last version that it published.
+
+A query of Spark goes by its name (`queryName`), or by its id where it has none. In pending buckets the last version is
+not visible yet.
+
+\b
+Examples:
+  strom sink list
+  strom sink list -o json
+"""
 
 DROP_HELP = """Forget what a sink has published.
 
@@ -50,7 +61,7 @@ Example:
 
 @app.command(
     "list",
-    help="List sinks: the last version of each, and where it is not visible yet.\n\nExample:  strom sink list -o json",
+    help=LIST_HELP,
 )
 def list_sinks(
     context: typer.Context,
@@ -62,11 +73,11 @@ def list_sinks(
         rows = [
             {
                 "sink": sink.name,
+                "tables": ", ".join(sink.table_names),
+                "query": sink.query_name or sink.query_id,
                 "version": sink.version,
                 "number": sink.number,
                 "pending buckets": sink.pending,
-                "tables": len(sink.tables),
-                "query": sink.query_id,
                 "problem": sink.problem or "",
             }
             for sink in database.sinks(every=all_sinks)

@@ -97,6 +97,9 @@ class SinkStatus:
     """By table id: the last version."""
     problem: str | None = None
     """Why it is not visible everywhere, as one of the buckets says it."""
+    table_names: tuple[str, ...] = ()
+    query_name: str | None = None
+    """What Spark's query is called, where somebody gave it a name."""
 
 
 @dataclass(frozen=True)
@@ -303,6 +306,8 @@ class Admin:
                 one_shot=one.one_shot,
                 tables={table.table_id: table.last_epoch for table in one.tables},
                 problem=one.problem,
+                table_names=tuple(table.name or f"table {table.table_id} (dropped)" for table in one.tables),
+                query_name=one.query_name,
             )
             for one in response.sinks
             if every or not one.one_shot

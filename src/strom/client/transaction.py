@@ -56,6 +56,8 @@ class Sink:
     name: str
     query_id: str
     one_shot: bool = False
+    query_name: str | None = None
+    """What people call the query."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ async def decide(
         tables=sorted(set(tables)),
         stages=[fact.on_wire() for fact in facts],
         overwrites=[wire.Overwrite(table_id=table, partition_id=part) for table, part in overwrites],
+        query_name=sink.query_name,
     )
     try:
         response = await cluster.ask(DECIDE, request)

@@ -55,6 +55,8 @@ class SinkRow:
     """By table id: the last epoch that was decided."""
     parts: Sequence[StagedPart] = ()
     emptied: Sequence[EmptiedPart] = ()
+    query_name: str | None = None
+    """What people call the query; anything, and of no meaning here."""
     skip_lost: bool = False
     """Somebody said: where a stage of the decision is lost or cannot be published, go on without it."""
     earlier: Sequence[int] = ()
@@ -97,6 +99,7 @@ def encode_sink(row: SinkRow) -> bytes:
                 for one in row.parts
             ],
             "emptied": [list(one) for one in row.emptied],
+            **({} if row.query_name is None else {"query_name": row.query_name}),
             **({"skip_lost": True} if row.skip_lost else {}),
             **({"earlier": list(row.earlier)} if row.earlier else {}),
         }
@@ -117,6 +120,7 @@ def decode_sink(key: str, value: bytes) -> SinkRow:
             last={int(table_id): int(epoch) for table_id, epoch in doc.document("last").value.items()},
             parts=tuple(_part(*one) for one in _lists(doc, "parts")),
             emptied=tuple(_emptied(*one) for one in _lists(doc, "emptied")),
+            query_name=doc.text_or_none("query_name"),
             skip_lost=doc.flag("skip_lost", default=False),
             earlier=tuple(map(_number, _lists(doc, "earlier"))) if doc.raw("earlier") is not None else (),
         )

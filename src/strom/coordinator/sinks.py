@@ -66,6 +66,7 @@ class Proposal:
     stages: Sequence[Listed] = ()
     overwrites: Sequence[tuple[int, int | None]] = ()
     """Tables, or partitions of them."""
+    query_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Decision:
 def check_proposal(proposal: Proposal) -> None:
     """Refuse what no sink would say."""
     check_names(proposal.sink, proposal.query_id)
+    if proposal.query_name is not None:
+        check_name("a query's name", proposal.query_name)
     if not proposal.tables:
         raise InvalidRequest(f"sink {proposal.sink!r} names no table")
     if not 0 <= proposal.epoch < 2**62:
@@ -98,9 +101,14 @@ def check_proposal(proposal: Proposal) -> None:
 
 def check_names(sink: str, query_id: str) -> None:
     """Refuse names that no sink can have."""
-    for what, name in (("a sink's name", sink), ("a query id", query_id)):
-        if not 0 < len(name) <= NAME_CHARACTERS_MAX or not encodable(name):
-            raise InvalidRequest(f"{what} has 1 to {NAME_CHARACTERS_MAX} characters, not {len(name)}")
+    check_name("a sink's name", sink)
+    check_name("a query id", query_id)
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that is none, or too long."""
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX or not encodable(name):
+        raise InvalidRequest(f"{what} has 1 to {NAME_CHARACTERS_MAX} characters, not {len(name)}")
 
 
 def check_owner(row: SinkRow | None, query_id: str) -> None:
@@ -157,6 +165,7 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) ->
         earlier=tuple(
             table_id for table_id in sorted(proposal.tables - opened) if last.get(table_id) == proposal.epoch
         ),
+        query_name=proposal.query_name,
     )
     requirements += [catalog.unchanged(key), catalog.unchanged(keys.DECISION_COUNTER)]
     updates = [Put(key, _bounded(new)), Put(keys.DECISION_COUNTER, encode_number(number + 1))]

@@ -25,6 +25,9 @@ from strom.spark.writing import Shape, Staged, TaskWriter, order_for
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+DESCRIPTION, NAME_END = "spark.job.description", "<br/>id = "
+"""Spark describes the job of a batch by the query's name, if it has one, its id and more."""
+NAME_MAX = 200
 
 _seen: set[str] = set()
 """Sinks whose first batch this process has looked up: only the first after a restart may come again."""
@@ -69,7 +72,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
     def _write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         query_id, epoch = _whose()
         sink = Sink(self._options.sink or f"spark-{query_id}", query_id)
-        message = Staged(sink.name, query_id, epoch, self._shape.table_id)
+        message = Staged(sink.name, query_id, epoch, self._shape.table_id, query_name=_name())
         if self._published(sink, epoch):
             for _ in batches:  # Spark waits until its rows are taken
                 pass
@@ -97,7 +100,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         first = staged[0]
         publish_all(
             self._options,
-            Sink(first.sink, first.query_id),
+            Sink(first.sink, first.query_id, query_name=first.query_name),
             epoch,
             first.table_id,
             staged,
@@ -123,6 +126,14 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         """One task: write, and wait until it is acknowledged."""
         told(lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server)
         return WriterCommitMessage()
+
+
+def _name() -> str | None:
+    """What somebody called the query."""
+    context = TaskContext.get()
+    told = (None if context is None else context.getLocalProperty(DESCRIPTION)) or ""
+    name, found, _ = told.partition(NAME_END)
+    return (name[:NAME_MAX] or None) if found else None
 
 
 def _whose() -> tuple[str, int]:

@@ -144,6 +144,7 @@ class Staged(WriterCommitMessage):
     table_id: int
     facts: tuple[StageFact, ...] = field(default=())
     rows: int = 0
+    query_name: str | None = None
 
 
 class TaskWriter:

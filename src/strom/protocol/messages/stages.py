@@ -83,10 +83,11 @@ class BeginSinkRequest(Message):
 
 
 class SinkTable(Message):
-    """The last epoch that a sink decided for a table."""
+    """The last epoch that a sink decided for a table; ``name``, for people: none where the table is gone."""
 
     table_id: int = int64(1)
     last_epoch: int = int64(2)
+    name: str | None = text(3, default=None)
 
 
 class BeginSinkResponse(Message):
@@ -120,7 +121,7 @@ class DecideRequest(Message):
 
     ``tables`` names every table of the sink, with or without rows. ``one_shot``: the sink is made for this one call,
     and is forgotten once its stages are applied and cannot be listed again. With ``wait`` the answer comes when
-    everything is visible; otherwise it comes with the decision.
+    everything is visible; otherwise it comes with the decision. ``query_name``: what people call the query.
     """
 
     sink: str = text(1)
@@ -131,6 +132,7 @@ class DecideRequest(Message):
     tables: Sequence[int] = packed(6, INT64, default=())
     stages: Sequence[DecideStages] = repeated(7, DecideStages, default=())
     overwrites: Sequence[Overwrite] = repeated(8, Overwrite, default=())
+    query_name: str | None = text(9, default=None)
 
 
 class DecidedTable(Message):
@@ -319,6 +321,7 @@ class SinkFacts(Message):
     pending: int = int32(7)
     tables: Sequence[SinkTable] = repeated(8, SinkTable, default=())
     problem: str | None = text(9, default=None)
+    query_name: str | None = text(10, default=None)
 
 
 class ListSinksResponse(Message):

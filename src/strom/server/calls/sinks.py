@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from strom.coordinator import commands
+from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow, StagedPart
 from strom.coordinator.sinks import (
     Decision,
@@ -65,11 +66,12 @@ class SinkCalls:
         """What a sink has decided."""
         request: messages.BeginSinkRequest = call.request
         check_names(request.sink, request.query_id)
-        row = self._view.catalog.sinks.get(request.sink)
+        catalog = self._view.catalog
+        row = catalog.sinks.get(request.sink)
         check_owner(row, request.query_id)
         if row is None:
             return messages.BeginSinkResponse(version=0)
-        return messages.BeginSinkResponse(version=row.number, tables=_tables(row))
+        return messages.BeginSinkResponse(version=row.number, tables=_tables(row, catalog))
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
@@ -184,8 +186,9 @@ class SinkCalls:
                     number=row.number,
                     epoch=row.epoch,
                     pending=len(self._publishing.pending(catalog, row)),
-                    tables=_tables(row),
+                    tables=_tables(row, catalog),
                     problem=self._publishing.problem(row),
+                    query_name=row.query_name,
                 )
                 for _, row in sorted(catalog.sinks.items())
             ]
@@ -251,9 +254,13 @@ class SinkCalls:
         return {stage_id for row in rows for stage_id in row.stages.get(bucket, ())}
 
 
-def _tables(row: SinkRow) -> list[messages.SinkTable]:
+def _tables(row: SinkRow, catalog: Catalog) -> list[messages.SinkTable]:
     return [
-        messages.SinkTable(table_id=table_id, last_epoch=epoch)
+        messages.SinkTable(
+            table_id=table_id,
+            last_epoch=epoch,
+            name=None if (table := catalog.table_by_id(table_id)) is None else str(table.path),
+        )
         for table_id, epoch in sorted(row.last.items())
     ]
 
@@ -274,4 +281,5 @@ def _proposal(request: messages.DecideRequest) -> Proposal:
             for one in request.stages
         ],
         overwrites=[(one.table_id, one.partition_id) for one in request.overwrites],
+        query_name=request.query_name,
     )

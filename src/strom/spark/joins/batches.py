@@ -23,6 +23,7 @@ from strom.spark.joins.recompute import Counts, Done
 from strom.spark.joins.result import Result
 from strom.spark.joins.source import EPOCH
 from strom.spark.problems import told
+from strom.spark.stream_writer import NAME_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,7 +55,7 @@ class Batches:
         began = time.time()
         plan, result = self._plan, self._result
         assert self._query_id is not None
-        sink = Sink(result.sink, self._query_id)
+        sink = Sink(result.sink, self._query_id, query_name=f"delta join into {result.table}"[:NAME_MAX])
         database = connections.database(plan.server)
         if self._first:
             last = published(database, sink).get(result.table_id, -1)
