@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
+from strom.spark.batch_reader import BatchReader
 from strom.spark.options import ReadOptions
-from strom.spark.pinned import schema_of
+from strom.spark.pinned import pin, schema_of
 from strom.spark.stream_position import BEGINNING
 from strom.spark.stream_reader import StreamReader
 from strom.testing.process import ServerProcess
@@ -60,6 +62,34 @@ def test_a_partition_made_again_is_streamed_with_the_rows_of_the_one_before(serv
         table.append({"day": ["a"], "id": [7]})
         table.flush()
         assert batch(reader, end)[0] == [7]
+
+
+def test_a_stream_of_changes_from_the_earliest_on_says_that_they_are_gone(server: ServerProcess) -> None:
+    keys: dict[str, Any] = {"primary_key": ["day", "id"], "partition_by": "day", "buckets": 1}
+    with lake_table(server, DAYS, **keys) as (_, table, tierer):
+        table.upsert({"day": ["a", "b"], "id": [1, 2]})
+        tierer.round(table)
+        early = {"start": "earliest", "changelog": "true"}
+        assert batch(reader_of(server, table, **early), BEGINNING)[0] == [1, 2]
+        let_retention_drop(tierer, table, "a")
+        with pytest.raises(PySparkException, match="does not reach back to its beginning"):
+            batch(reader_of(server, table, **early), BEGINNING)
+        without = reader_of(server, table, **early, failOnDataLoss="false")
+        assert batch(without, BEGINNING)[0] == [2]
+
+
+def test_a_batch_of_the_changes_of_a_log_begins_in_the_lake(server: ServerProcess) -> None:
+    with lake_table(server, DAYS, partition_by="day", buckets=1) as (_, table, tierer):
+        table.append({"day": ["a", "a", "b"], "id": [1, 2, 3]})
+        tierer.round(table)
+        let_retention_drop(tierer, table, "a")
+        said = {"bootstrap.servers": server.address, "table": table.name, "changelog": "true"}
+        options = ReadOptions.of(said)
+        reader = BatchReader(options, schema_of(options, table.info.schema), pin(options, table))
+        found = [
+            row for task in reader.partitions() for part in reader.read(task) for row in part.to_pylist()
+        ]
+        assert sorted((one["id"], one["_change_type"]) for one in found) == [(1, "+A"), (2, "+A"), (3, "+A")]
 
 
 @pytest.mark.parametrize("tiered", [False, True], ids=["before its round", "after its round"])

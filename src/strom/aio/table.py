@@ -9,25 +9,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.aio.keys import Keys
+from strom.aio.log import Log, tiered
 from strom.aio.scan import Scan
-from strom.aio.tail import Tail
 from strom.aio.writer import Writer
 from strom.client import display
 from strom.client.admin import TableStatus
 from strom.client.changelog import Changelog, Images
 from strom.client.dead_offsets import dead_offsets
 from strom.client.describing import TypeLike, property_text, type_of
-from strom.client.fetching import Source
 from strom.client.filters import Filter, WhereLike, filter_of
 from strom.client.key_filter import keys_named
 from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.key_scan import KeyScan
-from strom.client.metadata import PartitionInfo, TableInfo
+from strom.client.metadata import PartitionInfo
 from strom.client.offsets import Offsets
 from strom.client.options import (
     ACKS_ALL,
-    ReadOptions,
     WriterOptions,
     compression_of,
 )
@@ -40,10 +37,8 @@ from strom.client.planning import (
     check_place,
     partition_texts,
 )
-from strom.client.rows import RowReader
 from strom.client.scan import Scan as CoreScan
 from strom.client.stamped import StampedImages, StampedLog
-from strom.client.tail import Tail as CoreTail
 from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId
 from strom.model.schema import Column
@@ -54,15 +49,8 @@ if TYPE_CHECKING:
 
 Acks = Literal["all", 0, 1]
 
-LAKE_ENABLED = "table.datalake.enabled"
 
-
-def tiered(info: TableInfo) -> bool:
-    """Whether a table is, or once was, copied into the lake: then rows may be there that no server has any more."""
-    return LAKE_ENABLED in info.description.properties
-
-
-class Table(Keys):
+class Table(Log):
     """A table that exists. Made by ``Database.table`` and ``Database.create_table``."""
 
     # --- what it is -------------------------------------------------------------------------------------------
@@ -169,10 +157,6 @@ class Table(Keys):
     async def append(self, data: object) -> None:
         """Append rows in the background; ``flush`` waits for them."""
         await self._session.writer_of(self.info).append(data)
-
-    async def flush(self) -> None:
-        """Wait until every row given so far is acknowledged; raise what went wrong."""
-        await self._session.flush_table(self.table_id)
 
     def writer(
         self,
@@ -286,31 +270,6 @@ class Table(Keys):
         )
         return Scan(core)
 
-    def changelog(
-        self,
-        start: PlaceLike = None,
-        end: PlaceLike = None,
-        *,
-        columns: Sequence[str] | None = None,
-        where: WhereLike = None,
-        limit: int | None = None,
-        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
-    ) -> Scan:
-        """What happened, with the kind, offset, commit time and bucket of every change; up to now, or to ``end``."""
-        info = self.info
-        core = Changelog(
-            self._session.cluster,
-            info,
-            columns=columns,
-            where=filter_of(where, info.schema),
-            start=place_of(start, default=EARLIEST),
-            end=place_of(end, default=LATEST),
-            limit=limit,
-            partitions=partitions,
-            before=self.flush,
-        )
-        return Scan(core)
-
     def read_plan(
         self,
         plan: ScanPlan | KeyScanPlan | UnionPlan,
@@ -412,36 +371,6 @@ class Table(Keys):
         partitions = await cluster.partitions(info)
         await cluster.find_leaders(info, [partition.partition_id for partition in partitions])
         return list(buckets_of(info, partitions))
-
-    def tail(
-        self,
-        start: PlaceLike = "latest",
-        *,
-        columns: Sequence[str] | None = None,
-        where: WhereLike = None,
-        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
-        timeout: float | None = None,
-        idle: float | None = None,
-        discovery_s: float = ReadOptions.discovery_ms / 1000,
-    ) -> Tail:
-        """Batches as they come."""
-        info = self.info
-        found = filter_of(where, info.schema)
-        cluster = self._session.cluster
-        source = Source(
-            cluster=cluster,
-            table=info,
-            reader=RowReader(info.schema, columns),
-            predicate=None if found is None else found.wire,
-            options=ReadOptions(discovery_ms=int(discovery_s * 1000)),
-        )
-        core = CoreTail(
-            source,
-            start=place_of(start, default=LATEST),
-            partitions=partitions,
-            predicate=None if found is None else found.predicate,
-        )
-        return Tail(core, cluster.world.clock, timeout=timeout, idle=idle)
 
 
 def _refuse_places(start: PlaceLike, end: PlaceLike) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from strom.client.tail import Arrived, TailBatch
 from strom.client.tail import Tail as Core
 from strom.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from strom.lake.history import History
 
 
 class Tail:
@@ -16,8 +21,23 @@ class Tail:
     ...     print(batch.partition, batch.offsets, batch.data)
     """
 
-    def __init__(self, core: Core, clock: Clock, *, timeout: float | None, idle: float | None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        clock: Clock,
+        *,
+        timeout: float | None,
+        idle: float | None,
+        history: History | None = None,
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._core = core
+        self._history = history
+        """What is read of the lake first."""
+        self._past = history is not None
+        self._check = check
+        """Refuses what cannot be read from its beginning."""
+        self._opened = False
         self._clock = clock
         self._idle = idle
         self._timeout = timeout
@@ -34,11 +54,40 @@ class Tail:
     @property
     def positions(self) -> dict[tuple[str | None, int], int]:
         """Where the reader is, by (partition, bucket): give it to ``start=`` to go on from here."""
-        return self._core.positions
+        if self._history is None:
+            return self._core.positions
+        return {**self._history.positions, **({} if self._past else self._core.positions)}
+
+    @property
+    def past(self) -> bool:
+        """Whether rows of the lake come first, and may still: then ``from_lake`` gives them."""
+        return self._past
+
+    async def from_lake(self) -> TailBatch | None:
+        """The next rows of the lake; None when there are no more, and the servers are followed from now on, or when the
+        time is over (``past`` still)."""
+        await self.ready()
+        if not self._past:
+            return None
+        assert self._history is not None
+        if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+            return None
+        batch = await self._history.next()
+        if batch is None:
+            self._past = False
+            await self._core.open(self._history.rest)
+        return batch
 
     async def ready(self) -> Tail:
         """Fix where the tail begins now, not at the first batch."""
-        await self._core.open()
+        if not self._opened:
+            self._opened = True
+            if self._check is not None:
+                await self._check()
+            if self._history is not None:
+                await self._history.open()
+        if not self._past:
+            await self._core.open()
         if self._timeout is not None and self._deadline is None:
             self._deadline = self._clock.monotonic() + self._timeout
         return self
@@ -66,6 +115,11 @@ class Tail:
         return self
 
     async def __anext__(self) -> TailBatch:
+        if self._past and (batch := await self.from_lake()) is not None:
+            return batch
+        if self._past:  # the time is over
+            await self.aclose()
+            raise StopAsyncIteration
         while (arrived := await self.arrival()) is not None:
             batch = self._core.read(arrived)
             if batch is not None:

@@ -16,6 +16,7 @@ from strom.api.tail import Tail
 from strom.api.writer import Writer
 from strom.client import display
 from strom.client.admin import TableStatus
+from strom.client.beginning import Missing
 from strom.client.describing import TypeLike
 from strom.client.filters import WhereLike
 from strom.client.key_plan import Instant, KeyScanPlan
@@ -276,11 +277,14 @@ class Table(Keys):
         where: WhereLike = None,
         limit: int | None = None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        missing: Missing = "error",
     ) -> Scan:
         """What happened to the rows, oldest first within each bucket: read it as any scan.
 
         Before the table's columns stand ``_change_type`` (``+I`` inserted, ``-U`` and ``+U`` before and after an
-        update, ``-D`` deleted), ``_log_offset``, ``_commit_timestamp`` and ``_bucket``. As far back as the log is kept.
+        update, ``-D`` deleted), ``_log_offset``, ``_commit_timestamp`` and ``_bucket``. As far back as the log is kept,
+        of a log table in the lake from its beginning on. Where changes of a primary-key table in the lake are gone,
+        that is an error (``Expired``), unless ``missing="skip"``.
 
         >>> users.changelog(start={0: 100}).to_pandas()
         """
@@ -288,7 +292,7 @@ class Table(Keys):
         def first(rows: int | None) -> aio.Scan:
             few = limit if rows is None else rows if limit is None else min(rows, limit)
             return self._face.changelog(
-                start, end, columns=columns, where=where, limit=few, partitions=partitions
+                start, end, columns=columns, where=where, limit=few, partitions=partitions, missing=missing
             )
 
         return Scan(self._session.background, first(None), first)
@@ -355,11 +359,14 @@ class Table(Keys):
         timeout: float | None = None,
         idle: float | None = None,
         discovery_s: float = ReadOptions.discovery_ms / 1000,
+        missing: Missing = "error",
     ) -> Tail:
         """Batches as they come, with their offsets and timestamps; of a primary-key table changes with their kinds.
 
         Ends after ``timeout`` seconds in all, or when nothing came for ``idle`` seconds; else never. New partitions
-        are looked for every ``discovery_s`` seconds.
+        are looked for every ``discovery_s`` seconds. Rows of a log table that only the lake has come first, where the
+        start lies before what the servers hold; changes of a primary-key table in the lake that are gone are an error
+        (``Expired``). ``missing="skip"`` begins where the servers do.
 
         >>> for batch in table.tail(start="earliest"):
         ...     print(batch.offsets[0], batch.timestamp, batch.data.num_rows)
@@ -372,5 +379,6 @@ class Table(Keys):
             timeout=timeout,
             idle=idle,
             discovery_s=discovery_s,
+            missing=missing,
         )
         return Tail(self._session.background, face)

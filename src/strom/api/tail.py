@@ -78,6 +78,11 @@ class Tail:
 
     def __next__(self) -> TailBatch:
         core = self._face.core
+        if self._face.past and (batch := self._background.run(self._face.from_lake())) is not None:
+            return batch
+        if self._face.past:  # the time is over
+            self.close()
+            raise StopIteration
         while (arrived := self._arrival()) is not None:
             batch = core.read(arrived)
             if batch is not None:

@@ -13,13 +13,14 @@ from strom.cli.changes import data_of
 from strom.cli.connection import connected
 from strom.cli.input.form import InputForm
 from strom.cli.output import Form, note, write_batches
-from strom.cli.words import key_words, names, pairs, place
+from strom.cli.words import SkipMissing, key_words, names, pairs, place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table, Writer
     from strom.cli.input.rows import FileRows
+    from strom.client.beginning import Missing
 
 LOOKUP_HELP = """Print rows of a primary-key table by their keys.
 
@@ -210,6 +211,7 @@ def changelog(
     columns: Columns = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many changes.")] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what arrives.")] = False,
+    skip_missing: SkipMissing = False,
     output: Output = Form.table,
 ) -> None:
     """Print changes."""
@@ -218,11 +220,12 @@ def changelog(
         raise typer.BadParameter("--follow has no end: leave --end and --limit out")
     with connected(context) as database:
         target = database.table(table)
-        found = target.changelog(first, last, columns=wanted, limit=limit)
+        missing: Missing = "skip" if skip_missing else "error"
+        found = target.changelog(first, last, columns=wanted, limit=limit, missing=missing)
         if not follow:
             write_batches(found.to_batches(), found.schema, output)
             return
-        tail = target.tail(start="earliest" if first is None else first, columns=wanted)
+        tail = target.tail(start="earliest" if first is None else first, columns=wanted, missing=missing)
         write_batches((data_of(batch, found.schema) for batch in tail), found.schema, _streamed(output))
 
 

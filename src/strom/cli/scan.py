@@ -12,12 +12,13 @@ import typer
 from strom.cli.changes import data_of
 from strom.cli.connection import connected
 from strom.cli.output import Form, write_batches
-from strom.cli.words import names, pairs, place
+from strom.cli.words import SkipMissing, names, pairs, place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Scan, Table
+    from strom.client.beginning import Missing
     from strom.client.places import Key, PlaceLike
 
 SCAN_HELP = """Print the rows of a table.
@@ -126,6 +127,7 @@ def tail(
     ] = None,
     columns: Columns = None,
     where: Where = None,
+    skip_missing: SkipMissing = False,
     output: Output = Form.json,
 ) -> None:
     """Print the newest rows, then what arrives."""
@@ -134,15 +136,18 @@ def tail(
     with connected(context) as database:
         target = database.table(table)
         schema = _log(target)(columns=wanted).schema
+        missing: Missing = "skip" if skip_missing else "error"
         first: Iterator[pa.RecordBatch] = iter(())
         if start is None:
             begin, first = _newest(target, rows, wanted, where)
         batches = first
         if follow:
-            live = (data_of(batch, schema) for batch in target.tail(start=begin, columns=wanted, where=where))
+            tail = target.tail(start=begin, columns=wanted, where=where, missing=missing)
+            live = (data_of(batch, schema) for batch in tail)
             batches = itertools.chain(first, live)
         elif start is not None:
-            batches = iter(_log(target)(columns=wanted, where=where, start=begin).to_batches())
+            said = {"missing": missing} if target.primary_key else {}
+            batches = iter(_log(target)(columns=wanted, where=where, start=begin, **said).to_batches())
         write_batches(batches, schema, output)
 
 

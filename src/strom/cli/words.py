@@ -5,8 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from typing import Annotated
 
 import typer
+
+SkipMissing = Annotated[
+    bool,
+    typer.Option(
+        "--skip-missing", help="Begin where the servers do, when they no longer have the beginning."
+    ),
+]
 
 Place = str | int | datetime.datetime
 

@@ -185,15 +185,17 @@ class Tail:
         """Where the reader is in every bucket: give it to ``start=`` to go on from here."""
         return {(one.partition, one.bucket.bucket): one.delivered for one in list(self._cursors.values())}
 
-    async def open(self) -> None:
-        """Fix where the tail begins: rows that are appended after this are seen."""
+    async def open(self, start: Place | None = None) -> None:
+        """Fix where the tail begins: rows that are appended after this are seen. ``start`` has the last word on it, and
+        may name buckets that are gone."""
         if self._opened:
             return
         self._opened = True
         partitions = await self._partitions()
         buckets = list(buckets_of(self._table, partitions))
-        check_place(self._start, buckets)
-        await self._begin(buckets, self._start)
+        if start is None:
+            check_place(self._start, buckets)
+        await self._begin(buckets, start or self._start)
         if self._table.partitioned:
             self._tasks.spawn(self._discover(), f"look for new partitions of {self._table.path}")
 

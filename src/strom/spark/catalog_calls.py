@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from strom.aio.table import tiered
+from strom.aio.log import tiered
 from strom.api.database import Database
 from strom.api.table import Table
 from strom.errors import InvalidRequest, StromError, TableNotFound

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strom.aio.table import tiered
+from strom.aio.log import tiered
 from strom.api.database import Database
 from strom.api.table import Table
+from strom.client.beginning import gone
 from strom.client.key_plan import Instant
 from strom.client.places import Key
 from strom.client.planning import BucketRange, ScanPlan
@@ -88,6 +89,18 @@ def refuse_namesakes(database: Database, table: Table, extent: ScanPlan) -> None
                 "stream at the offsets of that moment, or at latest",
                 partition=name,
             )
+
+
+def check_changes(table: Table, extent: ScanPlan) -> None:
+    """Expired where changes of a primary-key table in the lake are gone: the lake has none of them."""
+    if not in_lake(table) or not table.info.description.has_primary_key:
+        return
+    for one in extent.ranges:
+        if one.start > 0:
+            where = f"bucket {one.bucket.bucket}" + (
+                f" of partition {one.partition}" if one.partition else ""
+            )
+            raise gone(table.name, f"in {where} it begins at offset {one.start}")
 
 
 def gone_rows(table: Table, instants: Sequence[Instant]) -> tuple[Part, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import types as spark
 
 from strom.api.table import Table
+from strom.client.beginning import Missing
 from strom.client.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET
 from strom.client.filters import prune
 from strom.client.metadata import PartitionInfo, TableInfo
@@ -62,7 +63,8 @@ def pin(options: ReadOptions, table: Table, where: Predicate | None = None) -> P
     if options.changelog:
         if options.at is not None:
             raise InvalidRequest("a changelog is read between start= and end=; at= is for the table itself")
-        return Pinned(info, parts_of(table.changelog(start, options.end).plan()))
+        missing: Missing = "error" if options.fail_on_data_loss else "skip"
+        return Pinned(info, parts_of(table.changelog(start, options.end, missing=missing).plan()))
     if info.description.has_primary_key:
         if options.start is not None or options.end is not None:
             raise InvalidRequest(

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from strom.aio.table import tiered
+from strom.aio.log import tiered
 from strom.api.table import Table
 from strom.lake.storage import Storage
 from strom.spark import connections

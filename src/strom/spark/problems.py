@@ -92,7 +92,7 @@ def problem_of(error: StromError, server: Server | None = None) -> Problem:
     text = error.message
     if server is not None and isinstance(error, Disconnected | RequestTimeout | Closed):
         text = f"the server at {server.address} cannot be reached: {text}"
-    elif isinstance(error, Expired | OffsetOutOfRange):
+    elif isinstance(error, Expired | OffsetOutOfRange) and "missing" not in error.facts:
         text = (
             f"{text}. What this DataFrame was planned to read is no longer kept: load it again for the newest rows, "
             "or keep more (table.log.ttl; docs/table-properties.md)"

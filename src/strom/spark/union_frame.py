@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from strom.aio.table import tiered
+from strom.aio.log import tiered
 from strom.api.table import Table
 from strom.client.filters import filter_of
 from strom.errors import StromError

@@ -1,0 +1,171 @@
+"""The log of a table: what happened to it, as far back as anybody knows, and as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from strom.aio.keys import Keys
+from strom.aio.scan import Scan
+from strom.aio.tail import Tail
+from strom.client.beginning import Missing, check_beginning, check_missing
+from strom.client.changelog import Changelog
+from strom.client.fetching import Source
+from strom.client.filters import Filter, WhereLike, filter_of
+from strom.client.metadata import TableInfo
+from strom.client.options import ReadOptions
+from strom.client.places import EARLIEST, LATEST, Place, PlaceLike, place_of
+from strom.client.planning import PartitionChoice
+from strom.client.rows import RowReader
+from strom.client.tail import Tail as CoreTail
+
+if TYPE_CHECKING:
+    from strom.lake.history import History
+
+LAKE_ENABLED = "table.datalake.enabled"
+
+
+def tiered(info: TableInfo) -> bool:
+    """Whether a table is, or once was, copied into the lake: then rows may be there that no server has any more."""
+    return LAKE_ENABLED in info.description.properties
+
+
+class Log(Keys):
+    """What ``Table`` does with its log."""
+
+    async def flush(self) -> None:
+        """Wait until every row given so far is acknowledged; raise what went wrong."""
+        await self._session.flush_table(self._info.table_id)
+
+    def changelog(
+        self,
+        start: PlaceLike = None,
+        end: PlaceLike = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        limit: int | None = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        missing: Missing = "error",
+    ) -> Scan:
+        """What happened, with the kind, offset, commit time and bucket of every change; up to now, or to ``end``."""
+        check_missing(missing)
+        info = self.info
+        begin, last = place_of(start, default=EARLIEST), place_of(end, default=LATEST)
+        found = filter_of(where, info.schema)
+        keyed = info.description.has_primary_key
+        if missing == "error" and tiered(info) and not keyed:
+            return self._union_changelog(columns, found, begin, last, limit, partitions)
+
+        async def before() -> None:
+            await self.flush()
+            await self._check_beginning(begin, partitions, missing)
+
+        core = Changelog(
+            self._session.cluster,
+            info,
+            columns=columns,
+            where=found,
+            start=begin,
+            end=last,
+            limit=limit,
+            partitions=partitions,
+            before=before,
+        )
+        return Scan(core)
+
+    async def _check_beginning(
+        self, start: Place, partitions: PartitionChoice | Sequence[PartitionChoice] | None, missing: Missing
+    ) -> None:
+        """Whether the changes of a primary-key table can be read from a place on; the lake has none of them."""
+        info = self.info
+        if missing == "error" and start == EARLIEST and info.description.has_primary_key and tiered(info):
+            await check_beginning(self._session.cluster, info, partitions)
+
+    def _union_changelog(
+        self,
+        columns: Sequence[str] | None,
+        where: Filter | None,
+        start: Place,
+        end: Place,
+        limit: int | None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None,
+    ) -> Scan:
+        from strom.lake.union_changelog import UnionChangelog
+
+        core = UnionChangelog(
+            self._session.cluster,
+            self._session.warehouses,
+            self.info,
+            columns=columns,
+            where=where,
+            limit=limit,
+            partitions=partitions,
+            start=start,
+            end=end,
+            lookups=self.lookups,
+            before=self.flush,
+        )
+        return Scan(core)
+
+    def tail(
+        self,
+        start: PlaceLike = "latest",
+        *,
+        columns: Sequence[str] | None = None,
+        where: WhereLike = None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        timeout: float | None = None,
+        idle: float | None = None,
+        discovery_s: float = ReadOptions.discovery_ms / 1000,
+        missing: Missing = "error",
+    ) -> Tail:
+        """Batches as they come."""
+        check_missing(missing)
+        info = self.info
+        found = filter_of(where, info.schema)
+        cluster = self._session.cluster
+        source = Source(
+            cluster=cluster,
+            table=info,
+            reader=RowReader(info.schema, columns),
+            predicate=None if found is None else found.wire,
+            options=ReadOptions(discovery_ms=int(discovery_s * 1000)),
+        )
+        begin = place_of(start, default=LATEST)
+        core = CoreTail(
+            source,
+            start=begin,
+            partitions=partitions,
+            predicate=None if found is None else found.predicate,
+        )
+        history = None
+        if missing == "error" and begin != LATEST and tiered(info) and not info.description.has_primary_key:
+            history = self._history(begin, source.reader.arrow.names, found, partitions)
+        return Tail(
+            core,
+            cluster.world.clock,
+            timeout=timeout,
+            idle=idle,
+            history=history,
+            check=lambda: self._check_beginning(begin, partitions, missing),
+        )
+
+    def _history(
+        self,
+        start: Place,
+        columns: Sequence[str],
+        where: Filter | None,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None,
+    ) -> History:
+        from strom.lake.history import History
+
+        return History(
+            self._session.cluster,
+            self._session.warehouses,
+            self.info,
+            start=start,
+            columns=columns,
+            where=where,
+            partitions=partitions,
+        )
