@@ -128,8 +128,7 @@ def run(spark: SparkSession, address: str) -> None:
         try:
             for day in range(1, 6):
                 shop.day(300)
-                for one in (*query.before, query):
-                    one.query.processAllAvailable()
+                query.wait_until_caught_up()
                 rows = db.table("store.wide").scan(["order_id"]).count()
                 print(f"day {day}: {rows:,} rows in store.wide, {query.lag()} changes behind", flush=True)
         finally:

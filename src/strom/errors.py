@@ -12,6 +12,7 @@
     │   ├── Busy                a bound (connections, bytes in flight) is reached
     │   ├── Conflict            someone else changed the metadata first
     │   ├── IndexBuilding  NotYetVisible                                    (primary-key tables)
+    │   ├── LagUnknown  NotCaughtUp                                         (streams, on this side)
     │   └── LakeUnavailable  LakeConflict  LakeCommitUnknown                (the lake)
     ├── Refused                 the call is wrong; change it
     │   ├── UnsupportedVersion  InvalidRequest  InvalidAcks  RecordTooLarge  LimitExceeded
@@ -329,6 +330,14 @@ class InvalidTargets(Refused):
 
 class NotYetVisible(Retry):
     """The offset asked for lies above the high watermark: wait for it."""
+
+
+class LagUnknown(Retry):
+    """How far a stream is behind cannot be told right now; the sentence says why."""
+
+
+class NotCaughtUp(Retry):
+    """A stream did not come as far as was waited for; ``behind`` is what was still missing."""
 
 
 class IndexNotFound(Refused):

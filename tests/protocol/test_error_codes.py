@@ -28,6 +28,8 @@ NEVER_TRAVEL = {
     errors.InvalidQuery,
     errors.ReadOnlyQuery,
     errors.NotInstalled,
+    errors.LagUnknown,
+    errors.NotCaughtUp,
 }
 KINDS = {errors.Retry, errors.Refused, errors.Fenced, errors.Corrupt, errors.Closed}
 ALL = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StromError)}

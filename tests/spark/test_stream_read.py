@@ -230,18 +230,6 @@ def test_a_new_column_stops_a_stream_of_all_columns_and_the_next_start_reads_it(
         assert drain(chosen, tmp_path / "one").ids == [1, 2]
 
 
-def test_the_progress_tells_how_far_behind_a_stream_is(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path
-) -> None:
-    with table_on(server, buckets=2) as table:
-        write(table, events(*range(50)))
-        found = drain(stream(spark, server, table.name, maxRowsPerTrigger=40), tmp_path)
-        assert found.query is not None
-        behind = [strom.spark.frames._behind(one["sources"][0]) for one in found.query.recentProgress]
-        assert behind[:2] == [10, 0]
-        assert strom.spark.lag(found.query) == 0
-
-
 def test_a_filter_and_columns_of_a_stream_are_the_servers_work(
     spark: SparkSession, server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -303,16 +303,23 @@ def _remnants(found: LakeDrop) -> list[str]:
 
 
 def _status_row(one: LakeStatus) -> dict[str, Any]:
+    from strom.errors import LagUnknown
+
     facts = one.facts
     running = facts.running
     progress = "" if running is None else f"{running.rows_done:,} of {running.rows_planned:,} rows"
     ahead = any(bucket.ahead for bucket in one.buckets)
     told = {} if facts.record is None else facts.record.facts
+    unknown = None
+    try:
+        lag_rows, lag_ms = one.lag_rows, one.lag_ms
+    except LagUnknown as error:
+        lag_rows, lag_ms, unknown = None, None, error.message
     return {
         "table": str(facts.path),
         "state": one.state,
-        "lag rows": one.lag_rows,
-        "lag s": None if one.lag_ms is None else round(one.lag_ms / 1000, 1),
+        "lag rows": lag_rows,
+        "lag s": None if lag_ms is None else round(lag_ms / 1000, 1),
         "freshness s": facts.freshness_ms / 1000,
         "rows": facts.rows,
         "files": facts.files,
@@ -323,7 +330,10 @@ def _status_row(one: LakeStatus) -> dict[str, Any]:
         "last compaction": _ago(told.get("upkeep_ms"), facts.now_ms),
         "service": facts.service_id or "",
         "progress": progress,
-        "problem": facts.reason or facts.error or ("the lake is ahead of a bucket" if ahead else ""),
+        "problem": facts.reason
+        or facts.error
+        or unknown
+        or ("the lake is ahead of a bucket" if ahead else ""),
     }
 
 
@@ -334,7 +344,7 @@ def _bucket_rows(one: LakeStatus) -> list[dict[str, Any]]:
             "bucket": bucket.bucket,
             "in the lake up to": bucket.lake_offset,
             "written up to": bucket.high_watermark,
-            "lag rows": bucket.lag_rows,
+            "lag rows": bucket.lag_rows if bucket.error is None else None,
             "problem": bucket.error or ("the lake is ahead" if bucket.ahead else ""),
         }
         for bucket in one.buckets

@@ -8,6 +8,7 @@ from strom.client.admin import Admin
 from strom.client.cluster import Cluster
 from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.metadata import TableInfo
+from strom.errors import LagUnknown
 from strom.model.lake import LakeConfig, Tiered
 from strom.model.lake_record import LakeRecord
 
@@ -21,11 +22,17 @@ class LakeBucket:
     lake_offset: int
     high_watermark: int
     error: str | None = None
+    start_offset: int = 0
 
     @property
     def lag_rows(self) -> int:
-        """Records that are not in the lake yet; of a primary-key table, changes."""
-        return max(0, self.high_watermark - self.lake_offset)
+        """Records that are not in the lake yet; of a primary-key table, changes. LagUnknown where nobody knows."""
+        if self.error is not None:
+            where = f"bucket {self.bucket}" + (f" of partition {self.partition}" if self.partition else "")
+            raise LagUnknown(
+                f"how far the lake is behind {where} is not known: {self.error}", bucket=self.bucket
+            )
+        return max(0, self.high_watermark - max(self.lake_offset, self.start_offset))
 
     @property
     def ahead(self) -> bool:
@@ -35,12 +42,22 @@ class LakeBucket:
 
 @dataclass(frozen=True)
 class LakeStatus:
-    """A table in the lake. ``lag_ms``: what was written longer ago than this is in the lake; None before a round."""
+    """A table in the lake, and how far that is behind at the moment of the question."""
 
     facts: LakeFacts
-    lag_rows: int
-    lag_ms: int | None
     buckets: tuple[LakeBucket, ...]
+
+    @property
+    def lag_rows(self) -> int:
+        """Records that are not in the lake yet; LagUnknown, with the reason, where a bucket does not answer."""
+        return sum(one.lag_rows for one in self.buckets)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """What was written longer ago than this is in the lake; None before a round. LagUnknown as ``lag_rows``."""
+        if not self.lag_rows:
+            return None if self.facts.record is None else 0
+        return None if not self.facts.fresh_ms else max(0, self.facts.now_ms - self.facts.fresh_ms)
 
     @property
     def state(self) -> str:
@@ -54,8 +71,12 @@ class LakeStatus:
         return self.facts.config
 
     def __repr__(self) -> str:
-        behind = "never tiered" if self.lag_ms is None else f"{self.lag_ms / 1000:,.1f} s"
-        return f"LakeStatus({self.facts.path}: {self.state}, {self.lag_rows:,} rows and {behind} behind)"
+        try:
+            behind = "never tiered" if self.lag_ms is None else f"{self.lag_ms / 1000:,.1f} s"
+            told = f"{self.lag_rows:,} rows and {behind} behind"
+        except LagUnknown as error:
+            told = error.message
+        return f"LakeStatus({self.facts.path}: {self.state}, {told})"
 
 
 async def lake_status(cluster: Cluster, table: TableInfo) -> LakeStatus:
@@ -73,19 +94,13 @@ async def lake_status(cluster: Cluster, table: TableInfo) -> LakeStatus:
             _held(facts.record, ids.get(one.partition), one.partition, one.bucket).offset,
             one.high_watermark,
             one.error,
+            one.start_offset,
         )
         for one in status.buckets
     )
-    lag_rows = sum(one.lag_rows for one in buckets)
-    return LakeStatus(facts, lag_rows, _lag_ms(facts, lag_rows), buckets)
+    return LakeStatus(facts, buckets)
 
 
 def _held(record: LakeRecord | None, partition_id: int | None, name: str | None, bucket: int) -> Tiered:
     found = None if record is None else record.place_of(partition_id, name, bucket)
     return found or Tiered(0, -1)
-
-
-def _lag_ms(facts: LakeFacts, lag_rows: int) -> int | None:
-    if not lag_rows:
-        return None if facts.record is None else 0
-    return None if not facts.fresh_ms else max(0, facts.now_ms - facts.fresh_ms)

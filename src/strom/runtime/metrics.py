@@ -86,10 +86,10 @@ class Gauge:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._value = 0.0
-        self._ask: Callable[[], float] | None = None
+        self._ask: Callable[[], float | None] | None = None
 
     @property
-    def value(self) -> float:
+    def value(self) -> float | None:
         return self._value if self._ask is None else self._ask()
 
     def set(self, value: float) -> None:
@@ -102,12 +102,13 @@ class Gauge:
     def dec(self, amount: float = 1) -> None:
         self.inc(-amount)
 
-    def follow(self, ask: Callable[[], float]) -> None:
-        """Take the value from ``ask`` each time it is wanted."""
+    def follow(self, ask: Callable[[], float | None]) -> None:
+        """Take the value from ``ask`` each time it is wanted. None: it is not known, and there is no sample."""
         self._ask = ask
 
     def lines(self) -> list[tuple[str, Labels, float]]:
-        return [("", (), self.value)]
+        value = self.value
+        return [] if value is None else [("", (), value)]
 
 
 class Histogram:

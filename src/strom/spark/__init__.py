@@ -17,18 +17,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Side", "changes", "delta_join", "lag", "lookup_join", "merge", "register", "session", "table"]
+__all__ = [
+    "Side",
+    "changes",
+    "delta_join",
+    "lag",
+    "lookup_join",
+    "merge",
+    "register",
+    "session",
+    "table",
+    "wait_until_caught_up",
+]
 
 _NAMES = {
     "Side": "strom.spark.joins.definition",
     "changes": "strom.spark.frames",
     "delta_join": "strom.spark.joins.delta",
-    "lag": "strom.spark.frames",
+    "lag": "strom.spark.behind",
     "lookup_join": "strom.spark.joins.lookup",
     "merge": "strom.spark.frames",
     "register": "strom.spark.sessions",
     "session": "strom.spark.sessions",
     "table": "strom.spark.frames",
+    "wait_until_caught_up": "strom.spark.behind",
 }
 """Where each public name lives; a worker that imports one module does not load the others."""
 

@@ -12,7 +12,7 @@ from strom.errors import InvalidRequest
 from strom.lake.planned import bucket_of
 from strom.lake.reading import LakeFile
 from strom.spark import connections
-from strom.spark.options import CHANGELOG_SUFFIX, ReadOptions, flat, place_text
+from strom.spark.options import CHANGELOG_SUFFIX, ReadOptions, place_text
 from strom.spark.sessions import SERVERS
 from strom.spark.tasks import LakePart
 from strom.spark.union_frame import by_source, union_frame
@@ -116,40 +116,6 @@ def merge(
     if checkpoint is None:
         raise InvalidRequest("a stream remembers how far it came: say checkpoint=, a folder of its own")
     return frame.writeStream.format("strom").options(**said, checkpointLocation=checkpoint).start()
-
-
-def lag(query: StreamingQuery) -> int | None:
-    """How many rows a stream is behind its tables; None before its first batch.
-
-    >>> strom.spark.lag(query)
-    0
-    """
-    progress: Any = query.lastProgress
-    if not progress:
-        return None
-    behind = [_behind(source) for source in progress["sources"]]
-    return sum(one for one in behind if one is not None)
-
-
-def _behind(source: Mapping[str, Any]) -> int | None:
-    """Of a source; of both sides of a delta join together."""
-    end, latest = _position(source["endOffset"]), _position(source["latestOffset"])
-    if "left" in end and "left" in latest:
-        sides = [_between(end[side], latest[side]) for side in ("left", "right")]
-        return None if None in sides else sum(one for one in sides if one is not None)
-    return _between(end, latest)
-
-
-def _between(end: Mapping[str, Any], latest: Mapping[str, Any]) -> int | None:
-    if "offsets" not in end or "offsets" not in latest:
-        return None
-    read = flat(end["offsets"])
-    return sum(max(offset - read.get(place, 0), 0) for place, offset in flat(latest["offsets"]).items())
-
-
-def _position(told: Any) -> Mapping[str, Any]:
-    position = json.loads(told) if isinstance(told, str) else told
-    return position if isinstance(position, Mapping) else {}
 
 
 def _said(

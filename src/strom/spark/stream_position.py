@@ -193,6 +193,25 @@ def ids_of(extent: ScanPlan) -> dict[str, int]:
     }
 
 
+def cut_to(extent: ScanPlan, target: ScanPlan) -> ScanPlan:
+    """What is there now, as far as it was there then."""
+    ends = {one.bucket: one.end for one in target.ranges}
+    kept = [
+        BucketRange(one.bucket, one.partition, one.start, max(min(one.end, ends[one.bucket]), one.start))
+        for one in extent.ranges
+        if one.bucket in ends
+    ]
+    return ScanPlan(extent.table_id, tuple(kept))
+
+
+def reaches(extent: ScanPlan | None, end: Position) -> bool:
+    """Whether everything up to a position was in sight when the buckets were last looked at."""
+    if extent is None or extent.table_id != end.table_id:
+        return False
+    ends = {place_of(one): one.end for one in extent.ranges}
+    return all(ends.get(place, -1) >= offset for place, offset in end.offsets.items())
+
+
 def shared(left: Mapping[Place, int], rows: int | None) -> dict[Place, int]:
     """How far to go in each bucket with so many rows in all: in proportion, at least one row where there is one."""
     total = sum(left.values())

@@ -26,10 +26,11 @@ from strom.api.table import Table
 from strom.client.filters import filter_of
 from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.planning import BucketRange, ScanPlan
-from strom.errors import Expired, InvalidRequest, SchemaMismatch, StromError, TableNotFound
+from strom.errors import Expired, InvalidRequest, LagUnknown, SchemaMismatch, StromError, TableNotFound
 from strom.spark import connections
 from strom.spark.filters import combined
 from strom.spark.history import (
+    check_changes,
     gone_rows,
     has_history,
     history_of,
@@ -42,7 +43,17 @@ from strom.spark.pinned import check_schema
 from strom.spark.problems import told, told_each, told_now
 from strom.spark.reading import Wanted
 from strom.spark.sizes import sizes_of
-from strom.spark.stream_position import BEGINNING, Place, Position, between, ids_of, place_of, start_of
+from strom.spark.stream_position import (
+    BEGINNING,
+    Place,
+    Position,
+    between,
+    cut_to,
+    ids_of,
+    place_of,
+    reaches,
+    start_of,
+)
 from strom.spark.tasks import ROW_BYTES, Part, Task, cut_and_packed
 
 try:
@@ -209,6 +220,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 refuse_namesakes(connections.database(self._options.server), table, extent)
             return Position.of_instant(plan, extent, schema_id)
         extent = self._look(table)
+        if start == "earliest" and self._options.fail_on_data_loss:
+            check_changes(table, extent)
         if start in (None, "full", "earliest"):
             return Position.of_extent(extent, schema_id, ends=False)
         if start == "latest":
@@ -230,6 +243,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "finds no time in the lake: start it at full, or at offsets (as JSON; see the table's $offsets)"
             )
 
+    # --- how far it is ------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> str:
+        """The name of the table."""
+        return self._options.table
+
+    def look(self) -> ScanPlan:
+        """Where the table begins and ends now, in both tiers."""
+        return self._look(connections.table(self._options.server, self._options.table))
+
+    def began(self) -> Position:
+        """Where a first batch begins that nobody has planned; LagUnknown where only its planning tells."""
+        if self._options.start == "latest":
+            raise LagUnknown(
+                f"the stream of {self._options.table} begins where the table ends when its first batch is planned, "
+                "and none was: ask again in a moment"
+            )
+        return self._begin(self._table())
+
+    def missing(self, position: Position, extent: ScanPlan, upto: ScanPlan | None = None) -> int:
+        """How many rows (of a primary-key table: changes) of a look are not before a position; with ``upto`` only those
+        that an earlier look had, as far as they are still there."""
+        self._check_table(position, extent)
+        known = position.known(extent)
+        unread = sum(one.left for one in known.full.values())
+        for one in extent.ranges if upto is None else cut_to(extent, upto).ranges:
+            unread += max(one.end - known.offsets.get(place_of(one), self._first(one)), 0)
+        return unread
+
+    def _first(self, one: BucketRange) -> int:
+        """Where a bucket begins that a position does not name."""
+        return one.start
+
     # --- how far to go ------------------------------------------------------------------------------------------
 
     def _next(self, start: dict[str, Any] | None, limit: Any) -> Position:
@@ -242,7 +289,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_columns(table)
         if start is None:
             return self._all(origin, extent, table.info.schema.schema_id)
-        target = extent if self._target is None else _cut_to(extent, self._target)
+        target = extent if self._target is None else cut_to(extent, self._target)
         known = Position.from_json(start) if origin is None else origin
         position = self._checked(known, extent)
         rows = self._rows_of(limit, table, target)
@@ -382,7 +429,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tasks(self, start: Position, end: Position) -> list[Task]:
         table = self._table()
-        extent = self._newest if _reaches(self._newest, end) else self._look(table)
+        extent = self._newest if reaches(self._newest, end) else self._look(table)
         assert extent is not None
         hot_starts = self._hot_starts(table)
         self._check_table(end, extent)
@@ -437,25 +484,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_newest": None, "_target": None, "_seen": None}
-
-
-def _cut_to(extent: ScanPlan, target: ScanPlan) -> ScanPlan:
-    """What is there now, as far as it was there then."""
-    ends = {one.bucket: one.end for one in target.ranges}
-    kept = [
-        BucketRange(one.bucket, one.partition, one.start, max(min(one.end, ends[one.bucket]), one.start))
-        for one in extent.ranges
-        if one.bucket in ends
-    ]
-    return ScanPlan(extent.table_id, tuple(kept))
-
-
-def _reaches(extent: ScanPlan | None, end: Position) -> bool:
-    """Whether everything up to a position was in sight when the buckets were last looked at."""
-    if extent is None or extent.table_id != end.table_id:
-        return False
-    ends = {place_of(one): one.end for one in extent.ranges}
-    return all(ends.get(place, -1) >= offset for place, offset in end.offsets.items())
 
 
 def _gap(table: str, there: BucketRange, at: int) -> str:

@@ -153,8 +153,8 @@ def test_people_and_machines_hear_of_it(server: ServerProcess) -> None:
         for number in range(EVERY):
             change(table, number)
             results.append(at_work.round())
-        metrics = TieringMetrics(SystemClock())
-        metrics.ended("t", results[-1], began=0.0)
+        metrics = TieringMetrics()
+        metrics.ended("t", results[-1])
         assert 'strom_tiering_compacted_files_total{table="t"} 4' in metrics.page()
         assert 'strom_tiering_lake_files{table="t"} 1' in metrics.page()
         assert "4 files became 1" in told(results[-1])

@@ -179,13 +179,14 @@ class DeltaJoin:
             plan, starts, tasks=said.tasks, rows=said.rows, fail_on_data_loss=said.fail_on_data_loss
         )
         batches = Batches(plan, result)
-        writer = stream(self._spark, Driven(plan, result, found)).writeStream.foreachBatch(batches)
+        driven = Driven(plan, result, found)
+        writer = stream(self._spark, driven).writeStream.foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint).queryName(result.sink)
         if said.trigger:
             writer = writer.trigger(**said.trigger)
         query = writer.start()
         batches.belong_to(str(query.id))
-        return JoinQuery(query, result.table, batches.progress, batches.metrics, before)
+        return JoinQuery(query, result.table, batches.progress, batches.metrics, driven.sides(), before)
 
 
 def _active() -> SparkSession:

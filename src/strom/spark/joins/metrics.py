@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from strom.errors import StromError
 from strom.runtime.metrics import Metrics, Sample
 from strom.spark.joins.progress import Progress
+
+log = logging.getLogger("strom.spark")
 
 BATCH_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
 
@@ -17,12 +21,20 @@ class JoinMetrics:
         self._metrics = Metrics()
         self._table = table
 
-    def follow(self, lag: Callable[[], int | None]) -> None:
-        """Who knows how far it is behind."""
+    def follow(self, lag: Callable[[], int]) -> None:
+        """Who knows how far it is behind. While nobody does there is no such line."""
         gauge = self._metrics.gauge(
-            "strom_join_lag_rows", "Changes of the inputs not seen at the last batch.", table=self._table
+            "strom_join_lag_rows", "Changes of the inputs that are not in the result now.", table=self._table
         )
-        gauge.follow(lambda: float(lag() or 0))
+
+        def asked() -> float | None:
+            try:
+                return float(lag())
+            except StromError as error:
+                log.info("how far %s is behind is not known: %s", self._table, error)
+                return None
+
+        gauge.follow(asked)
 
     def ended(self, batch: Progress) -> None:
         """A batch was published."""

@@ -6,13 +6,17 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from strom.errors import StromError
 from strom.runtime.metrics import render
-from strom.spark import frames
+from strom.spark import behind
+from strom.spark.behind import FollowedSides
 from strom.spark.joins.metrics import JoinMetrics
 from strom.spark.joins.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from strom.spark.stream_reader import StreamReader
 
 LOOK_S = 0.5
 """How often somebody who waits looks after the joins before."""
@@ -27,6 +31,7 @@ class JoinQuery:
         table: str,
         progress: Sequence[Progress],
         metrics: JoinMetrics,
+        sides: Sequence[StreamReader],
         before: tuple[JoinQuery, ...] = (),
     ) -> None:
         self.query = query
@@ -35,11 +40,16 @@ class JoinQuery:
         self.before = before
         self._progress = progress
         self._metrics = metrics
-        metrics.follow(lambda: frames.lag(query))
+        self._followed = FollowedSides(query, sides)
+        metrics.follow(lambda: behind.missing(self._followed))
 
     def __repr__(self) -> str:
         state = "running" if self.active else "ended"
-        return f"JoinQuery(into {self.table}, {state}, {self.lag()} rows behind)"
+        try:
+            told = f"{self.lag():,} changes behind"
+        except StromError as error:
+            told = str(error)
+        return f"JoinQuery(into {self.table}, {state}, {told})"
 
     @property
     def active(self) -> bool:
@@ -63,15 +73,31 @@ class JoinQuery:
             found |= {id(query): query for query in one.all}
         return [*found.values(), self]
 
-    def lag(self) -> int | None:
-        """How many changes of its inputs it had not seen at its last batch, the joins before it included.
+    def lag(self) -> int:
+        """How many changes of its inputs are not in the result at this moment, the joins before it included.
+
+        LagUnknown says why it cannot be told.
 
         >>> query.lag()
         0
         """
-        known = [frames.lag(one.query) for one in self.all]
-        told = [one for one in known if one is not None]
-        return sum(told) if told else None
+        # The first join first: what it publishes meanwhile is then counted by the next one, or twice, but never not.
+        return sum([behind.missing(one._followed) for one in self.all])
+
+    def wait_until_caught_up(self, timeout: float | None = None, *, progress: bool = True) -> None:
+        """Wait until everything that its inputs hold now is in the result, through all joins before it.
+
+        Changes that come later are not waited for. A failure of any of them is raised; NotCaughtUp, with how much is
+        missing (``error.facts["behind"]``), after ``timeout`` seconds or when the query ended before.
+
+        >>> query.wait_until_caught_up(timeout=60)
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        for one in self.all:  # what a join before has written by then is an input of the next
+            left = None if until is None else max(until - time.monotonic(), 0.0)
+            behind.caught_up(
+                one._followed, one.query, left, one.table, progress=progress, check=self._check_before
+            )
 
     def metrics(self) -> str:
         """What it counted since it was started, with the joins before it, as a Prometheus page.

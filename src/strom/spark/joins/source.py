@@ -77,6 +77,11 @@ class Driven:
             self, plan=replace(self.plan, server=server), following=replace(found, left=left, right=right)
         )
 
+    def sides(self) -> tuple[SideReader, SideReader]:
+        """Who follows each side."""
+        left, right = self.following.left, self.following.right
+        return SideReader(left.options, left.schema, None), SideReader(right.options, right.schema, None)
+
     def seen(self, kept: Sequence[Retained | None]) -> Seen:
         """What lookups in both sides and the result must see from now on; ``kept``: what is in the lake alone."""
         plan, result = self.plan, self.result
@@ -163,6 +168,16 @@ class SideReader(StreamReader):
         places = {place: at for place, at in start.items() if isinstance(place, tuple) and len(place) == 2}
         return Position(extent.table_id, table.info.schema.schema_id, places, ids_of(extent))
 
+    def missing(self, position: Position, extent: ScanPlan, upto: ScanPlan | None = None) -> int:
+        """Changes that no batch has seen; a partition that went is one: the result may hold rows of it."""
+        now = ids_of(extent)
+        gone = sum(now.get(name) != number for name, number in position.partitions.items())
+        return super().missing(position, extent, upto) + gone
+
+    def _first(self, one: BucketRange) -> int:
+        """Of a partition that came and went before a batch saw it, the lake has rows that none of them has."""
+        return 0 if one.start == one.end else one.start
+
     # --- what looks like a loss and is none ---------------------------------------------------------------------
 
     def _checked(self, position: Position, extent: ScanPlan) -> Position:
@@ -200,10 +215,7 @@ class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, driven: Driven) -> None:
         self._driven = driven
-        self._left, self._right = (
-            SideReader(one.options, one.schema, None)
-            for one in (driven.following.left, driven.following.right)
-        )
+        self._left, self._right = driven.sides()
 
     def initialOffset(self) -> dict[str, Any]:
         """Where both begin."""

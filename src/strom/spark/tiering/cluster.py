@@ -10,6 +10,7 @@ from strom.client.admin import Admin
 from strom.client.blocking import Background
 from strom.client.cluster import Cluster
 from strom.client.lake import Ended, LakeDoor, LakeFacts, OffsetRows, Running, Tidings
+from strom.client.lake_status import LakeStatus, lake_status
 from strom.client.metadata import TableInfo
 from strom.client.options import ClientOptions
 from strom.client.planned import Vector
@@ -82,6 +83,13 @@ class TieringCluster:
     def describe(self, path: TablePath) -> LakeFacts:
         """A table and its record, and where the lake is."""
         return self._run(self._door.describe(path))
+
+    def status(self, path: TablePath) -> LakeStatus:
+        """How far the lake is behind a table now."""
+        return self._run(self._status(path))
+
+    async def _status(self, path: TablePath) -> LakeStatus:
+        return await lake_status(self._cluster, await self._cluster.table(path))
 
     def lake_tables(self) -> list[LakeFacts]:
         """Every table that is in the lake or is to be."""

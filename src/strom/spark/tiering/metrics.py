@@ -1,39 +1,69 @@
 """What a tiering service counts, and where others read it: a Prometheus page as a file or over HTTP.
 
-Per table: how far the lake lies behind (rows, and seconds since everything was in it), rounds, failures, seconds, rows,
-deletes, files, bytes. ``strom lake status`` shows the same from the coordinator's side.
+Per table: how far the lake lies behind when the page is asked for (rows and seconds, as ``strom lake status`` has
+them), rounds, failures, seconds, rows, deletes, files, bytes.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from strom.runtime.clock import Clock
+from strom.client.lake_status import LakeStatus
+from strom.errors import LagUnknown, StromError
+from strom.model.table import TablePath
 from strom.runtime.metrics import Metrics, render
 from strom.spark.tiering.round import RoundResult
 
 ROUND_SECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000)
+logger = logging.getLogger(__name__)
+
 STATES = ("active", "failing", "quarantined")
 
 
 class TieringMetrics:
-    """The numbers of one service."""
+    """The numbers of one service; ``tables`` are those it has to do with, ``status`` tells how one's lake is now."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        tables: Callable[[], Iterable[TablePath]] = lambda: (),
+        status: Callable[[TablePath], LakeStatus] | None = None,
+    ) -> None:
+        self._tables = tables
+        self._status = status or _nobody_knows
         self._metrics = Metrics()
         self.rounds_running = self._metrics.gauge("strom_tiering_rounds_running", "Rounds under way.")
 
     def page(self) -> str:
         """All of them as Prometheus text."""
+        self._look()
         return render(self._metrics.samples())
 
-    def ended(self, table: str, result: RoundResult, *, began: float) -> None:
-        """A round went well; ``began`` on the monotonic clock: everything acknowledged before is in the lake."""
-        counter, gauge = self._metrics.counter, self._metrics.gauge
+    def _look(self) -> None:
+        """How far the lake is behind at this moment; a table of which that is not known has no such lines."""
+        for path in self._tables():
+            rows: int | None = None
+            lag_ms: int | None = None
+            try:
+                now = self._status(path)
+                rows, lag_ms = now.lag_rows, now.lag_ms
+            except StromError as error:
+                logger.info("how far the lake is behind %s is not known: %s", path, error)
+            gauge, table = self._metrics.gauge, str(path)
+            gauge("strom_tiering_lag_rows", "Rows that are not in the lake now.", table=table).follow(
+                _value(rows)
+            )
+            gauge(
+                "strom_tiering_lag_seconds", "What was written longer ago is in the lake.", table=table
+            ).follow(_value(None if lag_ms is None else lag_ms / 1000))
+
+    def ended(self, table: str, result: RoundResult) -> None:
+        """A round went well."""
+        counter = self._metrics.counter
         counter("strom_tiering_rounds_total", "Rounds that ended well.", table=table).inc()
         counter("strom_tiering_rows_total", "Rows written into the lake.", table=table).inc(result.rows)
         counter("strom_tiering_deletes_total", "Rows of the lake that died.", table=table).inc(result.deletes)
@@ -44,12 +74,6 @@ class TieringMetrics:
         )
         seconds.observe(result.took.get("round", 0.0))
         self._kept_up(table, result)
-        left = max(result.lag_rows - result.rows, 0) if result.more else 0
-        gauge("strom_tiering_lag_rows", "Rows the lake lacked after the last round.", table=table).set(left)
-        if not result.more:
-            gauge("strom_tiering_lag_seconds", "Seconds since the lake had everything.", table=table).follow(
-                lambda: self._clock.monotonic() - began
-            )
         self._state(table, "active")
 
     def _kept_up(self, table: str, result: RoundResult) -> None:
@@ -83,6 +107,14 @@ class TieringMetrics:
             self._metrics.gauge(
                 "strom_tiering_state", "1 for the state a table is in.", table=table, state=one
             ).set(float(one == state))
+
+
+def _nobody_knows(path: TablePath) -> LakeStatus:
+    raise LagUnknown(f"nobody was named who knows the lake of {path}")
+
+
+def _value(number: float | None) -> Callable[[], float | None]:
+    return lambda: number
 
 
 def write_page(metrics: TieringMetrics, path: Path) -> None:

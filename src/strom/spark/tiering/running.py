@@ -83,7 +83,7 @@ def service_of(
     bounds = replace(options.bounds, tasks_wanted=options.bounds.tasks_wanted or jobs.cores)
     context = RoundContext(cluster, jobs, server, service_id, bounds, clock)
     rounds = SparkRounds(context, LakeTables(cluster), randomness)
-    return TieringService(service_id, control or cluster, rounds, options, listener=listener, clock=clock)
+    return TieringService(service_id, control or cluster, rounds, options, listener=listener)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from strom.client.lake import Assigned, Ended, LakeFacts, Running, Tidings
+from strom.client.lake_status import LakeStatus
 from strom.errors import (
     LakeCorrupt,
     LakeForeignCommit,
@@ -28,7 +29,6 @@ from strom.errors import (
 from strom.model.lake_record import LakeReport
 from strom.model.names import nearest
 from strom.model.table import TablePath
-from strom.runtime.clock import Clock, SystemClock
 from strom.spark.tiering.jobs import Cancelled
 from strom.spark.tiering.metrics import TieringMetrics
 from strom.spark.tiering.quarantine import quarantined
@@ -76,6 +76,8 @@ class Coordination(Protocol):
     def lake_tables(self) -> list[LakeFacts]: ...
 
     def describe(self, path: TablePath) -> LakeFacts: ...
+
+    def status(self, path: TablePath) -> LakeStatus: ...
 
     def heartbeat(
         self,
@@ -151,15 +153,14 @@ class TieringService:
         options: TieringOptions,
         *,
         listener: Listener | None = None,
-        clock: Clock | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
         self.service_id = service_id
         self._cluster = cluster
         self._rounds = rounds
         self._options = options
         self._listener = listener or Listener()
-        self.metrics = TieringMetrics(self._clock)
+        self._paths: dict[TablePath, None] = {TablePath.parse(one): None for one in options.tables}
+        self.metrics = TieringMetrics(lambda: tuple(self._paths), cluster.status)
         self._running: dict[int, RoundProgress] = {}
         self._threads: dict[int, threading.Thread] = {}
         self._ends: list[RoundEnd] = []
@@ -272,6 +273,7 @@ class TieringService:
     def _start(self, assigned: Assigned) -> None:
         progress = RoundProgress(assigned, f"{self.service_id}-{assigned.round}")
         self._running[assigned.round] = progress
+        self._paths[assigned.path] = None
         self.metrics.rounds_running.set(len(self._running))
         self._listener.began(assigned)
         thread = threading.Thread(target=self._round, args=(progress,), name=f"strom-round-{assigned.round}")
@@ -281,11 +283,10 @@ class TieringService:
     def _round(self, progress: RoundProgress) -> None:
         """On a thread of its own: nothing of a round may hurt the service or another table."""
         assigned = progress.assigned
-        began = self._clock.monotonic()
         try:
             end = RoundEnd(assigned, self._rounds.run(progress))
             assert end.result is not None
-            self.metrics.ended(str(assigned.path), end.result, began=began)
+            self.metrics.ended(str(assigned.path), end.result)
         except Exception as error:
             wrong = isinstance(error, WRONG) and not isinstance(error, Retry)
             end = RoundEnd(assigned, error=error, quarantined=wrong)

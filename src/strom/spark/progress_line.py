@@ -1,0 +1,53 @@
+"""How far something is that takes its time: one line on a terminal, which goes away; elsewhere now and then the log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from types import TracebackType
+from typing import TextIO
+
+log = logging.getLogger("strom.spark")
+
+LINE_S, LOG_S = 0.2, 5.0
+"""How often a line is written anew, and how often the log hears of it."""
+
+
+class ProgressLine:
+    """Say it as often as you like. Use as a context."""
+
+    def __init__(self, *, enabled: bool = True, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._enabled = enabled
+        self._terminal = enabled and self._stream.isatty()
+        self._every = LINE_S if self._terminal else LOG_S
+        self._next = time.monotonic() + (0.0 if self._terminal else LOG_S)
+        self._width = 0
+
+    def say(self, text: str) -> None:
+        """How far it is."""
+        now = time.monotonic()
+        if not self._enabled or now < self._next:
+            return
+        self._next = now + self._every
+        if self._terminal:
+            self._write(text)
+        else:
+            log.info("%s", text)
+
+    def _write(self, text: str) -> None:
+        self._stream.write("\r" + text.ljust(self._width))
+        self._stream.flush()
+        self._width = len(text)
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._width:
+            self._write("")
+            self._stream.write("\r")
+            self._stream.flush()

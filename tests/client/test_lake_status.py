@@ -1,0 +1,25 @@
+"""How far the lake is behind: known for every bucket, or an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from strom.client.lake import LakeFacts
+from strom.client.lake_status import LakeBucket, LakeStatus
+from strom.errors import LagUnknown
+from strom.model.table import TablePath
+
+FACTS = LakeFacts(1, TablePath("shop", "orders"), True, 1000, 90_000, "active", fresh_ms=60_000)
+
+
+def test_a_bucket_that_does_not_answer_is_not_taken_for_one_without_rows() -> None:
+    status = LakeStatus(FACTS, (LakeBucket(None, 0, 5, 12), LakeBucket(None, 1, 5, 0, "nobody there")))
+    for ask in (lambda: status.lag_rows, lambda: status.lag_ms):
+        with pytest.raises(LagUnknown, match="behind bucket 1 is not known: nobody there"):
+            ask()
+    assert "nobody there" in repr(status)
+
+
+def test_rows_that_went_before_the_table_came_into_the_lake_are_not_behind() -> None:
+    status = LakeStatus(FACTS, (LakeBucket(None, 0, 0, 1000, start_offset=990),))
+    assert (status.lag_rows, status.lag_ms) == (10, 30_000)
