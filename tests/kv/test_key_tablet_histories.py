@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from time import monotonic
 
 import pytest
 
 from kv import key_faults
 from kv.key_histories import World, failure
+from strom.errors import StorageFull
 
 STEPS = 80
 HISTORIES = 30
@@ -60,6 +62,28 @@ def test_a_snapshot_under_way_says_what_died_it_lets_go_of() -> None:
     job.work()
     job.finish()
     assert world.tablet.store.series.start == end == world.tablet.keep_series_from(end)
+
+
+def test_a_snapshot_that_failed_is_made_up_for_when_the_tablet_closes() -> None:
+    """Else the next opening replays all that the failed one should have held."""
+    world = World(1)
+    for _ in range(4):
+        world.step_write()
+    world.step_sync()
+    world.tablet.hold(None)
+    upkeep = world.tablet.upkeep
+    upkeep._settings = replace(upkeep._settings, snapshot_bytes=8)
+    job = upkeep.snapshot_job()
+    world.disk.fill(0)
+    with pytest.raises(StorageFull):
+        job.work()
+    job.abandon()
+    world.disk.fill(None)
+    end = world.tablet.high_watermark
+    world.tablet.close()
+    manifest = world.open().manifest
+    assert manifest is not None
+    assert manifest.offset == end
 
 
 @pytest.mark.slow
