@@ -12,7 +12,7 @@ from client.play import play_out, playing
 from strom.client.encoding import Encoder
 from strom.client.options import WriterOptions
 from strom.client.writer import Writer
-from strom.errors import ConnectionClosed, MalformedBatch, StromError
+from strom.errors import ConnectionClosed, MalformedBatch, StorageFull, StromError
 from strom.model.bucket import BucketId
 from strom.record.batch import read_header
 from strom.rpc.call import Call
@@ -152,5 +152,35 @@ def test_a_batch_that_is_numbered_anew_while_it_is_encoded_leaves_under_its_new_
             assert play.rows() == [1, 2]
             newest = read_header(play.logs[bucket].batches[-1])
             assert (newest.writer_id, newest.batch_sequence) == (999, 0)
+
+    play_out(main())
+
+
+def test_rows_that_the_server_refuses_for_now_are_told_of_while_they_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            full = asyncio.Event()
+
+            async def fault(call: Call) -> Any:
+                return None if full.is_set() else StorageFull("/data has 5 bytes left")
+
+            play.faults["ProduceLog"] += [fault] * 1000
+            writer = await Writer.open(cluster, table)
+            await writer.append(ids(1))
+            flushing = asyncio.create_task(writer.flush())
+            await asyncio.sleep(2)
+            assert not caplog.records
+            await asyncio.sleep(28)
+            assert not flushing.done()
+            told = [record.getMessage() for record in caplog.records]
+            assert 2 <= len(told) <= 4
+            assert all("/data has 5 bytes left" in line and "batches have waited" in line for line in told)
+            full.set()
+            await flushing
+            assert "takes rows again" in caplog.records[-1].getMessage()
+            assert play.rows() == [1]
+            await writer.close()
 
     play_out(main())

@@ -65,3 +65,14 @@ def test_the_disk_is_not_asked_for_every_write() -> None:
     clock.seconds += SAMPLE_S
     watched.refuse_when_full()
     assert disk.asked == 2
+
+
+def test_a_disk_that_fills_up_and_has_room_again_is_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    disk, clock = Disk(), Clock()
+    watched = space(disk, clock)
+    with caplog.at_level("INFO", logger="strom"):
+        for free in (1000, 99, 98, 125, 1000):
+            disk.free = free
+            watched.sample()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert "/data is full" in caplog.text

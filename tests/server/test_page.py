@@ -73,6 +73,45 @@ def test_what_primary_key_tables_hold_is_shown() -> None:
     assert "4,321" in page
 
 
+def _named(name: str, **facts: object) -> dict[str, object]:
+    return {**STATUS["tables"][0], "name": name, **facts}  # type: ignore[dict-item,index]
+
+
+def test_tables_are_sorted_by_the_column_that_is_asked_for() -> None:
+    tables = [
+        _named("db.a", rows=5, lake_lag_rows=1),
+        _named("db.b", rows=9, lake_lag_rows=None),
+        _named("db.c", rows=7),
+    ]
+    places = {}
+    for sort in ("", "rows", "lake", "nonsense"):
+        page = render_page({**STATUS, "tables": tables}, sort)
+        places[sort] = sorted("abc", key=lambda name: page.index(f"db.{name}"))
+    assert places == {"": list("abc"), "nonsense": list("abc"), "rows": list("bca"), "lake": list("abc")}
+    assert '<a href="?sort=rows">Rows</a> ▾' in render_page({**STATUS, "tables": tables}, "rows")
+
+
+def test_what_the_lake_lacks_and_live_rows_are_shown() -> None:
+    keys = dict.fromkeys(("stored_rows", "base_files", "base_bytes", "index_bytes", "snapshot_lag"), 0)
+    tables = [
+        _named("db.log", rows=85_000, lake_lag_rows=84_321),
+        _named("db.keys", rows=555_555, keys={**keys, "live_rows": 1_234}),
+    ]
+    page = render_page({**STATUS, "tables": tables})
+    assert "84,321" in page
+    assert "1,234" in page
+    assert "555,555" not in page
+
+
+def test_sinks_are_shown_with_their_tables() -> None:
+    sinks = [{"name": "<copy>", "query": "q-1", "version": 17, "tables": ["db.a", "db.b"]}]
+    page = render_page({**STATUS, "sinks": sinks})
+    assert "&lt;copy&gt;" in page
+    assert "db.a, db.b" in page
+    assert "17" in page
+    assert "Sinks" not in render_page(STATUS)
+
+
 def test_of_very_many_tables_the_page_shows_some_and_says_where_the_others_are() -> None:
     (table,) = STATUS["tables"]
     page = render_page({**STATUS, "tables": [{**table, "name": f"fluss.t{one}"} for one in range(20_000)]})

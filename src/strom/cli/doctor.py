@@ -6,14 +6,15 @@ import importlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from strom.cli.connection import Connection
+from strom.client.display import size_text
 from strom.errors import StromError
 
 if TYPE_CHECKING:
@@ -139,12 +140,25 @@ def _server(connection: Connection) -> Iterator[Finding]:
             yield Finding(
                 "good", f"the server at {connection.server} answers ({took:.0f} ms, {len(names)} tables)"
             )
+            yield from _disks(database.status())
             for name in names:
                 yield from _table(database.table(name).describe().buckets, name)
     except StromError as error:
         yield Finding(
             "bad", f"the server at {connection.server}: {error}", "start one with `strom up`, or say --server"
         )
+
+
+def _disks(status: Mapping[str, Any]) -> Iterator[Finding]:
+    for server in status.get("servers", ()):
+        free = int(server.get("disk_free_bytes", 0))
+        if server.get("disk_full"):
+            advice = "make room, or lower data-disk.free-bytes-min; writes resume by themselves"
+            yield Finding(
+                "bad", f"{server['name']}: disk full, {size_text(free)} left: writes are refused", advice
+            )
+        elif "disk_free_bytes" in server and free < FREE_BYTES_LOW:
+            yield Finding("note", f"{server['name']}: {size_text(free)} left on the disk", "make room soon")
 
 
 def _table(buckets: Sequence[BucketStatus], name: str) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.retry import MISPLACED, PASSING
 from strom.client.room import Room
+from strom.client.standstill import Standstill
 from strom.errors import (
     ChecksumMismatch,
     ConnectionClosed,
@@ -69,6 +70,7 @@ class Delivery:
         self._lock = threading.Lock()
         """Guards the accumulator and ``_failure``: appending threads and the loop share them. Never held long."""
         self._accumulator = Accumulator(options, writer_id=writer_id)
+        self._standstill = Standstill(str(table.path), self._clock)
         self._failure: StromError | None = None
         self._last_failure: StromError | None = None
         """The same, and kept when it was told."""
@@ -208,6 +210,7 @@ class Delivery:
             # Only where the loop has work: to wake it for every answer costs a bulk load a third of its speed.
             sending = self._lane.sending if self._lane is not None else None
             awaited = bool(self._flushes) or self._accumulator.bucket(batch.bucket).waits(sending)
+        self._standstill.acknowledged()
         if self.room.give_quietly(batch.size_bytes) or awaited:
             self._loop.call_soon_threadsafe(self._after_carried)
 
@@ -422,6 +425,7 @@ class Delivery:
                 self._accumulator.acknowledged(batch)
         if error is None:
             self.room.give(batch.size_bytes)
+            self._standstill.acknowledged()
             self._tell_flushes()
         elif isinstance(error, OutOfOrderSequence | UnknownWriter):
             self._settle_sequence(queue, batch, error)
@@ -455,6 +459,8 @@ class Delivery:
         pause = self._cluster.retrying.backoff.seconds(queue.delays + 1)
         with self._lock:
             queue.delayed(batch, retry_at=self._clock.monotonic() + pause)
+            waiting = len(queue.queued) + len(queue.in_flight) + len(queue.returned)
+        self._standstill.refused(error, waiting)
         if isinstance(error, MISPLACED):
             self._tasks.spawn(self._refresh(batch), f"who leads {batch.bucket}?")
 

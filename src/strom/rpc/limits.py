@@ -46,6 +46,8 @@ class Limits:
     stall_timeout_s: float = 60.0
     """Unsent answers, and the other side does not read any of them."""
     login_attempts_max: int = 3
+    slow_call_s: float = 0.0
+    """Calls that take longer are told in the log; 0: none."""
 
     @property
     def look_every_s(self) -> float:

@@ -56,7 +56,7 @@ class Listener:
             authentication=authentication,
             limits=self._limits,
             budget=budget,
-            traffic=Traffic(name, metrics or Metrics(), world.clock, budget),
+            traffic=Traffic(name, metrics or Metrics(), world.clock, budget, self._limits.slow_call_s),
             apis=apis,
             server_type=server_type,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,6 +32,9 @@ ROW_CALLS = frozenset(
 What a scan asks before it begins is not."""
 
 
+logger = logging.getLogger(__name__)
+
+
 class InFlight(NamedTuple):
     """What is going on right now."""
 
@@ -46,10 +50,14 @@ class Traffic:
     What happens once per call is only noted here, and handed to the metrics now and again (``flush``).
     """
 
-    def __init__(self, listener: str, metrics: Metrics, clock: Clock, budget: Budget) -> None:
+    def __init__(
+        self, listener: str, metrics: Metrics, clock: Clock, budget: Budget, slow_s: float = 0.0
+    ) -> None:
         self._listener = listener
         self._budget = budget
         self._metrics = metrics
+        self.slow_s = slow_s
+        """Calls that take longer are told in the log, but for those that may wait for rows; 0: none."""
         self.now = clock.monotonic
         """Seconds, for ``began``."""
         self._seconds: dict[int, Histogram] = {}
@@ -69,6 +77,10 @@ class Traffic:
         if received + sent <= SMALL_BYTES_MAX and api in ROW_CALLS:
             self._budget.small_at = now
         self._notes.append((api, now - began, received, sent))
+        if self.slow_s and now - began > self.slow_s and api is not None and not api.waits:
+            logger.warning(
+                "%s took %.3f s, %d bytes asked and %d answered", api.name, now - began, received, sent
+            )
         if len(self._notes) >= NOTES_MAX:
             self.flush()
 

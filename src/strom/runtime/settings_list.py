@@ -134,6 +134,22 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("os", "group"),
     ),
     Setting(
+        "logging.format",
+        Kind.ENUM,
+        "text",
+        "How a server writes its log to standard error: `text` for people, `json` for programs, one object a line.",
+        "Server",
+        choices=("text", "json"),
+    ),
+    Setting(
+        "logging.slow-call",
+        Kind.DURATION,
+        "2 s",
+        "A call that takes longer is told in the log; 0 for none. Reads that wait for rows do not count.",
+        "Server",
+        minimum=0,
+    ),
+    Setting(
         "log.segment.file-size",
         Kind.BYTES,
         "1 gb",

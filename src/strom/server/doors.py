@@ -82,4 +82,5 @@ def limits_of(settings: Settings) -> Limits:
         connection_inflight_bytes_max=settings["server.connection.inflight-bytes-max"],
         inflight_bytes_max=settings["server.inflight-bytes-max"],
         idle_timeout_s=settings["server.connection.idle-timeout"] / 1000,
+        slow_call_s=settings["logging.slow-call"] / 1000,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import resource
 import sys
 
@@ -22,9 +21,6 @@ def prepare_process() -> None:
         )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_open_files()
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
 
 
 def settle() -> None:

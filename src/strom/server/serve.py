@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
+from strom._version import __version__
 from strom.coordinator import commands
 from strom.coordinator.catalog import Address, Server
 from strom.coordinator.coordinator import Coordinator
@@ -145,6 +146,22 @@ class RunningServer:
             await self._start_several(coordinator, view)
         self._coordinator.start()
         self._tasks.spawn(self._sweep(view), "sweep dropped buckets")
+        self._tell_start(view, folder)
+
+    def _tell_start(self, view: CatalogView, folder: DataFolder) -> None:
+        buckets = "every log was closed"
+        if not folder.stopped_cleanly:
+            buckets = (
+                "it was killed, so each bucket reads what came after its last checkpoint as it is opened"
+            )
+        logger.info(
+            "started version %s on %s, %d tables, %d processes; at the last stop %s",
+            __version__,
+            folder.path,
+            len(list(view.catalog.all_tables())),
+            len(self.addresses.processes),
+            buckets if not folder.empty else "there was nothing yet",
+        )
 
     async def _open_folder(self) -> DataFolder:
         """Take the folder; wait a little for tablet servers that have just lost their supervisor."""
@@ -334,6 +351,7 @@ class RunningServer:
             self._store.close()
         if self._folder is not None:
             self._folder.close(cleanly=cleanly)
+            logger.info("stopped, %s", "every log closed" if cleanly else "not every log could be closed")
         return cleanly
 
 

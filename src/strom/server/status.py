@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
+from strom.coordinator.catalog import Catalog
 from strom.errors import Disconnected, StromError
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey
+from strom.model.properties import lake_enabled
 from strom.runtime.metrics import Metrics, Sample
 from strom.server.background.disk_space import DiskSpace
 from strom.server.catalog_view import CatalogView
@@ -110,6 +112,9 @@ class LocalStatus:
                 sums = table.setdefault("keys", dict.fromkeys(facts["keys"], 0))
                 for name, value in facts["keys"].items():
                     sums[name] += value
+        known = {slot.bucket: slot.last_known for slot in slots if slot.last_known is not None}
+        for table_id, lag in self._lake_lags(known).items():
+            tables.setdefault(str(table_id), _no_rows())["lake_lag_rows"] = lag
         for table_id, counts in self._tables.counted().items():
             table = tables.setdefault(str(table_id), _no_rows())
             table["rates"] = self._rates.get(table_id, {})
@@ -122,6 +127,19 @@ class LocalStatus:
             "disk_free_bytes": self._space.free_bytes,
             "disk_full": self._space.full,
         }
+
+    def _lake_lags(self, known: Mapping[BucketId, BucketFacts]) -> dict[int, int | None]:
+        """By table that is copied into the lake: the rows that it lacks; None while a bucket was not opened yet."""
+        catalog = self._view.catalog
+        found: dict[int, int | None] = {}
+        for table in catalog.all_tables():
+            if lake_enabled(table.description.properties):
+                lags = [
+                    _lake_lag(catalog, bucket, known.get(bucket))
+                    for bucket in led_by(self.server_id, table, catalog)
+                ]
+                found[table.table_id] = None if None in lags else sum(lag for lag in lags if lag is not None)
+        return found
 
     async def samples(self) -> list[Sample]:
         """The metrics of this process."""
@@ -231,6 +249,16 @@ def _facts(tablet: LogTablet, leader_id: int) -> BucketFacts:
         error=None if tablet.error is None else str(tablet.error),
         keys=key_facts_of(tablet),
     )
+
+
+def _lake_lag(catalog: Catalog, bucket: BucketId, facts: BucketFacts | None) -> int | None:
+    if facts is None or facts["error"] is not None:
+        return None
+    record, held = catalog.lake_of(bucket.table_id), None
+    if record is not None:
+        part = None if bucket.partition_id is None else catalog.partition_by_id(bucket.partition_id)
+        held = record.place_of(bucket.partition_id, None if part is None else part.name, bucket.bucket)
+    return max(0, facts["high_watermark"] - (0 if held is None else held.offset))
 
 
 def unknown_bucket(bucket: BucketId, leader_id: int, error: str | None) -> BucketFacts:

@@ -37,6 +37,7 @@ from strom.server.doors import TABLET_TYPE, Doors
 from strom.server.folder import lock_tablet
 from strom.server.lake_config import lake_config
 from strom.server.listeners import Endpoint
+from strom.server.log_lines import write_log
 from strom.server.process import prepare_process, settle
 from strom.server.status import answering
 from strom.server.tablet_node import TabletNode
@@ -52,6 +53,7 @@ class TabletProcessMain:
         self._folder: str = told["folder"]
         self._owner = LakeOwner.of_text(told["owner"])
         self._settings = settings_from_json(told["settings"])
+        write_log(self._settings["logging.format"])
         self._endpoints = [
             Endpoint(**{**one, "port": port})
             for one, port in zip(told["endpoints"], told["ports"], strict=True)

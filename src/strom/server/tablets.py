@@ -163,6 +163,7 @@ class Tablets:
             raise
         place = guarded_place(self._view.catalog, bucket)
         tablet.refused = None if place is None else refusal_of(tablet, *place)
+        _tell_recovery(facts.table.path, tablet)
         return tablet
 
     def _open_log(
@@ -358,6 +359,23 @@ def _redefined(slot: Slot, done: asyncio.Future[None]) -> None:
         if isinstance(done.exception(), UnknownBucket):
             return  # it was dropped in the meantime
         logger.error("bucket %s could not take a change of its table: %s", slot.bucket, done.exception())
+
+
+def _tell_recovery(table: object, tablet: LogTablet) -> None:
+    """What opening a bucket after a kill found; nothing after a clean stop."""
+    report = tablet.log.report
+    if report.clean or not report.bytes_scanned:
+        return
+    logger.info(
+        "recovered %s bucket %s: %d bytes read again up to offset %d, %d bytes of unfinished batches cut off",
+        table,
+        tablet.bucket,
+        report.bytes_scanned,
+        tablet.log.end_offset,
+        report.bytes_cut,
+    )
+    for start, end in report.holes:
+        logger.error("%s bucket %s: offsets %d to %d cannot be read", table, tablet.bucket, start, end)
 
 
 def _left_behind(bucket: BucketId, error: OSError) -> None:

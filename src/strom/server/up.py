@@ -18,6 +18,7 @@ from strom.errors import StromError
 from strom.runtime import loops
 from strom.runtime.settings import Settings, load
 from strom.runtime.world import World
+from strom.server.log_lines import write_log
 from strom.server.process import prepare_process, settle
 from strom.server.serve import Addresses, RunningServer
 
@@ -79,6 +80,7 @@ def run(
     """Serve in the foreground; returns the exit code. Errors of starting are raised."""
     prepare_process()
     settings = load(config, os.environ, flags)
+    write_log(settings["logging.format"])
     world = World.system(offload_threads=settings["server.reader-threads"], background=True)
 
     def ready(addresses: Addresses) -> None:

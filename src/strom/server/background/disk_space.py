@@ -6,11 +6,16 @@ room again (a quarter more than the bound, so that it does not flap), the next w
 
 from __future__ import annotations
 
+import logging
+
 from strom.errors import StorageFull
 from strom.runtime.clock import Clock
 from strom.runtime.files import Files
+from strom.runtime.units import rough_size
 
 SAMPLE_S = 0.2
+
+logger = logging.getLogger(__name__)
 
 
 class DiskSpace:
@@ -42,5 +47,14 @@ class DiskSpace:
     def sample(self) -> None:
         """Ask the disk."""
         self.free_bytes = self._files.free_bytes(self._folder)
-        needed = self.free_bytes_min * 5 // 4 if self.full else self.free_bytes_min
+        before, needed = self.full, self.free_bytes_min * 5 // 4 if self.full else self.free_bytes_min
         self.full = self.free_bytes < needed
+        if self.full and not before:
+            logger.error(
+                "the disk of %s is full: %s left, writes need %s. Writes are refused, reads go on; make room",
+                self._folder,
+                rough_size(self.free_bytes),
+                rough_size(self.free_bytes_min),
+            )
+        elif before and not self.full:
+            logger.info("there is room on the disk of %s again: writes are taken", self._folder)

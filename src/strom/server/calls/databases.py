@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ from strom.rpc.call import Call
 from strom.runtime.clock import Clock
 from strom.server.calls.dispatch import CallHandler
 from strom.server.catalog_view import CatalogView
+
+logger = logging.getLogger(__name__)
 
 
 class DatabaseReads:
@@ -98,6 +101,7 @@ class DatabaseChanges:
             ignore_if_exists=request.ignore_if_exists,
             now_ms=self._clock.now_ms(),
         )
+        logger.info("created database %s", request.database_name)
         return messages.CreateDatabaseResponse()
 
     def drop_database(self, call: Call) -> Awaitable[Message]:
@@ -110,6 +114,9 @@ class DatabaseChanges:
             request.database_name,
             ignore_if_not_exists=request.ignore_if_not_exists,
             cascade=request.cascade,
+        )
+        logger.info(
+            "dropped database %s%s", request.database_name, " with its tables" if request.cascade else ""
         )
         return messages.DropDatabaseResponse()
 

@@ -284,6 +284,14 @@ def monotonic_ms(clock: Clock) -> int:
 def _tell(table: Table, report: LakeReport, stored: Stored) -> None:
     if stored.reason is not None:
         logger.warning("lake report of %s: %s", table.path, stored.reason)
+    elif report.state != "quarantined" and stored.record is not None:
+        logger.info(
+            "round %d of %s: the lake holds %d rows in %d files",
+            stored.record.round,
+            table.path,
+            stored.record.rows,
+            stored.record.files,
+        )
     if report.state == "quarantined":
         logger.error("%s is quarantined in the lake: %s", table.path, report.reason)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from strom.runtime.clock import Clock
 from strom.server.calls.descriptions import path_of, spec_message, values_of
 from strom.server.calls.dispatch import CallHandler
 from strom.server.catalog_view import CatalogView
+
+logger = logging.getLogger(__name__)
 
 
 class PartitionReads:
@@ -83,6 +86,8 @@ class PartitionChanges:
             values_of(request.partition_spec),
             ignore_if_not_exists=request.ignore_if_not_exists,
         )
+        values = ", ".join(f"{one.key}={one.value}" for one in request.partition_spec.partition_key_values)
+        logger.info("dropped partition %s of %s", values, path_of(request.table_path))
         return messages.DropPartitionResponse()
 
 

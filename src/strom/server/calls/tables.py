@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ from strom.runtime.clock import Clock
 from strom.server.calls.descriptions import described, path_of
 from strom.server.calls.dispatch import CallHandler
 from strom.server.catalog_view import CatalogView
+
+logger = logging.getLogger(__name__)
 
 
 class TableReads:
@@ -102,6 +105,7 @@ class TableChanges:
             ignore_if_exists=request.ignore_if_exists,
             now_ms=self._clock.now_ms(),
         )
+        logger.info("created table %s", path)
         return messages.CreateTableResponse()
 
     def drop_table(self, call: Call) -> Awaitable[Message]:
@@ -111,6 +115,7 @@ class TableChanges:
     async def _drop(self, request: messages.DropTableRequest) -> Message:
         path = path_of(request.table_path)
         await self._view.perform(commands.drop_table, path, ignore_if_not_exists=request.ignore_if_not_exists)
+        logger.info("dropped table %s", path)
         return messages.DropTableResponse()
 
     def alter_table(self, call: Call) -> Awaitable[Message]:

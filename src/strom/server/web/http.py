@@ -147,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def parse_head(head: bytes) -> tuple[str, str, str]:
-    """Method, path without its query, and Host of a request head; empty strings for what is missing."""
+    """Method, path with its query, and Host of a request head; empty strings for what is missing."""
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -157,7 +157,7 @@ def parse_head(head: bytes) -> tuple[str, str, str]:
         name, _, value = line.partition(":")
         if name.lower() == "host":
             host = value.strip()
-    return words[0], words[1].partition("?")[0], host
+    return words[0], words[1], host
 
 
 def host_name(host: str) -> str:

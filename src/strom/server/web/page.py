@@ -1,32 +1,41 @@
-"""The status page: one table of servers, one of tables. No script; everything from outside is escaped."""
+"""The status page: servers, tables, key stores, sinks. No script; everything from outside is escaped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from strom.runtime.units import rough_size
+
+TABLES_SHOWN_MAX = 500
+"""Rows of one table of the page: it is drawn anew every few seconds."""
 
 STYLE = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 18%, transparent); }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
 h1 { font-size: 1.4rem; margin: 0 0 .2rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .4rem; }
 p { margin: .2rem 0; opacity: .75; }
-div { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th, td { padding: .3rem .5rem; border-bottom: 1px solid var(--line); text-align: right; overflow-wrap: anywhere; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
-th { font-weight: 600; } .bad { color: #c0392b; font-weight: 600; }
+th { font-weight: 600; vertical-align: bottom; } th a { color: inherit; }
+.bad { color: #c0392b; font-weight: 600; }
+@media (max-width: 50rem) { body { font-size: 12px; margin: 1rem 0; } th, td { padding: .2rem .25rem; } }
 """
 
-TABLES_SHOWN_MAX = 500
-"""Rows of one table of the page: it is drawn anew every few seconds."""
+
+class Column(NamedTuple):
+    """A column of tables: its head, the word that sorts by it, what is sorted and what is shown."""
+
+    head: str
+    word: str
+    key: Callable[[Mapping[str, Any]], Any]
+    cell: Callable[[Mapping[str, Any]], str]
 
 
-def render_page(status: Mapping[str, Any]) -> str:
-    """The whole page from the same facts that /status.json gives."""
-    tables = status["tables"]
+def render_page(status: Mapping[str, Any], sort: str = "") -> str:
+    """The whole page from the same facts that /status.json gives; tables by ``sort``, a column's word."""
     body = [
         "<h1>Strom</h1>",
         f"<p>{_text(status['folder'])} · version {_text(status['version'])} · "
@@ -36,28 +45,9 @@ def render_page(status: Mapping[str, Any]) -> str:
             ("Server", "Address", "Process", "Buckets", "Open", "Disk free", "State"),
             (_server_row(server) for server in status["servers"]),
         ),
-        "<h2>Tables</h2>",
-        _grid(
-            (
-                "Table",
-                "Rows",
-                "Bytes",
-                "Partitions",
-                "Buckets",
-                "Rows in/s",
-                "Rows out/s",
-                "Bytes out/s",
-                "Not yet durable",
-                "Readers waiting",
-                "Bytes saved by pruning",
-                "State",
-            ),
-            (_table_row(table) for table in tables[:TABLES_SHOWN_MAX]),
-        )
-        if tables
-        else "<p>No table yet.</p>",
-        *_left_out(len(tables)),
-        *_key_tables([table for table in tables if "keys" in table][:TABLES_SHOWN_MAX]),
+        *_tables(status["tables"], sort),
+        *_key_tables([table for table in status["tables"] if "keys" in table][:TABLES_SHOWN_MAX]),
+        *_sinks(status.get("sinks", [])),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Strom</title>'
@@ -66,12 +56,65 @@ def render_page(status: Mapping[str, Any]) -> str:
     )
 
 
-def _left_out(count: int) -> list[str]:
-    if count <= TABLES_SHOWN_MAX:
+def _tables(tables: Sequence[Mapping[str, Any]], sort: str) -> list[str]:
+    if not tables:
+        return ["<h2>Tables</h2>", "<p>No table yet.</p>"]
+    by = next((column for column in COLUMNS if column.word == sort), COLUMNS[0])
+    shown = sorted(tables, key=by.key, reverse=by is not COLUMNS[0])[:TABLES_SHOWN_MAX]
+    heads = [f'<a href="?sort={one.word}">{one.head}</a>{" ▾" if one is by else ""}' for one in COLUMNS]
+    grid = _grid(heads, ([column.cell(table) for column in COLUMNS] for table in shown))
+    more = len(tables) - len(shown)
+    return ["<h2>Tables</h2>", grid, _left_out(more)]
+
+
+def _left_out(count: int) -> str:
+    return f"<p>and {_count(count)} more tables; <a href='/status.json'>all of them</a></p>" if count else ""
+
+
+def _rows(table: Mapping[str, Any]) -> int:
+    """Of a primary-key table those that live, of a log all that are kept."""
+    keys = table.get("keys")
+    return int(table["rows"] if keys is None else keys["live_rows"])
+
+
+def _lake_lag(table: Mapping[str, Any]) -> str:
+    if "lake_lag_rows" not in table:
+        return ""
+    behind = table["lake_lag_rows"]
+    return "?" if behind is None else _count(behind)
+
+
+def _state(table: Mapping[str, Any]) -> str:
+    if table["offline"]:
+        return _bad(f"{table['offline']} buckets offline")
+    return f"{_count(table['lag'])} rows not yet durable" if table["lag"] else "serving"
+
+
+def _rate(name: str) -> Callable[[Mapping[str, Any]], float]:
+    return lambda table: float(table["rates"].get(name, 0))
+
+
+COLUMNS = (
+    Column("Table", "name", lambda table: table["name"], lambda table: _text(table["name"])),
+    Column("Rows", "rows", _rows, lambda table: _count(_rows(table))),
+    Column("Bytes", "bytes", lambda table: table["size_bytes"], lambda table: _size(table["size_bytes"])),
+    Column("Buckets", "buckets", lambda table: table["buckets"], lambda table: _count(table["buckets"])),
+    Column("Rows in/s", "in", _rate("rows_in"), lambda table: _count(_rate("rows_in")(table))),
+    Column("Rows out/s", "out", _rate("rows_out"), lambda table: _count(_rate("rows_out")(table))),
+    Column("Rows the lake lacks", "lake", lambda table: table.get("lake_lag_rows") or -1, _lake_lag),
+    Column("State", "state", lambda table: (table["offline"], table["lag"]), _state),
+)
+
+
+def _sinks(sinks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What streaming queries and transactions published last."""
+    if not sinks:
         return []
-    return [
-        f"<p>and {_count(count - TABLES_SHOWN_MAX)} more tables; <a href='/status.json'>all of them</a></p>"
-    ]
+    rows = (
+        [_text(one["name"]), _text(", ".join(one["tables"])), _text(one["query"]), _count(one["version"])]
+        for one in sinks[:TABLES_SHOWN_MAX]
+    )
+    return ["<h2>Sinks</h2>", _grid(("Sink", "Tables", "Query", "Last version"), rows)]
 
 
 def _server_row(server: Mapping[str, Any]) -> list[str]:
@@ -91,24 +134,6 @@ def _server_row(server: Mapping[str, Any]) -> list[str]:
         _count(server.get("buckets_open", 0)),
         _size(server.get("disk_free_bytes", 0)),
         state,
-    ]
-
-
-def _table_row(table: Mapping[str, Any]) -> list[str]:
-    rates = table["rates"]
-    return [
-        _text(table["name"]),
-        _count(table["rows"]),
-        _size(table["size_bytes"]),
-        _count(table["partitions"]),
-        _count(table["buckets"]),
-        _count(rates.get("rows_in", 0)),
-        _count(rates.get("rows_out", 0)),
-        _size(rates.get("bytes_out", 0)),
-        _count(table["lag"]),
-        _count(table["waiting"]),
-        _size(table["bytes_skipped"]),
-        _bad(f"{table['offline']} buckets offline") if table["offline"] else "serving",
     ]
 
 
@@ -147,7 +172,7 @@ def _key_row(table: Mapping[str, Any]) -> list[str]:
 def _grid(heads: Iterable[str], rows: Iterable[list[str]]) -> str:
     head = "".join(f"<th>{one}</th>" for one in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _text(value: object) -> str:

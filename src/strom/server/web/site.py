@@ -16,6 +16,7 @@ from strom.coordinator.catalog import Catalog
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics, labelled, render
 from strom.runtime.tasks import Offload
+from strom.runtime.units import rough_size
 from strom.server.catalog_view import CatalogView
 from strom.server.status import TabletServerStatus
 from strom.server.web.http import Answer
@@ -50,9 +51,10 @@ class Site:
         self._started = clock.monotonic()
 
     async def respond(self, path: str) -> Answer:
-        """The answer for a path."""
+        """The answer for a path; of the page a query may say by which column its tables are sorted."""
+        path, _, query = path.partition("?")
         pages: dict[str, Callable[[], Awaitable[Answer]]] = {
-            "/": self._page,
+            "/": lambda: self._page(query),
             "/health": self._health,
             "/metrics": self._metrics_page,
             "/status.json": self._status_page,
@@ -63,8 +65,8 @@ class Site:
             return Answer(f"There is no {path} here, only {known}\n", status=HTTPStatus.NOT_FOUND)
         return await page()
 
-    async def _page(self) -> Answer:
-        page = await self._offload.run(render_page, await self.describe())
+    async def _page(self, query: str) -> Answer:
+        page = await self._offload.run(render_page, await self.describe(), query.removeprefix("sort="))
         return Answer(page, "text/html; charset=utf-8")
 
     async def _status_page(self) -> Answer:
@@ -72,7 +74,7 @@ class Site:
         return Answer(content + "\n", "application/json")
 
     async def _health(self) -> Answer:
-        """Healthy: every tablet server answers and none has an offline bucket."""
+        """Healthy: every tablet server answers, none has an offline bucket, none lacks room for writes."""
         summaries = await asyncio.gather(*(server.summary() for server in self._servers))
         problems = [
             f"tablet server {server.server_id}: {summary['error']}"
@@ -83,6 +85,11 @@ class Site:
             offline = sum(table["offline"] for table in summary["tables"].values())
             if offline:
                 problems.append(f"tablet server {server.server_id}: {offline} buckets are offline")
+            if summary.get("disk_full"):
+                free = rough_size(summary["disk_free_bytes"])
+                problems.append(
+                    f"tablet server {server.server_id}: disk full, {free} left: writes are refused"
+                )
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
         body = {"status": "unhealthy" if problems else "healthy", "problems": problems}
         return Answer(json.dumps(body) + "\n", "application/json", status)
@@ -108,7 +115,20 @@ class Site:
             "connections": self._connections(),
             "servers": [_server(catalog, server_id, summary) for server_id, summary in by_id.items()],
             "tables": await self._offload.run(_tables, catalog, list(by_id.values())),
+            "sinks": _sinks(catalog),
         }
+
+
+def _sinks(catalog: Catalog) -> list[dict[str, Any]]:
+    """What streaming queries and transactions published last; those without a name of their own are left out."""
+    found = []
+    for row in sorted(catalog.sinks.values(), key=lambda one: one.name):
+        if row.one_shot:
+            continue
+        tables = [catalog.table_by_id(table_id) for table_id in row.last]
+        names = sorted(str(table.path) for table in tables if table is not None)
+        found.append({"name": row.name, "query": row.query_id, "version": row.epoch, "tables": names})
+    return found
 
 
 def _server(catalog: Catalog, server_id: int, summary: dict[str, Any]) -> dict[str, Any]:
@@ -129,6 +149,9 @@ def _tables(catalog: Catalog, summaries: Sequence[dict[str, Any]]) -> list[dict[
             "partitions": partitions,
             "buckets": table.bucket_count * (partitions if table.partitioned else 1),
         }
+        lake = [part["lake_lag_rows"] for part in parts if "lake_lag_rows" in part]
+        if lake:
+            facts["lake_lag_rows"] = None if None in lake else sum(lake)
         for name in ("rows", "lag", "size_bytes", "segments", "waiting", "offline", "bytes_skipped"):
             facts[name] = sum(part.get(name, 0) for part in parts)
         rates = [part.get("rates", {}) for part in parts]
