@@ -7,7 +7,7 @@ deleted at once, as Spark's expiry does; removal of orphans takes everything tha
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -20,7 +20,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from strom.lake import snapshot_change
 from strom.lake.arrow_types import lake_schema
 from strom.lake.deletes import DeadRows, write_deletes
-from strom.lake.file_description import DataFileDescription
+from strom.lake.file_description import ColumnStats, DataFileDescription
 from strom.lake.held_files import HeldFile, HeldFiles, held_files
 from strom.lake.manifest_writer import data_file, delete_file
 from strom.lake.reachable import reachable
@@ -123,7 +123,9 @@ def commit_as_others(
         commit_change(table, base, change, new_snapshot_id(table))
 
 
-def their_file(table: LakeTable, rows: pa.Table, like: HeldFile) -> DataFile:
+def their_file(
+    table: LakeTable, rows: pa.Table, like: HeldFile, columns: Mapping[int, ColumnStats] | None = None
+) -> DataFile:
     """A data file as another engine leaves it: any name, any order of rows, no offsets beside it."""
     path = f"{table.location}/data/{next(_names):05}-7-theirs.parquet"
     pq.write_table(rows, table.storage.path(path))
@@ -138,6 +140,7 @@ def their_file(table: LakeTable, rows: pa.Table, like: HeldFile) -> DataFile:
             int(offsets.min()),
             int(offsets.max()),
             partition_values=tuple(partition[place] for place in range(len(partition) - 1)),
+            columns=columns or {},
         )
     )
 

@@ -13,6 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from lake.foreign_upkeep import commit_as_others
 from lake.lake_places import Lake, events
 from strom.errors import LakeConflict, LakeSnapshotNotFound
 from strom.lake import snapshot_change
@@ -417,6 +418,25 @@ def test_a_list_that_names_files_outside_of_the_tables_folder_removes_none_of_th
     assert remove_expired(lake.table, HOUR_MS, watch) == 0
     assert [storage.read(f"{above}/{name}") for name in names] == [b"another table's"] * 2
     assert not [name for name in files(lake) if "removed" in name]
+
+
+def test_a_file_that_a_snapshot_names_again_stays_whatever_a_list_says(lake: Lake, watch: Watch) -> None:
+    """As after a restore by another engine: the list was right when it was written, and is not any more."""
+    fill(lake, 6)
+    Maintenance(watch).compact(lake.table, FEW)
+    lake.truth = read_truth(lake.table)
+    before = held_files(lake.table.refresh(), ids(lake)[0])
+    (again,) = before.data
+    fill(lake, 2)
+    assert expire(lake, watch) == 7
+    commit_as_others(lake.table, added=[again.entry.data_file])
+    watch.ms += HOUR_MS
+    gone = remove_expired(lake.table, HOUR_MS, watch)
+    assert gone > 5, "the others of the list"
+    assert lake.table.storage.exists(again.path)
+    assert again.path in {file.path for file in held_files(lake.table.refresh()).data}
+    assert remove_orphans(lake.table, watch, orphan_ms=-HOUR_MS) >= 0
+    assert lake.table.storage.exists(again.path)
 
 
 def test_a_list_that_was_cut_short_by_a_power_failure_is_thrown_away(lake: Lake, watch: Watch) -> None:

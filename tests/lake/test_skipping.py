@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import replace
 from decimal import Decimal
@@ -12,15 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lake.foreign_upkeep import commit_as_others, rows_of, their_file
 from lake.lake_places import EVENTS, Lake, events, planned, storage_in, written
 from strom.client.filters import filter_of
 from strom.lake.bounds import may_match, widened
+from strom.lake.field_ids import field_id
 from strom.lake.file_description import ColumnStats
 from strom.lake.file_writer import FileWriter
+from strom.lake.held_files import held_files
 from strom.lake.reading import LakeFile, read_file
 from strom.lake.snapshot_files import read_snapshot
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
+from strom.model.table import TableDescription
 
 
 def asked(where: str, schema: Schema) -> Predicate:
@@ -50,6 +55,39 @@ def test_a_file_whose_writer_kept_no_statistics_is_not_taken_for_one_of_nulls(tm
     bare = {number: stats for number, stats in columns.items() if number > 1_000_000}
     files._files[:] = [(theirs, bare)]
     assert files.matching(lake.table.schema, asked("id = 2", lake.table.schema), {}) == [theirs]
+
+
+WEIGHTS = Schema.from_arrow(pa.schema([("id", pa.int64()), ("weight", pa.float64())]))
+
+
+@pytest.mark.parametrize(("nans", "skipped"), [(1, False), (None, False), (0, True)])
+@pytest.mark.parametrize("where", ["weight > 100", "weight >= 2.5", "weight <> 1"])
+def test_a_foreign_file_with_nan_is_not_skipped_by_its_bounds(
+    tmp_path: Path, nans: int | None, skipped: bool, where: str
+) -> None:
+    """Other writers keep bounds beside a NaN, and leave it out of them; here it is the largest of all numbers."""
+    lake = Lake(tmp_path, TableDescription(WEIGHTS, bucket_count=1))
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2], "weight": [1.0, math.nan]}, schema=WEIGHTS.to_arrow())
+    lake.round(lake.file(rows, [0, 1]), end=2)
+    held = held_files(lake.table)
+    (ours,) = held.data
+    one = struct.pack("<d", 1.0)
+    known = {field_id(WEIGHTS.column("weight").id): ColumnStats(10, 2, 0, nans, one, one)}
+    theirs = their_file(lake.table, rows_of(lake.table, held, ours), ours, known)
+    commit_as_others(lake.table, added=[theirs], removed=[ours.path])
+    head = lake.table.refresh().snapshot()
+    assert head is not None
+    predicate = asked(where, WEIGHTS)
+    files = read_snapshot(lake.table, head.snapshot_id).matching(WEIGHTS, predicate, {})
+    assert (not files) == skipped
+    found = [row for file in files for row in _ids(lake, file, predicate)]
+    assert found == ([] if skipped else [2])
+    lake.catalog.close()
+
+
+def _ids(lake: Lake, file: LakeFile, predicate: Predicate) -> list[int]:
+    batches = read_file(lake.table.storage, file, WEIGHTS, ["id"], predicate)
+    return [number for batch in batches for number in batch.column("id").to_pylist()]
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view()], ids=str)
