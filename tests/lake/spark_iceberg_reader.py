@@ -1,7 +1,8 @@
 """Spark with Iceberg's own runtime, without Strom: run by the Python of ``.venv-spark-iceberg``.
 
 In: a line of JSON, {"catalog": SQLite file, "warehouse": URI, "jars": [paths], "statements": [SQL, …]}, tables being
-``strom.<database>.<table>``. Out: a line of JSON, the rows of each statement, every value as text or null.
+``strom.<database>.<table>``. Out: a line of JSON, the rows of each statement, every value as text or null. Then, as
+long as there is input, a line with a list of statements, and the answer to it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        f"{CATALOG}.cache-enabled": "false",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         CATALOG: "org.apache.iceberg.spark.SparkCatalog",
         f"{CATALOG}.type": "jdbc",
@@ -33,13 +35,19 @@ def main() -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
-        found = [
-            [[None if value is None else str(value) for value in row] for row in spark.sql(one).collect()]
-            for one in task["statements"]
-        ]
+        _answer(spark, task["statements"])
+        for line in sys.stdin:
+            _answer(spark, json.loads(line))
     finally:
         spark.stop()
-    print(json.dumps(found))
+
+
+def _answer(spark: SparkSession, statements: list[str]) -> None:
+    found = [
+        [[None if value is None else str(value) for value in row] for row in spark.sql(one).collect()]
+        for one in statements
+    ]
+    print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

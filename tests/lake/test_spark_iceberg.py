@@ -5,20 +5,29 @@ Its jar comes from Maven Central, so this is part of the torture run.
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import subprocess
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.peer_jars import Module, Peer, fetched
 
 import strom
+from lake.foreign_upkeep import forget_all_but_the_head
 from lake.readers_environment import spark_python
 from lake.small_tierer import SmallTierer
 from lake.strangers import Answer, counted
 from lake.test_strangers import AFTER, BEFORE, COLUMNS, key, row, wide
+from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
+from strom.lake.table import LakeTable
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.torture
@@ -62,6 +71,38 @@ class Spark:
         )
         assert ran.returncode == 0, ran.stderr[-4000:]
         return [[tuple(one) for one in rows] for rows in json.loads(ran.stdout.splitlines()[-1])]
+
+    @contextmanager
+    def kept(self) -> Iterator[Callable[[str], None]]:
+        """One session for many statements."""
+        config = self._lake.storage.config
+        jars = [str(path) for path in sorted(fetched(RUNTIME).glob("*.jar"))]
+        task = {"catalog": config.catalog_uri, "warehouse": config.warehouse, "jars": jars, "statements": []}
+        with tempfile.TemporaryFile("w+") as words:
+            process = subprocess.Popen(
+                [str(spark_python()), str(READER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=words,
+                text=True,
+            )
+
+            def said(line: Any) -> None:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(json.dumps(line) + "\n")
+                process.stdin.flush()
+                if not process.stdout.readline():
+                    words.seek(0)
+                    raise AssertionError(words.read()[-4000:])
+
+            try:
+                said(task)
+                yield lambda statement: said([statement])
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
+                process.wait(timeout=60)
 
     def answer(self, columns: Sequence[str], summed: Sequence[str]) -> Answer:
         """What it finds in the table."""
@@ -109,3 +150,79 @@ def test_strom_goes_on_after_sparks_own_upkeep(server: ServerProcess, rewrite: s
         assert mine == counted(table.scan().to_arrow().to_pylist(), BEFORE)
         assert len(mine.rows) == 100
         assert Spark(table, tierer).answer(BEFORE.columns, BEFORE.summed) == mine
+
+
+# --- the whole of its maintenance, in every order ---------------------------------------------------------------
+
+DAYS = {"day": "STRING", "id": "BIGINT"}
+DATA = "CALL strom.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
+DELETES = (
+    "CALL strom.system.rewrite_position_delete_files(table => '{}', options => map('rewrite-all', 'true'))"
+)
+MANIFESTS = "CALL strom.system.rewrite_manifests('{}')"
+EXPIRE = "CALL strom.system.expire_snapshots(table => '{}', older_than => TIMESTAMP '2100-01-01', retain_last => 1)"
+ORPHANS = "CALL strom.system.remove_orphan_files(table => '{}')"
+PYICEBERG = "expiry by PyIceberg"
+
+
+def _orders() -> list[tuple[str, ...]]:
+    """Every order of four; orphans go in the end of each, and the two expiries take turns."""
+    found = []
+    for number, order in enumerate(itertools.permutations((DATA, DELETES, MANIFESTS, EXPIRE))):
+        expire = (EXPIRE, PYICEBERG)[number % 2]
+        found.append((*(expire if one is EXPIRE else one for one in order), ORPHANS))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["log", "keys"])
+def test_any_order_of_sparks_and_pyicebergs_maintenance_leaves_reads_and_rounds(
+    server: ServerProcess, kind: str
+) -> None:
+    """Partition ``a`` is in the lake alone, as past its time; ``b`` grows, and of keys its rows die."""
+    keyed: dict[str, Any] = {"primary_key": ("day", "id")} if kind == "keys" else {}
+    with lake_table(server, DAYS, partition_by=["day"], buckets=1, file_rows=2, **keyed) as (
+        _,
+        table,
+        tierer,
+    ):
+        put = table.upsert if keyed else table.append
+        put({"day": ["a"] * 5 + ["b"] * 3, "id": [1, 2, 3, 4, 5, 10, 11, 12]})
+        table.flush()
+        tierer.round(table)
+        let_retention_drop(tierer, table, "a")
+        expected = [1, 2, 3, 4, 5, 10, 11, 12]
+        spark = Spark(table, tierer)
+        with spark.kept() as run:
+            for number, order in enumerate(_orders(), start=20):
+                for step in order:
+                    _made_old(tierer.lake_table(table))
+                    if step is PYICEBERG:
+                        forget_all_but_the_head(tierer.lake_table(table))
+                    else:
+                        run(step.format(spark.name))
+                    assert _ids(table) == expected, (step, order)
+                put({"day": ["b"] * 2, "id": [number, 10 if keyed else 1000 + number]})
+                table.flush()
+                expected = sorted([*expected, number, *([] if keyed else [1000 + number])])
+                if keyed and number > 20:
+                    table.delete({"day": ["b"], "id": [number - 1]})
+                    expected.remove(number - 1)
+                assert _ids(table) == expected, "before the round"
+                truth = tierer.round(table)
+                assert _ids(table) == sorted(table.scan(tier="lake").to_arrow()["id"].to_pylist()) == expected
+                assert truth.totals.rows == len(expected)
+        assert [row[0] for row in spark.run(f"SELECT count(*) FROM strom.{spark.name}")[0]] == [
+            str(len(expected))
+        ]
+
+
+def _ids(table: strom.Table) -> list[int]:
+    found: list[int] = sorted(table.scan().to_arrow()["id"].to_pylist())
+    return found
+
+
+def _made_old(lake: LakeTable) -> None:
+    """Files that lie there for days: the procedure that removes orphans leaves younger ones alone."""
+    past = time.time() - 10 * 86_400
+    for one in lake.storage.list(lake.location):
+        os.utime(lake.storage.path(one.uri), (past, past))

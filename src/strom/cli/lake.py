@@ -65,7 +65,8 @@ The servers remember how far each table's lake is. When that was lost (a data fo
 backup), or a table is quarantined and its lake was put in order, this reads it from the Iceberg tables and stores
 it. A record that says what the lake says stays as it is. A lake table that belongs to another table id is refused.
 
-With --roll-back, a table that somebody else committed to gets the newest snapshot of Strom's as its head again.
+With --roll-back, a table that somebody else committed to gets the newest snapshot of Strom's as its head again. Where
+none is left, its buckets are put in order one by one; what is lost is told (--dry-run: beforehand).
 What was committed on top is then not in the table any more; it can be read as a snapshot until that expires.
 
 \b
@@ -265,7 +266,7 @@ def _rebuild_row(one: LakeRebuild) -> dict[str, Any]:
         "rows": one.rows,
         "files": one.files,
         "buckets": one.buckets,
-        "changes": "; ".join([*taken_back, *one.changes]),
+        "changes": "; ".join([*taken_back, *one.told, *one.changes]),
     }
 
 

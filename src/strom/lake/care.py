@@ -6,7 +6,7 @@ libraries to be imported; they are when they are used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,11 @@ from strom.client.admin import Admin
 from strom.client.cluster import Cluster
 from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.metadata import TableInfo
+from strom.client.planned import table_ends
+from strom.client.planning import buckets_of
 from strom.errors import InvalidRequest, LakeConflict, LakeSnapshotNotFound, StromError, TableNotFound
 from strom.lake.warehouses import Warehouses
+from strom.model.lake import Place
 from strom.model.lake_owner import LakeOwner
 from strom.model.lake_record import LakeReport
 from strom.model.table import TablePath
@@ -46,6 +49,8 @@ class LakeRebuild:
     rolled_back: int | None
     """The foreign snapshot that is no longer the table's head."""
     dry_run: bool
+    told: tuple[str, ...] = ()
+    """Where no snapshot was left to go back to: which buckets come anew, and which rows are lost."""
 
     @property
     def changed(self) -> bool:
@@ -80,7 +85,10 @@ async def rebuild_lake(
         facts = await door.describe(table)
         if facts.table_id != table.table_id:
             raise TableNotFound(f"{table.path} was dropped and made again", table_id=table.table_id)
-        found, changes = await _look(warehouses, facts, table, roll_back=roll_back, dry_run=dry_run)
+        servers = await _begins(cluster, table) if roll_back else {}
+        found, changes = await _look(
+            warehouses, facts, table, roll_back=roll_back, dry_run=dry_run, servers=servers
+        )
         report = found.report
         made = LakeRebuild(
             table.path,
@@ -91,6 +99,7 @@ async def rebuild_lake(
             tuple(changes),
             found.rolled_back,
             dry_run,
+            found.told,
         )
         if dry_run or not changes or await _store(door, facts, report):
             return made
@@ -157,15 +166,32 @@ def _remove(catalog: LakeCatalog, path: TablePath, remnants: Sequence[LakeRemnan
 
 
 async def _look(
-    warehouses: Warehouses, facts: LakeFacts, table: TableInfo, *, roll_back: bool, dry_run: bool
+    warehouses: Warehouses,
+    facts: LakeFacts,
+    table: TableInfo,
+    *,
+    roll_back: bool,
+    dry_run: bool,
+    servers: Mapping[Place, int],
 ) -> tuple[Found, list[str]]:
     def look(lake: LakeTable) -> tuple[Found, list[str]]:
         from strom.lake.rebuilding import differences, look
 
-        found = look(lake, facts.record, roll_back=roll_back, dry_run=dry_run)
+        found = look(lake, facts.record, roll_back=roll_back, dry_run=dry_run, servers=servers)
         return found, differences(facts.record, found.report)
 
     return await warehouses.on_table(facts, table, look)
+
+
+async def _begins(cluster: Cluster, table: TableInfo) -> dict[Place, int]:
+    """From which offset on the servers hold each bucket; of a primary-key table that is every live row."""
+    partitions = await cluster.partitions(table) if table.partitioned else None
+    if partitions is not None:
+        await cluster.find_leaders(table, [one.partition_id for one in partitions])
+    named = dict(buckets_of(table, partitions))
+    ends = await table_ends(cluster, table, list(named)) or {}
+    keyed = table.description.has_primary_key
+    return {(named[bucket], bucket.bucket): 0 if keyed else cut.start for bucket, cut in ends.items()}
 
 
 async def _store(door: LakeDoor, facts: LakeFacts, report: LakeReport) -> bool:

@@ -158,28 +158,40 @@ def held_files(table: LakeTable, snapshot_id: int | None = None) -> HeldFiles:
     return HeldFiles((), ()) if snapshot is None else files_of(table, snapshot)
 
 
-def files_of(table: LakeTable, snapshot: Snapshot) -> HeldFiles:
-    """The files of a snapshot."""
+def files_of(table: LakeTable, snapshot: Snapshot, strays: list[str] | None = None) -> HeldFiles:
+    """The files of a snapshot; LakeForeignCommit when there are some that can be of no bucket.
+
+    With ``strays`` the paths of those are put there instead.
+    """
     names: dict[tuple[object, ...], str | None] = {}
     data: list[HeldFile] = []
     deletes: list[HeldDeletes] = []
     for manifest in manifests_of(table, snapshot):
         for entry in entries_of(table, manifest):
-            name, bucket = _place(table, entry.data_file, names)
             content = entry.data_file.content
+            try:
+                name, bucket = _place(table, entry.data_file, names)
+                if content == DataFileContent.EQUALITY_DELETES:
+                    raise _with_equality(table)
+            except LakeForeignCommit:
+                if strays is None:
+                    raise
+                strays.append(entry.data_file.file_path)
+                continue
             if content == DataFileContent.DATA:
                 first, last = _offset_bounds(table, entry.data_file)
                 data.append(HeldFile(entry, name, bucket, first, last))
-            elif content == DataFileContent.POSITION_DELETES:
-                deletes.append(_held_deletes(entry, name, bucket))
             else:
-                raise LakeForeignCommit(
-                    f"Lake table {table.path} has equality deletes, which Strom never writes: somebody else changed "
-                    "its rows",
-                    table=str(table.path),
-                )
+                deletes.append(_held_deletes(entry, name, bucket))
     data.sort(key=lambda item: (item.partition_name or "", item.bucket, item.first_offset))
     return HeldFiles(tuple(data), tuple(deletes))
+
+
+def _with_equality(table: LakeTable) -> LakeForeignCommit:
+    return LakeForeignCommit(
+        f"Lake table {table.path} has equality deletes, which Strom never writes: somebody else changed its rows",
+        table=str(table.path),
+    )
 
 
 def manifests_of(table: LakeTable, snapshot: Snapshot) -> list[ManifestFile]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from strom.errors import LakeCorrupt
+from strom.errors import LakeCorrupt, LakeForeignCommit
 from strom.lake.arrow_types import Leaf, from_lake, id_of, lake_schema
 from strom.lake.bounds import file_statistics
 from strom.lake.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID
@@ -29,6 +29,7 @@ from strom.record.prune import Pruner
 POSITION_PATH = "file_path"
 POSITION_ROW = "pos"
 ROW_GROUPS_MAX = 1 << 20
+NO_OFFSET = -1
 
 _DELETES = pa.schema([(POSITION_PATH, pa.dictionary(pa.int32(), pa.string())), (POSITION_ROW, pa.int64())])
 _OWN = {BUCKET: BUCKET_ID, OFFSET: OFFSET_ID, TIMESTAMP: TIMESTAMP_ID}
@@ -139,7 +140,15 @@ def _with_types(table: pa.Table) -> pa.Table:
 
 
 def read_offsets(storage: Storage, path: str) -> Positions:
-    """The ``__offset`` of every row of a file, from the column itself."""
+    """The ``__offset`` of every row of a file, from the column itself; LakeForeignCommit where one has none."""
+    found = offsets_or_none(storage, path)
+    if len(found) and found.min() <= NO_OFFSET:
+        raise LakeForeignCommit(f"{path} has a row without __offset: somebody else wrote it", uri=path)
+    return found
+
+
+def offsets_or_none(storage: Storage, path: str) -> Positions:
+    """The same; -1 where a row has none."""
     with storage.open_input(path) as source:
         parquet = _opened(storage, source, path)
         positions = _columns_by_id(parquet.schema_arrow)
@@ -154,9 +163,7 @@ def read_offsets(storage: Storage, path: str) -> Positions:
         except (pa.ArrowException, OSError) as problem:
             raise storage.damaged(path, problem) from problem
     column = pa.chunked_array([chunk for group in groups for chunk in group.chunks], pa.int64())
-    if column.null_count:
-        raise LakeCorrupt(f"{path} has a row without __offset", uri=path)
-    return np.asarray(column.to_numpy(), np.int64)
+    return np.asarray(column.fill_null(NO_OFFSET).to_numpy(), np.int64)
 
 
 class _FileReader:

@@ -6,12 +6,14 @@ that was looked at. A lake table that belongs to another table is refused, and s
 says it has.
 
 A table that somebody else committed to can be *rolled back* first: its head becomes the newest snapshot of Strom's.
-What was committed on top is then no longer in the table; its snapshots stay until they expire.
+What was committed on top is then no longer in the table; its snapshots stay until they expire. Where no such snapshot
+is left, its buckets are put in order one by one (``restoring.py``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -19,8 +21,11 @@ from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
 
 from strom.errors import LakeCorrupt, LakeForeignCommit
 from strom.lake.reporting import readable_low, report_of
+from strom.lake.restoring import commit_restoration, plan_restoration
+from strom.lake.summary import LakeOffsets
 from strom.lake.table import LakeTable
-from strom.lake.truth import ANCESTORS_MAX, read_truth, truth_at
+from strom.lake.truth import ANCESTORS_MAX, Truth, last_words, read_truth, totals_of, truth_at
+from strom.model.lake import Place
 from strom.model.lake_record import LakeRecord, LakeReport
 from strom.runtime.clock import SystemClock
 
@@ -31,11 +36,24 @@ class Found:
 
     report: LakeReport
     rolled_back: int | None = None
+    told: tuple[str, ...] = ()
+    """Where there was no snapshot to roll back to: what became of the buckets, and what is lost."""
 
 
-def look(table: LakeTable, record: LakeRecord | None, *, roll_back: bool, dry_run: bool) -> Found:
-    """The truth of a lake table, against what the cluster believes; with ``roll_back`` after foreign commits went."""
+def look(
+    table: LakeTable,
+    record: LakeRecord | None,
+    *,
+    roll_back: bool,
+    dry_run: bool,
+    servers: Mapping[Place, int] | None = None,
+) -> Found:
+    """The truth of a lake table, against what the cluster believes; with ``roll_back`` after foreign commits went.
+
+    ``servers``: from which offset on they hold the buckets that they have.
+    """
     rolled_back = None
+    told: tuple[str, ...] = ()
     try:
         truth = read_truth(table)
     except LakeForeignCommit:
@@ -43,9 +61,13 @@ def look(table: LakeTable, record: LakeRecord | None, *, roll_back: bool, dry_ru
         if not roll_back or head is None:
             raise
         own = _last_of_ours(table, head)
-        if not dry_run:
-            _set_head(table, head, own)
-        truth, rolled_back = truth_at(table, own), head.snapshot_id
+        rolled_back = head.snapshot_id
+        if own is None:
+            truth, told = _restored(table, head, record, servers or {}, dry_run=dry_run)
+        else:
+            if not dry_run:
+                _set_head(table, head, own)
+            truth = truth_at(table, own)
     if truth.snapshot_id is None and record is not None and record.snapshot_id is not None:
         raise LakeCorrupt(
             f"Lake table {table.path} is empty, and the cluster was told of {record.rows:,} rows in it: restore the "
@@ -53,7 +75,7 @@ def look(table: LakeTable, record: LakeRecord | None, *, roll_back: bool, dry_ru
             table=str(table.path),
         )
     low = readable_low(table, truth, SystemClock().now_ms())
-    return Found(report_of(truth, readable_low=low), rolled_back)
+    return Found(report_of(truth, readable_low=low), rolled_back, told)
 
 
 def differences(record: LakeRecord | None, report: LakeReport) -> list[str]:
@@ -88,8 +110,38 @@ def differences(record: LakeRecord | None, report: LakeReport) -> list[str]:
     return found
 
 
-def _last_of_ours(table: LakeTable, head: Snapshot) -> Snapshot:
-    """The newest ancestor whose truth can be read."""
+def _restored(
+    table: LakeTable,
+    head: Snapshot,
+    record: LakeRecord | None,
+    servers: Mapping[Place, int],
+    *,
+    dry_run: bool,
+) -> tuple[Truth, tuple[str, ...]]:
+    """The table with its buckets put in order, and what that did to them."""
+    words = last_words(table, head)
+    held = words.held
+    if held is None and record is not None and record.offsets:
+        held = LakeOffsets(
+            table.table_id, "", record.offsets, record.partitions, record.bounds, record.starts
+        )
+    if held is None:
+        raise LakeForeignCommit(
+            f"Nothing says any more how far lake table {table.path} holds its buckets: neither a snapshot of Strom's, "
+            f"nor the property strom.held, nor the cluster's record. Give its rows up with `strom lake drop "
+            f"{table.path}`, and tier the table anew",
+            table=str(table.path),
+        )
+    made = plan_restoration(table, head, words._replace(held=held), servers)
+    if dry_run:
+        return Truth(
+            head.snapshot_id, made.held, replace(totals_of(table, head), live=made.held.rows)
+        ), made.told
+    return commit_restoration(table, head, made), made.told
+
+
+def _last_of_ours(table: LakeTable, head: Snapshot) -> Snapshot | None:
+    """The newest ancestor whose truth can be read; None when there is none."""
     at = head
     for _ in range(ANCESTORS_MAX):
         parent = (
@@ -103,11 +155,7 @@ def _last_of_ours(table: LakeTable, head: Snapshot) -> Snapshot:
         except LakeForeignCommit:
             continue
         return at
-    raise LakeForeignCommit(
-        f"No snapshot of Strom's is left behind the foreign commits of lake table {table.path}: there is nothing to "
-        f"roll back to. Give its rows up with `strom lake drop {table.path}`, and tier the table anew",
-        table=str(table.path),
-    )
+    return None
 
 
 def _set_head(table: LakeTable, head: Snapshot, own: Snapshot) -> None:

@@ -17,6 +17,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -164,6 +165,30 @@ def _nearest(table: LakeTable, head: Snapshot) -> tuple[LakeOffsets, Ancestor | 
             return _of(table, held, "The property strom.held"), None
         at = parent
     raise foreign_commit(table, head, f"{ANCESTORS_MAX} foreign commits follow one another")
+
+
+class LastWords(NamedTuple):
+    """What a commit of ours said last, whatever others committed since; None when nothing of it is left."""
+
+    held: LakeOffsets | None
+    values_kept: bool
+    """Whether all that came since is known, and can only have added or removed rows: none has other values now."""
+
+
+def last_words(table: LakeTable, head: Snapshot) -> LastWords:
+    """What is left of our words behind a head."""
+    ancestry = Ancestry(table)
+    at: Ancestor | None = Ancestor(head, True)
+    kept = True
+    while at is not None:
+        held = read_summary(table.storage, at.snapshot.summary or {}, table.iceberg.properties)
+        if held is not None:
+            return LastWords(_of(table, held, f"Snapshot {at.snapshot.snapshot_id}"), kept)
+        operation = None if at.snapshot.summary is None else at.snapshot.summary.operation
+        kept = kept and operation in (Operation.REPLACE, Operation.APPEND, Operation.DELETE)
+        at = ancestry.parent(at.snapshot)
+    held = read_property(table.iceberg.properties)
+    return LastWords(None if held is None else _of(table, held, "The property strom.held"), False)
 
 
 def _of(table: LakeTable, held: LakeOffsets, who: str) -> LakeOffsets:
