@@ -284,3 +284,21 @@ def test_after_a_failed_sync_the_handle_never_says_again_that_all_is_well(
         file.sync()
     assert caught.value.errno == errno.EIO
     files.open(str(tmp_path / "a")).sync()
+
+
+def test_a_file_that_is_closed_amid_an_append_keeps_its_descriptor_until_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may close it: the number must not be given to another file before the write is done."""
+    file = LocalFiles().open(str(tmp_path / "file"), create=True)
+    write = os.pwritev
+
+    def while_somebody_closes(descriptor: int, *rest: object) -> int:
+        file.close()
+        gc.collect()
+        os.fstat(descriptor)
+        return write(descriptor, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "pwritev", while_somebody_closes)
+    assert file.append([b"whole"]) == 0
+    assert (tmp_path / "file").read_bytes() == b"whole"

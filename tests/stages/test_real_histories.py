@@ -17,7 +17,7 @@ HISTORIES = 5
 NOTICED = {
     "new_stages_for_decided": 2,
     "expire_pinned": 0,
-    "no_floor": 3,
+    "no_floor": 2,
     "raw_scans": 0,
     "never_rolled": 0,
 }

@@ -29,7 +29,8 @@ from strom.tablet.key_scan import ScanRequest
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet
 from strom.tablet.log_tablet import Durability, LogTablet
-from strom.tablet.stages import Staged, StageLimits, StagePiece, StageRoom, StageStore
+from strom.tablet.stage_room import StageRoom
+from strom.tablet.stages import Staged, StageLimits, StagePiece, StageStore
 from strom.testing.disk import ForgettingDisk, Survival
 
 Row = tuple[int | None, int]

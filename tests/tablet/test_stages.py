@@ -7,7 +7,8 @@ import pytest
 from strom.errors import Busy, InvalidRequest, StageNotFound, StorageFull, StorageOffline, StromError
 from strom.tablet import stages
 from strom.tablet.stage_file import Piece, StageHead, StageSeal, encode_head, encode_piece, encode_seal
-from strom.tablet.stages import StagePiece, StageRoom, StageStore
+from strom.tablet.stage_room import StageRoom
+from strom.tablet.stages import StagePiece, StageStore
 from strom.testing.disk import Drawn, FirstBytes, ForgettingDisk, Survival
 from tablet.stage_bench import FOLDER, LEASE_MS, START_MS, Bench, batch_of, stage_id
 

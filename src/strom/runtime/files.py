@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
 
-from strom.errors import StorageFull
+from strom.errors import Busy, StorageFull
 
 Bytes = bytes | bytearray | memoryview
 
@@ -171,12 +171,26 @@ class _Descriptor:
         self._close(self.number)
 
 
+def _opened(path: str, flags: int) -> _Descriptor:
+    """A descriptor; Busy when the process has as many as it may: the disk is well, and others will be closed."""
+    try:
+        return _Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise Busy(
+            f"{path} cannot be opened: too many files are open in this process; try again, and raise the limit of open "
+            "files (ulimit -n) if it happens often",
+            path=path,
+        ) from error
+
+
 class LocalFile:
     """A :class:`File` on the machine's disk."""
 
     def __init__(self, path: str, flags: int) -> None:
         self._path = path
-        self._descriptor: _Descriptor | None = _Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
+        self._descriptor: _Descriptor | None = _opened(path, flags)
         self._syncing = threading.Lock()
         self._sync_error: int | None = None
 
@@ -191,7 +205,8 @@ class LocalFile:
         return descriptor
 
     def size(self) -> int:
-        return os.fstat(self._open_descriptor().number).st_size
+        descriptor = self._open_descriptor()
+        return os.fstat(descriptor.number).st_size
 
     def read_at(self, position: int, length: int) -> bytes:
         assert position >= 0
@@ -227,22 +242,22 @@ class LocalFile:
         return done
 
     def append(self, buffers: Sequence[Bytes]) -> int:
-        descriptor = self._open_descriptor().number
-        start = os.fstat(descriptor).st_size
+        descriptor = self._open_descriptor()
+        start = os.fstat(descriptor.number).st_size
         try:
-            _write_all(descriptor, buffers, start)
+            _write_all(descriptor.number, buffers, start)
         except BaseException as error:
             # Also for an interrupt between two writes: half an append must not stay.
-            os.ftruncate(descriptor, start)
+            os.ftruncate(descriptor.number, start)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise _full(self._path, sum(len(buffer) for buffer in buffers)) from error
             raise
         return start
 
     def truncate(self, size: int) -> None:
-        descriptor = self._open_descriptor().number
-        assert 0 <= size <= os.fstat(descriptor).st_size
-        os.ftruncate(descriptor, size)
+        descriptor = self._open_descriptor()
+        assert 0 <= size <= os.fstat(descriptor.number).st_size
+        os.ftruncate(descriptor.number, size)
 
     def sync(self) -> None:
         descriptor = self._open_descriptor()
@@ -375,7 +390,7 @@ class LocalFiles:
         os.replace(source, target)
 
     def sync_folder(self, path: str) -> None:
-        descriptor = _Descriptor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        descriptor = _opened(path, os.O_RDONLY | os.O_DIRECTORY)
         os.fsync(descriptor.number)
 
     def read_whole(self, path: str) -> bytes:
@@ -383,7 +398,7 @@ class LocalFiles:
 
     def map(self, path: str) -> memoryview:
         # Opened as every file is, so that a folder is refused here too. The map keeps a descriptor of its own.
-        descriptor = _Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        descriptor = _opened(path, os.O_RDWR)
         size = os.fstat(descriptor.number).st_size
         # The system does not map nothing.
         return memoryview(mmap.mmap(descriptor.number, size, access=mmap.ACCESS_READ) if size else b"")
@@ -425,7 +440,7 @@ class LocalFiles:
         return shutil.disk_usage(path or ".").free
 
     def lock(self, path: str) -> LocalFolderLock | None:
-        descriptor = _Descriptor(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+        descriptor = _opened(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

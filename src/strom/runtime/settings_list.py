@@ -225,6 +225,25 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "stage.number-max",
+        Kind.INT,
+        "200000",
+        "Stages (one for each task and bucket it writes to), in all buckets of one process together; one sink has at "
+        "most half of them. More are refused (clients retry) until some are published, given up, or their leases are "
+        "over.",
+        "Staged writes",
+        minimum=2,
+    ),
+    Setting(
+        "stage.idle-timeout",
+        Kind.DURATION,
+        "1 h",
+        "A stage that is not sealed and gets no rows for this long is given up, whatever its lease; its writer stages "
+        "again.",
+        "Staged writes",
+        minimum=1000,
+    ),
+    Setting(
         "stage.check-interval",
         Kind.DURATION,
         "30 s",

@@ -35,7 +35,8 @@ from strom.server.table_facts import TableFacts, Tables
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.lake import refusal_of
 from strom.tablet.log_tablet import LogTablet
-from strom.tablet.stages import StageLimits, StageRoom, StageStore
+from strom.tablet.stage_room import StageRoom
+from strom.tablet.stages import StageLimits, StageStore
 
 OPEN_MAX = 2000
 """Logs kept open at once; beyond it the longest unused are closed. Each holds a few file descriptors."""
@@ -54,6 +55,7 @@ class TabletSettings:
     limits: BatchLimits
     stages: StageLimits
     stage_bytes_max: int
+    stage_number_max: int
     """Of all buckets together."""
 
     @classmethod
@@ -79,8 +81,10 @@ class TabletSettings:
             batch_bytes_max=settings["server.request.max-bytes"],
             decompressed_bytes_max=settings["server.batch.decompressed-bytes-max"],
         )
-        stages = StageLimits(bucket_bytes_max=settings["stage.bucket.bytes-max"])
-        return cls(log, keys, limits, stages, settings["stage.bytes-max"])
+        stages = StageLimits(
+            bucket_bytes_max=settings["stage.bucket.bytes-max"], idle_ms_max=settings["stage.idle-timeout"]
+        )
+        return cls(log, keys, limits, stages, settings["stage.bytes-max"], settings["stage.number-max"])
 
 
 class Tablets:
@@ -105,7 +109,7 @@ class Tablets:
         self._tables = tables
         self._lanes = lanes
         self._bulk = bulk
-        self.stage_room = StageRoom(settings.stage_bytes_max)
+        self.stage_room = StageRoom(settings.stage_bytes_max, settings.stage_number_max)
         self._tasks = Tasks()
         self.hold = Hold()
         self._slots: dict[BucketId, Slot] = {}

@@ -4,7 +4,7 @@ Invariants
     1. A stage is sealed once, and then never changes. Its deadline is set when it is sealed, by this server's clock.
     2. Under ``group`` a seal counts once it is durable, name and all; under ``os`` once it is written.
     3. Opening finds the sealed stages and nothing else: what was not sealed is gone, and its writer is told so.
-    4. Bytes and number of stages are bounded, for the bucket and for the server.
+    4. Bytes and number of stages are bounded, for the bucket, for a sink and for the server; so are open files.
 
 ``add``, ``drop``, ``drop_unsealed``, ``set_aside``, ``pieces`` and ``close`` are called in the bucket's lane;
 ``pending_sync``, ``synced``, ``fail`` and ``pending`` belong to the server's loop, which makes seals durable by group
@@ -19,7 +19,6 @@ from typing import Literal, NamedTuple
 
 from strom.errors import Busy, ChecksumMismatch, InvalidRequest, StageNotFound, StorageOffline, StromError
 from strom.runtime.files import TEMPORARY_SUFFIX, Bytes, File, Files
-from strom.runtime.locks import new_lock
 from strom.tablet.pending import Pending
 from strom.tablet.stage_file import (
     SEAL_SIZE,
@@ -37,6 +36,8 @@ from strom.tablet.stage_file import (
     stage_id_of,
     stage_path,
 )
+from strom.tablet.stage_handles import StageHandles
+from strom.tablet.stage_room import StageRoom
 
 STAGES_FOLDER = "stages"
 SKIPPED_SUFFIX = ".skipped"
@@ -53,32 +54,8 @@ class StageLimits:
     """What the stages of a bucket may take."""
 
     bucket_bytes_max: int = 4 * 1024 * 1024 * 1024
-
-
-class StageRoom:
-    """Bytes that all stages of a server take together. Used from several lanes."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.bytes = 0
-        self._lock = new_lock()
-
-    def take(self, size: int) -> None:
-        """Take room, or raise Busy."""
-        with self._lock:
-            if self.bytes + size > self.bytes_max:
-                raise Busy(
-                    f"the stages of this server take {self.bytes} of {self.bytes_max} bytes (stage.bytes-max), and "
-                    f"{size} more do not fit; try again when others are published or their leases are over",
-                    bytes=self.bytes,
-                    bytes_max=self.bytes_max,
-                )
-            self.bytes += size
-
-    def note(self, size: int) -> None:
-        """Count what is there already (or, below zero, what went), whatever the bound."""
-        with self._lock:
-            self.bytes += size
+    idle_ms_max: int = 3_600_000
+    """A stage that is not sealed and gets no piece for so long was given up, whatever its lease."""
 
 
 class StagePiece(NamedTuple):
@@ -116,12 +93,14 @@ class LateStage(NamedTuple):
 class Stage:
     """One stage of a bucket."""
 
-    __slots__ = ("deadline_ms", "file", "head", "pieces", "rows", "seal", "size", "state")
+    __slots__ = ("deadline_ms", "file", "head", "pieces", "rows", "seal", "size", "state", "touched_ms")
 
     def __init__(self, head: StageHead, *, state: State = "open") -> None:
         self.head = head
         self.state: State = state
         self.file: File | None = None
+        """While it is open: ``stage_handles.py`` says for how long."""
+        self.touched_ms = head.begun_ms
         self.pieces = 0
         self.rows = 0
         self.size = 0
@@ -142,8 +121,8 @@ class SealPoint:
     def sync(self) -> None:
         """Contents first, then the names that say that they are whole. Blocks; may run in any thread."""
         for stage, file in zip(self.stages, self._contents, strict=True):
-            assert file is not None
-            file.sync()
+            if file is not None:  # otherwise it was synced when it was closed
+                file.sync()
             _name_sealed(self._files, self._folder, stage)
         self._files.sync_folder(self._folder)
 
@@ -160,6 +139,7 @@ class StageStore:
         self._durable = durable
         self._limits = limits
         self._room = room
+        self._handles = StageHandles(files, room.handles, durable=durable)
         self._stages: dict[bytes, Stage] = {}
         self._sealing: list[Stage] = []
         self._seals = 0
@@ -202,6 +182,7 @@ class StageStore:
             stage.pieces, stage.rows, stage.deadline_ms = seal.pieces, seal.rows, seal.deadline_ms
         stage.size = size
         self._stages[stage_id] = stage
+        self._room.found(stage.head.sink)
         self._count(size)
 
     # --- facts -------------------------------------------------------------------------------------------------------
@@ -279,6 +260,7 @@ class StageStore:
             stage = self._begin(
                 StageHead(piece.stage_id, piece.sink, piece.epoch, piece.lease_ms, begun_ms=now_ms)
             )
+        stage.touched_ms = now_ms
         if fresh:
             self._write(stage, Piece(piece.sequence, piece.columns, piece.records, rows))
         if piece.seal:
@@ -290,21 +272,26 @@ class StageStore:
             raise Busy(f"the bucket has {STAGES_MAX} stages; try again when some are published")
         stage = Stage(head)
         content = encode_head(head)
-        self._take(len(content))
+        self._room.begin(head.sink)
+        try:
+            self._take(len(content))
+        except BaseException:
+            self._room.ended(head.sink)
+            raise
         try:
             self._files.make_folder(self._folder)
-            file = self._files.open(stage_path(self._folder, head.stage_id, sealed=False), create=True)
-            file.truncate(0)
-            file.append([content])
+            self._handles.create(stage, self._path(stage), content)
         except BaseException as error:
+            self._handles.close(stage, self._path(stage))
             self._count(-len(content))
+            self._room.ended(head.sink)
             raise self._offline(error) if isinstance(error, OSError) else error from None
-        stage.file, stage.size = file, len(content)
+        stage.size = len(content)
         self._stages[head.stage_id] = stage
         return stage
 
     def _write(self, stage: Stage, piece: Piece) -> None:
-        if stage.state != "open" or stage.file is None:
+        if stage.state != "open":
             raise InvalidRequest(f"stage {stage.head.stage_id.hex()} is sealed: it takes no more rows")
         size = piece_size(piece.columns, piece.records)
         self._take(size)
@@ -319,6 +306,7 @@ class StageStore:
         self._take(SEAL_SIZE)
         seal = StageSeal(stage.pieces, stage.rows, stage.size, deadline_ms)
         self._append(stage, [encode_seal(seal)], SEAL_SIZE)
+        self._handles.complete(self._path(stage))
         stage.deadline_ms = deadline_ms
         if self._durable:
             self._seals += 1
@@ -329,13 +317,12 @@ class StageStore:
             _name_sealed(self._files, self._folder, stage)
         except OSError as error:
             raise self._offline(error) from error
-        _finish(stage)
+        self._finish(stage)
 
     def _append(self, stage: Stage, buffers: list[Bytes], size: int) -> None:
         """``size`` bytes at the end of a stage, for which room was taken; all of them or none."""
-        assert stage.file is not None
         try:
-            stage.file.append(buffers)
+            self._handles.append(stage, self._path(stage), buffers)
         except BaseException as error:
             self._count(-size)
             raise self._offline(error) if isinstance(error, OSError) else error from None
@@ -372,11 +359,15 @@ class StageStore:
         return len(found)
 
     def drop_unsealed(self, now_ms: int) -> int:
-        """Remove stages that were begun more than a lease ago and never sealed: nobody can list them."""
+        """Remove stages that were never sealed, and begun a lease ago or left alone for long: nobody can list them."""
         given_up = [
             stage
             for stage in self._stages.values()
-            if stage.state == "open" and stage.head.begun_ms + stage.head.lease_ms <= now_ms
+            if stage.state == "open"
+            and (
+                stage.head.begun_ms + stage.head.lease_ms <= now_ms
+                or stage.touched_ms + self._limits.idle_ms_max <= now_ms
+            )
         ]
         for stage in given_up:
             self._drop(stage)
@@ -395,11 +386,14 @@ class StageStore:
         except OSError as error:
             raise self._offline(error) from error
         del self._stages[stage_id]
+        self._room.ended(stage.head.sink)
         self._count(-stage.size)
         return True
 
     def _drop(self, stage: Stage) -> None:
         del self._stages[stage.head.stage_id]
+        self._room.ended(stage.head.sink)
+        self._handles.close(stage, self._path(stage))
         try:
             self._files.remove(stage_path(self._folder, stage.head.stage_id, sealed=stage.state != "open"))
         except OSError as error:
@@ -410,7 +404,9 @@ class StageStore:
     def close(self) -> None:
         """Let go of the files. A stage that is not sealed is lost with this, and its writer begins again."""
         for stage in self._stages.values():
-            stage.file = None
+            self._handles.close(stage, self._path(stage))
+            self._room.ended(stage.head.sink)
+        self._stages = {}
         self._room.note(-self.bytes)
         self.bytes = 0
 
@@ -425,7 +421,7 @@ class StageStore:
     def synced(self, point: SealPoint) -> None:
         """They are durable."""
         for stage in point.stages:
-            _finish(stage)
+            self._finish(stage)
         del self._sealing[: len(point.stages)]
         self.seals_durable = max(self.seals_durable, point.number)
         self.pending.advance(self.seals_durable)
@@ -437,6 +433,13 @@ class StageStore:
             self.pending.fail(error)
             if self.on_failure is not None and isinstance(error, StorageOffline):
                 self.on_failure(error)
+
+    def _finish(self, stage: Stage) -> None:
+        stage.state = "sealed"
+        self._room.handles.give_back(stage)
+
+    def _path(self, stage: Stage) -> str:
+        return stage_path(self._folder, stage.head.stage_id, sealed=False)
 
     def _offline(self, error: OSError) -> StorageOffline:
         """For the lane: the loop tells those who wait."""
@@ -452,8 +455,3 @@ def _name_sealed(files: Files, folder: str, stage: Stage) -> None:
         stage_path(folder, stage.head.stage_id, sealed=False),
         stage_path(folder, stage.head.stage_id, sealed=True),
     )
-
-
-def _finish(stage: Stage) -> None:
-    stage.state = "sealed"
-    stage.file = None
