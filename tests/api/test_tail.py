@@ -102,6 +102,21 @@ def test_new_partitions_are_found_and_read_from_their_beginning(either: ServerPr
         assert seen == [("a", [1]), ("b", [2, 3]), ("c", [4])]
 
 
+def test_the_first_rows_of_a_new_partition_are_news_to_a_tail_from_the_latest_row_on(
+    either: ServerProcess,
+) -> None:
+    schema = {"id": "BIGINT", "day": "STRING"}
+    with table_on(either, schema, partition_by="day") as table:
+        table.append({"id": 1, "day": "a"})
+        table.flush()
+        with table.tail("latest", idle=30, discovery_s=1.0) as tail:
+            # There before the tail looks for partitions again.
+            table.append({"id": [2, 3], "day": ["b", "b"]})
+            table.flush()
+            batch = next(tail)
+            assert (batch.partition, ids_of(batch.data), batch.base_offset) == ("b", [2, 3], 0)
+
+
 def test_a_tail_follows_rows_written_by_another_thread_in_order(server: ServerProcess) -> None:
     with table_on(server) as table, strom.connect(server.address) as other:
         count = 2000

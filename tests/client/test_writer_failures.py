@@ -8,11 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from client.play import play_out, playing
+from client.play import Stay, play_out, playing
 from strom.client.encoding import Encoder
 from strom.client.options import WriterOptions
 from strom.client.writer import Writer
-from strom.errors import ConnectionClosed, MalformedBatch, StorageFull, StromError
+from strom.errors import (
+    ConnectionClosed,
+    MalformedBatch,
+    RequestTimeout,
+    StorageFull,
+    StromError,
+    UnknownWriter,
+)
 from strom.model.bucket import BucketId
 from strom.record.batch import read_header
 from strom.rpc.call import Call
@@ -58,6 +65,56 @@ def test_everyone_who_waits_for_a_flush_hears_of_the_failure() -> None:
             await writer.flush()
             await writer.append(ids(2))
             await writer.close()
+            assert play.rows() == [2]
+
+    play_out(main())
+
+
+def writers_of(call: Call) -> int:
+    """The writer id of the only batch of a request."""
+    (bucket,) = call.request.buckets_req
+    return read_header(bytes(bucket.records)).writer_id
+
+
+def test_a_batch_that_was_sent_once_is_sent_again_under_a_new_writer_id() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            seen: list[int] = []
+
+            def forgotten(call: Call) -> StromError | None:
+                seen.append(writers_of(call))
+                return UnknownWriter("who are you?") if len(seen) == 1 else None
+
+            play.faults["ProduceLog"].append(Stay(forgotten))
+            await writer.append(ids(1))
+            await asyncio.wait_for(writer.flush(), 30)
+            await writer.append(ids(2))
+            await writer.close()
+            assert play.rows() == [1, 2]
+            first, second, third = seen
+            assert first != second == third
+
+    play_out(main())
+
+
+def test_a_batch_that_may_be_there_is_not_sent_again_by_another_writer() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            seen: list[int] = []
+
+            def lost(call: Call) -> StromError:
+                seen.append(writers_of(call))
+                return RequestTimeout("no answer") if len(seen) == 1 else UnknownWriter("who are you?")
+
+            play.faults["ProduceLog"] += [lost, lost]
+            await writer.append(ids(1))
+            with pytest.raises(UnknownWriter):
+                await asyncio.wait_for(writer.flush(), 30)
+            await writer.append(ids(2))
+            await writer.close()
+            assert len(set(seen)) == 1
             assert play.rows() == [2]
 
     play_out(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,6 +77,28 @@ def test_a_stream_of_changes_from_the_earliest_on_says_that_they_are_gone(server
             batch(reader_of(server, table, **early), BEGINNING)
         without = reader_of(server, table, **early, failOnDataLoss="false")
         assert batch(without, BEGINNING)[0] == [2]
+
+
+@pytest.mark.parametrize("place", ["a snapshot", "a time", "offsets"])
+def test_a_row_that_its_key_names_is_read_as_it_was(server: ServerProcess, place: str) -> None:
+    """Keys are looked up while Spark plans, and that only knows the present."""
+    with lake_table(server, DAYS, primary_key="id", buckets=1) as (_, table, tierer):
+        table.upsert({"day": ["then"], "id": [7]})
+        truth = tierer.round(table)
+        then = dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=2)
+        while dt.datetime.now(dt.UTC) <= then + dt.timedelta(milliseconds=2):
+            pass  # the next change has a later time, by the millisecond
+        table.upsert({"day": ["now"], "id": [7]})
+        table.flush()
+        at = {"a snapshot": str(truth.snapshot_id), "a time": then.isoformat(), "offsets": '{"0": 1}'}[place]
+        said = {"bootstrap.servers": server.address, "table": table.name, "where": "id = 7", "pin": "query"}
+        for more, expected in (({"at": at}, ["then"]), ({}, ["now"])):
+            options = ReadOptions.of(said | more)
+            reader = BatchReader(options, schema_of(options, table.info.schema), None)
+            found = [
+                row for task in reader.partitions() for part in reader.read(task) for row in part.to_pylist()
+            ]
+            assert [one["day"] for one in found] == expected
 
 
 def test_a_batch_of_the_changes_of_a_log_begins_in_the_lake(server: ServerProcess) -> None:
