@@ -53,5 +53,10 @@ def test_the_lag_of_a_table_in_rows_and_seconds(either: ServerProcess) -> None:
     assert (bucket["in the lake up to"], bucket["written up to"], bucket["lag rows"]) == (4, 10, 6)
     listed = _rows(run("lake", "list", "-o", "json", server=either.address))
     assert [one["snapshot"] for one in listed if one["table"].endswith(name)] == [7]
-    assert name in run("lake", "status", server=either.address).out
+    shown = run("lake", "status", server=either.address).out
+    assert name in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    whole = run("lake", "status", name, server=either.address).out
+    assert ["files", "1"] in [line.split() for line in whole.splitlines()]
+    assert max(map(len, whole.splitlines())) <= 80
     assert run("table", "drop", name, server=either.address).code == 0

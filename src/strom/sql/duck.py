@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import itertools
 import os
 import re
 import threading
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from strom.errors import InvalidQuery, LakeCorrupt, LimitExceeded, NotInstalled, StromError
+from strom.sql.keyword_hint import keyword_hint
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,77 +29,6 @@ IDLE_MAX = 2
 
 _LAKE_FILE = re.compile(r"/[^\s\"']+/data/[^\s\"'/]+\.parquet")
 """A file of the lake in what DuckDB says: a query itself can name none."""
-
-_NEAR = re.compile(r'syntax error at or near "(\w+)"')
-_WORDS_AS_NAMES = frozenset(
-    [
-        "all",
-        "analyse",
-        "analyze",
-        "and",
-        "any",
-        "array",
-        "asc",
-        "asymmetric",
-        "both",
-        "case",
-        "cast",
-        "check",
-        "collate",
-        "column",
-        "constraint",
-        "create",
-        "default",
-        "deferrable",
-        "desc",
-        "describe",
-        "distinct",
-        "do",
-        "else",
-        "end",
-        "except",
-        "fetch",
-        "foreign",
-        "grant",
-        "group",
-        "in",
-        "initially",
-        "intersect",
-        "into",
-        "lateral",
-        "leading",
-        "limit",
-        "not",
-        "null",
-        "offset",
-        "only",
-        "or",
-        "order",
-        "pivot",
-        "placing",
-        "primary",
-        "qualify",
-        "references",
-        "returning",
-        "show",
-        "some",
-        "summarize",
-        "symmetric",
-        "table",
-        "then",
-        "to",
-        "trailing",
-        "union",
-        "unique",
-        "unpivot",
-        "using",
-        "variadic",
-        "when",
-        "window",
-        "with",
-    ]
-)
-"""DuckDB's reserved words that people name columns by; a mistake at one of the others is a slip of the pen."""
 
 _idle: list[duckdb.DuckDBPyConnection] = []
 _lock = threading.Lock()
@@ -180,29 +109,7 @@ def told() -> Iterator[None]:
             raise LakeCorrupt(
                 f"{file[0]} of the lake is missing or damaged: {first_lines(error)}", uri=file[0]
             ) from None
-        raise InvalidQuery(first_lines(error) + _keyword_hint(str(error))) from None
-
-
-def _keyword_hint(text: str) -> str:
-    """What to do about a column that is named as a word of SQL is."""
-    found = _NEAR.search(text)
-    if found is None:
-        return ""
-    line = re.search(r"LINE \d+: (.*)", text)
-    before = re.findall(r"\w+", line[1][: max(_caret(text), 0)]) if line is not None else []
-    for word in [found[1], *before[-1:]]:
-        if word.lower() in _WORDS_AS_NAMES:
-            return f'\n{word} is a word of SQL: a column of that name is written "{word}"'
-    return ""
-
-
-def _caret(text: str) -> int:
-    """Where DuckDB points at in the line it shows."""
-    for line, below in itertools.pairwise(text.splitlines()):
-        shown = re.match(r"LINE \d+: ", line)
-        if shown is not None and "^" in below:
-            return below.index("^") - shown.end()
-    return 0
+        raise InvalidQuery(first_lines(error) + keyword_hint(str(error))) from None
 
 
 def first_lines(error: Exception) -> str:
