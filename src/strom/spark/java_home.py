@@ -11,9 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from strom.runtime.private_folder import private_folder
 
 JAVA_MIN = 17
 UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
@@ -81,12 +82,12 @@ def _packaged() -> Path | None:
 
 def wrapped(home: Path) -> Path:
     """A home whose ``java`` leaves out the argument that the other one does not know."""
-    folder = Path(tempfile.gettempdir()) / f"strom-java-{os.getuid()}-{home.stat().st_ino}"
+    folder = private_folder("java") / str(home.stat().st_ino)
     command = folder / "bin" / "java"
     command.parent.mkdir(parents=True, exist_ok=True)
     fresh = command.with_name(f"java.{os.getpid()}")
     fresh.write_text(_WRAPPER.format(module=UNKNOWN_MODULE, java=home / "bin" / "java"))
-    fresh.chmod(0o755)
+    fresh.chmod(0o700)
     fresh.replace(command)
     return folder
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from strom.api.staging import free, publish
 from strom.client.staging import StageFact
 from strom.client.transaction import Committed, Sink
 from strom.errors import PartitionNotFound, Refused
+from strom.runtime.private_folder import private_folder
 from strom.spark import connections
 from strom.spark.write_options import WriteOptions
 from strom.spark.writing import Staged, check_one_table
@@ -77,4 +77,4 @@ def _overwrites(
 
 def _mark(sink: Sink, epoch: int) -> Path:
     name = hashlib.sha256(f"{sink.name}\0{epoch}".encode()).hexdigest()[:32]
-    return Path(tempfile.gettempdir()) / f"strom-commit-{name}"
+    return private_folder("commits") / name
