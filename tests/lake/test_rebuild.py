@@ -11,7 +11,13 @@ import pytest
 import strom
 from lake.drill_place import COLUMNS, LAKE, House, ids, put, record_of
 from lake.small_tierer import SmallTierer
-from strom.errors import LakeCorrupt, LakeForeignCommit, LakeOfAnotherTable, LakeQuarantined
+from strom.errors import (
+    LakeCorrupt,
+    LakeForeignCommit,
+    LakeOfAnotherCluster,
+    LakeOfAnotherTable,
+    LakeQuarantined,
+)
 from strom.lake.planned import UnionPlan
 from strom.lake.truth import read_truth
 from strom.model.lake_record import LakeReport
@@ -194,6 +200,9 @@ def test_a_cluster_that_was_made_anew_takes_nothing_over_from_a_table_of_the_sam
         table = db.create_table("t", COLUMNS, buckets=1, properties=LAKE)
         assert table.table_id == table_id
         put(table, 7)
+        with pytest.raises(LakeOfAnotherCluster, match="take-over"):
+            tierer.round(table)
+        db.lake_take_over()
         for wrong in (lambda: tierer.round(table), lambda: db.lake_rebuild("t")):
             with pytest.raises(LakeOfAnotherTable, match="created at another time"):
                 wrong()

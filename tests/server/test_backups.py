@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from strom.errors import ChecksumMismatch, FolderInUse, InvalidRequest, InvalidS
 from strom.moving.backup import BACKUP_FILE, copy_folder, read_backup, restore
 from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
+from strom.server.backups import Backups
+from strom.server.slot import Slot
 from strom.testing.process import ServerProcess
 
 
@@ -125,6 +128,44 @@ def test_a_backup_while_writes_run_is_the_state_of_one_instant(tmp_path: Path, t
             for name in ("first", "second"):
                 both.append(db.table(name), {"id": [had]})
         assert sorted(db.table("second").scan().to_arrow()["id"].to_pylist()) == list(range(had + 1))
+
+
+def test_nothing_is_acknowledged_between_the_first_and_the_last_file_of_a_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still, do = Backups._still, Slot.do
+    arrived, begun = threading.Event(), list[object]()
+
+    def seen(slot: Slot, job: Any, **how: Any) -> Any:
+        begun.append(do(slot, job, **how))
+        arrived.set()
+        return begun[-1]
+
+    with strom.open(tmp_path / "data") as db:
+        table = db.create_table("log", {"id": "BIGINT"})
+        table.append({"id": [1]})
+        table.flush()
+
+        def write() -> None:
+            table.append({"id": [2]})
+            table.flush()
+
+        writing = threading.Thread(target=write)
+
+        def still_when_a_write_comes(backups: Backups, place: str, lengths: dict[str, int]) -> None:
+            monkeypatch.setattr(Slot, "do", seen)
+            writing.start()
+            assert arrived.wait(30)
+            still(backups, place, lengths)
+            assert all(isinstance(one, asyncio.Future) and not one.done() for one in begun)
+
+        monkeypatch.setattr(Backups, "_still", still_when_a_write_comes)
+        db.backup(tmp_path / "backup")
+        writing.join()
+        assert table.scan().to_arrow()["id"].to_pylist() == [1, 2]
+    restore(str(tmp_path / "backup"), str(tmp_path / "new"), quiet)
+    with strom.open(tmp_path / "new") as db:
+        assert db.table("log").scan().to_arrow()["id"].to_pylist() == [1]
 
 
 def test_a_restored_folder_has_its_own_lake_though_the_original_is_gone(tmp_path: Path) -> None:

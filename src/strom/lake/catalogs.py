@@ -230,9 +230,9 @@ def open_catalog(
             "path to end: name another folder in lake.warehouse",
             uri=config.warehouse,
         )
+    if settled and config.local:
+        check_settled(Storage(config))  # not counted: it is no part of what is read
     storage = Storage(config, secrets)
-    if settled:
-        check_settled(storage)
     properties = {"warehouse": config.warehouse, **storage.properties()}
     try:
         if config.catalog == "rest":

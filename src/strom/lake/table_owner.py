@@ -1,6 +1,6 @@
 """Whose a lake table is: a property says it, because clusters may share a catalog and not a warehouse.
 
-In a warehouse of ours a table of an earlier incarnation of this cluster is ours. One without the property is adopted.
+In a warehouse of ours every table is ours to look after, whoever made it. One without the property is adopted.
 
 Taking over writes the warehouse's file first and the tables' properties after it. A commit requires that the property
 is the one that was seen before the file was read. So of a deposed owner nothing lands in a catalog that checks
@@ -45,12 +45,10 @@ def check_owner(storage: Storage, table: Table) -> None:
     mine = storage.config.owner
     text = table.properties.get(OWNER)
     inside = storage.inside(storage.warehouse, table.metadata.location)
-    if mine is None or text == str(mine) or (text is None and (inside or not storage.config.home)):
+    if mine is None or inside or text == str(mine) or (text is None and not storage.config.home):
         return
     name = ".".join(table.name())
     facts = {"table": name, "location": table.metadata.location, "mine": str(mine)}
-    if text is not None and inside and LakeOwner.of_text(text).cluster == mine.cluster:
-        return
     if text is None:
         raise LakeOfAnotherCluster(
             f"The lake table {name} lies in {table.metadata.location}, outside of this data folder's lake "
@@ -99,7 +97,7 @@ def owned(
 
 
 def take_over(catalog: LakeCatalog) -> LakeOwner | None:
-    """Make the warehouse ours, and every lake table of this cluster in the catalog; whose it was."""
+    """Make the warehouse ours, with the lake tables in it, and this cluster's in the catalog; whose it was."""
     storage = catalog.storage
     mine = storage.config.owner
     if mine is None:
@@ -122,6 +120,7 @@ def take_over(catalog: LakeCatalog) -> LakeOwner | None:
 
 def _claim(catalog: LakeCatalog, table: Table, mine: LakeOwner) -> None:
     text = table.properties.get(OWNER)
-    if text is None or text == str(mine) or LakeOwner.of_text(text).cluster != mine.cluster:
+    inside = catalog.storage.inside(catalog.storage.warehouse, table.metadata.location)
+    if text is None or text == str(mine) or not (inside or LakeOwner.of_text(text).cluster == mine.cluster):
         return
     catalog.commit(table, (SetPropertiesUpdate(updates={OWNER: str(mine)}),), ())
