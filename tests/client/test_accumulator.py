@@ -150,6 +150,20 @@ def test_after_a_delay_everything_unacknowledged_is_sent_again_in_order() -> Non
     assert [batch.attempts for batch in taken] == [2, 2, 1]
 
 
+def test_the_longest_delay_counts_whichever_answer_comes_last() -> None:
+    """Batches behind one that was put off are refused for their order, without a pause of their own."""
+    accumulator = new()
+    batches = [batch for _ in range(2) for batch in add(accumulator, size=1024)]
+    for _ in range(2):
+        accumulator.take(now=0.0)
+    queue = accumulator.bucket(A)
+    queue.delayed(batches[0], retry_at=5.0)
+    queue.delayed(batches[1], retry_at=0.0)
+    assert accumulator.take(now=4.9) == []
+    assert accumulator.next_due(now=4.9) == 5.0
+    assert accumulator.take(now=5.0) == batches[:1]
+
+
 def test_one_disturbance_counts_once_however_many_batches_it_hits() -> None:
     accumulator = new()
     batches = [batch for _ in range(3) for batch in add(accumulator, size=1024)]

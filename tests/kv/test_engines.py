@@ -20,6 +20,7 @@ from strom.kv.changes import Changes
 from strom.kv.engines import bitmaps, engine_of
 from strom.kv.engines import listing as listing_module
 from strom.kv.engines.bitmaps import read_bitmap, write_bitmap
+from strom.kv.engines.selection import comparable
 from strom.model.aggregation import FUNCTIONS, check_aggregates, with_aggregates
 from strom.model.schema import Schema
 
@@ -511,3 +512,14 @@ def test_whole_numbers_wrap_around() -> None:
     changes, before = model.changes_of(schema.to_arrow(), rows, [False] * 2, [1, 1], {}, None)
     found = model.folded(engine_of(schema, AGGREGATION), changes, before)
     assert found.images.column("x").to_pylist() == [127, -128]
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_nan_is_the_largest_number_whatever_its_sign(width: int) -> None:
+    """Processors make NaN with its sign set: as bits it would be the smallest."""
+    kind, bits = (np.float32, "<u4") if width == 32 else (np.float64, "<u8")
+    negative = np.array([-1], np.int64).astype(bits).view(kind)  # all bits set
+    values = np.concatenate([negative, np.array([np.nan, np.inf, 0.0, -np.inf], kind)])
+    ranks = comparable(pa.array(values, from_pandas=False)).tolist()
+    assert ranks[0] == ranks[1] == max(ranks)
+    assert ranks[1:] == sorted(ranks[1:], reverse=True)

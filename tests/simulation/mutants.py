@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from strom.client.accumulator import BucketQueue
 from strom.client.delivery import Delivery
 from strom.client.tail import Tail
 from strom.errors import Disconnected
@@ -149,6 +150,24 @@ def dropped_buckets_stay_on_the_disk(patch: Patch) -> None:
     patch.setattr(Tablets, "_remove", lambda self, bucket: None)
 
 
+def a_flush_leaves_out_the_last_batch(patch: Patch) -> None:
+    flush = Delivery.flush
+
+    async def early(self: Delivery, mark: int) -> None:
+        await flush(self, mark - 1)
+
+    patch.setattr(Delivery, "flush", early)
+
+
+def what_came_back_is_sent_backwards(patch: Patch) -> None:
+    def put_back(self: BucketQueue) -> None:
+        if self.returned and not self.in_flight:
+            self.queued.extendleft(sorted(self.returned, key=lambda batch: batch.sequence))
+            self.returned = []
+
+    patch.setattr(BucketQueue, "_put_back", put_back)
+
+
 MUTANTS: dict[Mutant, tuple[int, str]] = {
     nothing_is_synced: (2, "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
     new_files_are_not_synced_with_their_folder: (2, "AcknowledgedIsNeverLost|NoReaderSees|DeliveredIs"),
@@ -165,5 +184,7 @@ MUTANTS: dict[Mutant, tuple[int, str]] = {
     the_client_takes_a_broken_connection_for_a_yes: (1, "AcknowledgedIsNeverLost"),
     dropped_buckets_stay_on_the_disk: (6, "DroppedIsGone"),
     a_tail_tells_a_batch_twice: (0, "NothingIsDoubled|OffsetsAreDense"),
+    a_flush_leaves_out_the_last_batch: (0, "AcknowledgedIsNeverLost"),
+    what_came_back_is_sent_backwards: (15, "WritersKeepTheirOrder"),
 }
-"""Each with a history of the suite that shows it, and the promises that may be the first to be seen broken."""
+"""Each with a history of the suite that is likely to show it, and the promises that may be seen broken first."""

@@ -21,12 +21,15 @@ NOTICED = {
     "raw_scans": 0,
     "never_rolled": 0,
 }
-"""For each broken rule a history that shows it."""
+"""For each broken rule a history that shows it; a change of the product may make another one of it."""
 ONCE_WRONG = (201, 265)
 """A lost answer, a table made again, and a version that another attempt had published in part."""
 
 
-@pytest.mark.parametrize("seed", sorted({*range(HISTORIES), *NOTICED.values(), *ONCE_WRONG}))
+SEEDS = sorted({*range(HISTORIES), *NOTICED.values(), *ONCE_WRONG})
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_holds(seed: int) -> None:
     why, world = failure(seed)
     assert why == ""
@@ -55,7 +58,7 @@ async def _world() -> RealWorld:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    assert failure(NOTICED[name])[0] != ""
+    assert any(failure(seed)[0] for seed in (NOTICED[name], *SEEDS)), "in histories that are sound without it"
 
 
 @pytest.mark.torture
