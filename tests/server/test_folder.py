@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import strom
 from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerFormat
 from strom.model.bucket import BucketId
 from strom.runtime.files import LocalFiles
@@ -136,3 +139,45 @@ def test_a_server_starts_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> Non
     folder.announce({"pid": 1, "address": "127.0.0.1:9123"})
     assert "full" in caplog.text
     folder.close(cleanly=True)
+
+
+def _modes(folder: Path) -> dict[str, str]:
+    places = [folder, *folder.rglob("*")]
+    return {str(one.relative_to(folder)): oct(one.lstat().st_mode & 0o777) for one in places}
+
+
+def test_nobody_else_may_read_what_a_server_stores(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    before = os.umask(0)
+    try:
+        with strom.open(data) as db:
+            table = db.create_table("t", pa.schema([("a", pa.int64())]))
+            table.append(pa.table({"a": [1, 2]}))
+            table.flush()
+            found = _modes(data)
+    finally:
+        os.umask(before)
+    assert {"metadata.db", "metadata.db-wal", "metadata.copy", "strom.json", "running.json"} <= found.keys()
+    assert any(name.startswith("buckets/1/") for name in found)
+    wide = {name: mode for name, mode in found.items() if mode not in ("0o700", "0o600")}
+    assert wide == {}
+
+
+def test_a_folder_that_others_could_read_is_narrowed_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    take(tmp_path / "data").close(cleanly=True)
+    outside = tmp_path / "outside"
+    outside.write_text("")
+    outside.chmod(0o644)
+    (tmp_path / "data" / "link").symlink_to(outside)
+    for one in (tmp_path / "data", tmp_path / "data" / "strom.json"):
+        one.chmod(0o755)
+    take(tmp_path / "data").close(cleanly=True)
+    assert "other users of this machine could read" in caplog.text
+    assert _modes(tmp_path / "data")["."] == "0o700"
+    assert _modes(tmp_path / "data")["strom.json"] == "0o700"
+    assert outside.stat().st_mode & 0o777 == 0o644
+    caplog.clear()
+    take(tmp_path / "data").close(cleanly=True)
+    assert caplog.text == ""

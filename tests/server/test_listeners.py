@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from strom.errors import InvalidSetting
 from strom.runtime.settings import load
-from strom.server.listeners import endpoints, is_loopback, tablet_endpoints
+from strom.server.listeners import check_http, endpoints, is_loopback, tablet_endpoints
+from strom.server.local import LocalServer
 
 
 def read(**flags: str) -> list[tuple[str, str, int, str, int, bool]]:
@@ -104,3 +107,24 @@ def test_loopback_is_recognised() -> None:
     assert is_loopback("127.8.9.1")
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("localhost.example")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.168.1.5", "example.org"])
+def test_pages_without_a_password_are_not_for_everybody_unless_somebody_says_so(host: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"http\.host.*http\.open-to-network"):
+        check_http(load(None, {}, {"http.host": host}))
+    check_http(load(None, {}, {"http.host": host, "http.open-to-network": "true"}))
+    check_http(load(None, {}, {"http.host": host, "http.port": -1}))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_pages_for_this_machine_alone_need_no_word(host: str) -> None:
+    settings = load(None, {}, {"http.host": host})
+    check_http(settings)
+    assert not settings["http.open-to-network"]
+
+
+def test_a_server_does_not_start_with_pages_for_everybody(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=r"http\.open-to-network"):
+        LocalServer(tmp_path / "data", {"http.host": "0.0.0.0", "http.port": 0}).start()
+    assert not (tmp_path / "data").exists()

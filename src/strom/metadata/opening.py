@@ -108,6 +108,9 @@ def build(files: Files, folder: str, version: int, entries: dict[str, Entry]) ->
     building = f"{folder}/{layout.BUILDING_FILE}"
     for suffix in ("", "-journal", "-wal", "-shm"):
         files.remove(building + suffix)
+    files.open(
+        building, create=True
+    ).close()  # with the rights of all our files; SQLite would let everybody read it
     database = Database(building, create=True)
     try:
         database.begin_writing()

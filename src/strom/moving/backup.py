@@ -108,7 +108,7 @@ def restore(source: str, target: str, progress: Progress) -> BackupFacts:
     facts = read_backup(source)
     _refuse_unless_empty(target, "--data")
     copied = size = 0
-    os.makedirs(target, exist_ok=True)
+    os.makedirs(target, mode=0o700, exist_ok=True)
     names = sorted(
         facts.files, key=lambda name: (name == FORMAT_FILE, name)
     )  # the last one makes it a data folder

@@ -25,6 +25,7 @@ import mmap
 import os
 import posixpath
 import shutil
+import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -140,6 +141,9 @@ class Files(Protocol):
     def write_whole_if_absent(self, path: str, content: Bytes) -> bool:
         """As ``write_whole``, but only when no such file exists; of many callers at once, one gets True."""
 
+    def narrow(self, path: str) -> bool:
+        """Let only the owner of a file or folder in; whether others could get in before. A link stays as it is."""
+
     def free_bytes(self, path: str) -> int:
         """Room left for this user on the disk that holds ``path``."""
 
@@ -149,7 +153,9 @@ class Files(Protocol):
 
 # --- The machine's disk --------------------------------------------------------------------------------
 
-FILE_MODE = 0o640
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+"""What is stored is for the user who runs the server, whatever the umask."""
 BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX on Linux and macOS
 READ_UNCHECKED_BYTES_MAX = 1 << 20
 
@@ -365,7 +371,7 @@ class LocalFiles:
         if parent:
             self.make_folder(parent)
         try:
-            os.mkdir(path)
+            os.mkdir(path, FOLDER_MODE)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise
@@ -433,6 +439,13 @@ class LocalFiles:
             raise
         finally:
             file.close()
+
+    def narrow(self, path: str) -> bool:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode) or not mode & 0o077:
+            return False
+        os.chmod(path, stat.S_IMODE(mode) & 0o700)
+        return True
 
     def free_bytes(self, path: str) -> int:
         while path and not os.path.exists(path):

@@ -29,7 +29,15 @@ SETTINGS: tuple[Setting, ...] = (
         "http.host",
         Kind.STR,
         "127.0.0.1",
-        "Where metrics, health and the status page are served.",
+        "Where metrics, health and the status page are served. They have no password: an address that others can reach "
+        "needs `http.open-to-network`.",
+        "Addresses",
+    ),
+    Setting(
+        "http.open-to-network",
+        Kind.BOOL,
+        "false",
+        "Let anyone who reaches `http.host` see the names of tables, their sizes and rates, though it is not loopback.",
         "Addresses",
     ),
     Setting(

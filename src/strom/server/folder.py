@@ -95,6 +95,7 @@ def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
     if lock is None:
         raise _in_use(files, path)
     try:
+        _keep_private(files, path)
         cluster_id = _read_or_write_format(files, path, randomness)
         held = _held_tablet_lock(files, path)
         if held is not None:
@@ -110,6 +111,25 @@ def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
         lock.release()
         raise
     return DataFolder(files, path, cluster_id, stopped_cleanly, lock, incarnation)
+
+
+def _keep_private(files: Files, path: str) -> None:
+    """Let nobody but the server's user read the folder: it holds every row, and the names of users and places."""
+    try:
+        # The folder itself through its own entry: the path may be a link to it.
+        places = (f"{path}/.", *(f"{path}/{name}" for name in files.list(path)))
+        wide = [one for one in places if files.narrow(one)]
+    except OSError as error:
+        logger.warning(
+            "other users of this machine may read %s, and that could not be changed: %s", path, error
+        )
+        return
+    if wide:
+        logger.warning(
+            "other users of this machine could read %s; from now on only this user can (%d changed)",
+            path,
+            len(wide),
+        )
 
 
 def lock_tablet(files: Files, path: str, server_id: int) -> FolderLock:

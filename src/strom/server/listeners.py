@@ -123,6 +123,18 @@ def _protocols(settings: Settings, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def check_http(settings: Settings) -> None:
+    """Refuse pages without a password for everybody, unless somebody said so by name."""
+    host = settings["http.host"]
+    if settings["http.port"] >= 0 and not is_loopback(host) and not settings["http.open-to-network"]:
+        raise InvalidSetting(
+            f"http.host = {host or 'every address'} would show tables and metrics to anyone who reaches it, without a "
+            "password; leave it at 127.0.0.1 (and put a proxy with a password before it), or say "
+            "http.open-to-network=true",
+            setting="http.host",
+        )
+
+
 def _refuse_open_doors(found: Sequence[Endpoint]) -> None:
     for one in found:
         if not one.sasl and not is_loopback(one.host):

@@ -39,7 +39,7 @@ from strom.server.folder import DataFolder, StillHeld, buckets_path, open_folder
 from strom.server.hold import ENGAGE_S_MAX
 from strom.server.home_lake import bring_home
 from strom.server.lake_config import lake_config
-from strom.server.listeners import Endpoint, endpoints, is_loopback, tablet_endpoints
+from strom.server.listeners import Endpoint, check_http, endpoints, is_loopback, tablet_endpoints
 from strom.server.status import RemoteStatus, TabletServerStatus, ends_of
 from strom.server.supervisor import Supervisor
 from strom.server.tablet_node import TabletNode
@@ -98,6 +98,7 @@ class RunningServer:
         self._world = world
         self._open_store = open_store
         self._endpoints = endpoints(settings, host=host, port=port)
+        check_http(settings)
         self._path = os.path.abspath(settings["data.dir"])
         self._count: int = settings["tablet-server.count"]
         self._metrics = Metrics()

@@ -304,6 +304,9 @@ class ForgettingDisk:
         found = self._state.node(path)
         return DEVICE, found.number if isinstance(found, FileNode) else 0
 
+    def narrow(self, path: str) -> bool:
+        return False  # this disk has one user
+
     def free_bytes(self, path: str) -> int:
         with self._mutex:
             capacity = UNLIMITED_BYTES if self._capacity_bytes is None else self._capacity_bytes

@@ -273,6 +273,10 @@ class MortalFiles:
             self._observer.replaced(path, bytes(content))
         return written
 
+    def narrow(self, path: str) -> bool:
+        self._life.check()
+        return self._disk.narrow(path)
+
     def free_bytes(self, path: str) -> int:
         self._life.check()
         return self._disk.free_bytes(path)
