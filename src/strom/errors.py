@@ -6,6 +6,7 @@
     │   ├── RequestTimeout      no answer within the time given
     │   ├── NotLeader           another server leads this bucket; refresh the metadata
     │   ├── LeaderNotAvailable  nobody leads this bucket right now
+    │   │   └── KernelsCompiling    its server compiles what primary-key tables need, and says how far it is
     │   ├── UnknownBucket       this server does not know the table or bucket (yet)
     │   ├── StorageFull         the disk has no room for writes; reads go on
     │   ├── StorageOffline      this bucket's storage failed and was taken offline
@@ -99,6 +100,15 @@ class NotLeader(Retry):
 
 class LeaderNotAvailable(Retry):
     """Nobody leads this bucket right now."""
+
+
+COMPILING = "compiling kernels of primary-key tables"
+"""How the sentence of KernelsCompiling begins: its number on the wire is that of LeaderNotAvailable, which makes the
+peer's clients try again, and this tells ours what they wait for."""
+
+
+class KernelsCompiling(LeaderNotAvailable):
+    """The server compiles what primary-key tables need: once after an installation or upgrade, for seconds."""
 
 
 class UnknownBucket(Retry):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from strom.kv.compile import int64, kernel, load_f64, load_i32, load_u8, ro, rw, store_i64, void
+from strom.kv.kernel_groups import kernels_of
+from strom.kv.needs import GROUPS
 
 
 @kernel(int64(ro(int64)))
@@ -54,26 +57,74 @@ from strom.kv.compile import kernel
 def part(x):
     return x + {amount}
 """
-_WHOLE = """
+_WHOLE = """{above}
 import sys
+import places
 from numba import int64
 from part import part
 from strom.kv.compile import kernel
 @kernel(int64(int64))
 def whole(x):
-    return part(x)
-print(whole(1), sum(whole.stats.cache_hits.values()))
+    return part(x) * places.FACTOR
+@kernel(int64(int64))
+def other(x):
+    return x - 1
+print(whole(1), *(name for name, one in (("whole", whole), ("other", other)) if other(1) == 0 and one.strom.compiled))
 """
 
 
-@pytest.mark.slow
-def test_a_cached_kernel_is_compiled_again_when_a_kernel_it_calls_has_changed(tmp_path: Path) -> None:
-    (tmp_path / "whole.py").write_text(_WHOLE)
-    seen = []
-    for amount in (1, 1, 2):
-        (tmp_path / "part.py").write_text(_PART.format(amount=amount))
+class Sources:
+    """A folder of kernels, run by a process of its own each time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.write(amount=1, factor=1)
+
+    def write(self, *, amount: int, factor: int, above: str = "") -> None:
+        (self._folder / "part.py").write_text(_PART.format(amount=amount))
+        (self._folder / "places.py").write_text(f"FACTOR = {factor}")
+        (self._folder / "whole.py").write_text(_WHOLE.format(above=above))
+
+    def run(self, **environment: str) -> list[str]:
+        """What ``whole(1)`` gave, then the names of the kernels that were compiled for it."""
+        command = [sys.executable, "-B", "whole.py"]
         ran = subprocess.run(
-            [sys.executable, "-B", "whole.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+            command,
+            cwd=self._folder,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
-        seen.append(ran.stdout.split())
-    assert seen == [["2", "0"], ["2", "1"], ["3", "0"]]
+        return ran.stdout.split()
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Sources:
+    return Sources(tmp_path)
+
+
+def test_a_kernel_is_compiled_again_when_what_it_is_made_of_has_changed_and_no_other_is(
+    sources: Sources,
+) -> None:
+    assert sources.run() == ["2", "whole", "other"]
+    assert sources.run() == ["2"]
+    sources.write(amount=2, factor=1)
+    assert sources.run() == ["3", "whole"], "a kernel that it calls has changed, in another file"
+    sources.write(amount=2, factor=5)
+    assert sources.run() == ["15", "whole"], "a number that it names has changed, in another file"
+    sources.write(amount=1, factor=1, above="# an upgrade moved it\n\n")
+    assert sources.run() == ["2"], "it was compiled before, wherever it stood"
+
+
+def test_code_that_was_cut_off_is_compiled_again(sources: Sources, tmp_path: Path) -> None:
+    sources.run()
+    for kept in (tmp_path / "__pycache__").glob("*.kernel"):
+        kept.write_bytes(kept.read_bytes()[:100])
+    assert sources.run() == ["2", "whole", "other"]
+    assert sources.run() == ["2"]
+
+
+def test_every_kernel_of_the_package_has_a_digest_and_a_name_of_its_own() -> None:
+    kernels = kernels_of(GROUPS)
+    assert len({one.stamp() for one in kernels}) == len(kernels) == len({one.name for one in kernels})

@@ -31,6 +31,8 @@ NEVER_TRAVEL = {
     errors.LagUnknown,
     errors.NotCaughtUp,
 }
+AS_ANCESTOR = {errors.KernelsCompiling}
+"""Travel as what makes the peer's clients do the right thing; ours know them by their sentence."""
 KINDS = {errors.Retry, errors.Refused, errors.Fenced, errors.Corrupt, errors.Closed}
 ALL = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StromError)}
 
@@ -41,7 +43,7 @@ def test_every_number_belongs_to_one_error() -> None:
 
 
 def test_every_error_that_travels_has_a_number() -> None:
-    assert set(CODES) == ALL - NEVER_TRAVEL - KINDS
+    assert set(CODES) == ALL - NEVER_TRAVEL - AS_ANCESTOR - KINDS
 
 
 def test_no_number_ever_changed() -> None:
@@ -55,6 +57,14 @@ def test_an_error_arrives_as_what_it_was(kind: type[StromError]) -> None:
     found = error_of(code_of(sent), message_of(sent))
     assert type(found) is kind
     assert found.message == "what happened"
+
+
+def test_a_wait_for_kernels_is_a_leader_to_wait_for_and_our_clients_know_it() -> None:
+    sent = errors.KernelsCompiling(f"{errors.COMPILING}: 3 of 40")
+    assert code_of(sent) == CODES[errors.LeaderNotAvailable]
+    found = error_of(code_of(sent), message_of(sent))
+    assert type(found) is errors.KernelsCompiling
+    assert type(error_of(code_of(sent), "somebody is compiling")) is errors.LeaderNotAvailable
 
 
 def test_an_error_without_a_number_travels_as_its_ancestor() -> None:

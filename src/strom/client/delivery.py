@@ -429,7 +429,7 @@ class Delivery:
             self._tell_flushes()
         elif isinstance(error, OutOfOrderSequence | UnknownWriter):
             self._settle_sequence(queue, batch, error)
-        elif isinstance(error, PASSING) and not self._too_old(batch):
+        elif isinstance(error, PASSING) and not self._too_old(batch, error):
             self._delay(queue, batch, error)
         else:
             self._fail(error, batch)
@@ -464,8 +464,10 @@ class Delivery:
         if isinstance(error, MISPLACED):
             self._tasks.spawn(self._refresh(batch), f"who leads {batch.bucket}?")
 
-    def _too_old(self, batch: Outgoing) -> bool:
-        age = self._clock.monotonic() - batch.opened_at
+    def _too_old(self, batch: Outgoing, error: StromError) -> bool:
+        patience = self._cluster.retrying.patience
+        patience.hear(error)
+        age = self._clock.monotonic() - max(batch.opened_at, patience.moved_at)
         return age > self._options.delivery_timeout_ms / 1000
 
     async def _refresh(self, batch: Outgoing) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from strom.client.options import ClientOptions
+from strom.client.patience import Patience
 from strom.errors import (
     Disconnected,
     LeaderNotAvailable,
@@ -47,12 +48,13 @@ class Backoff:
 
 
 class Retrying:
-    """Repeats a call while its errors pass, up to a time."""
+    """Repeats a call while its errors pass, up to a time, which begins again while a server says that it gets on."""
 
     def __init__(self, options: ClientOptions, clock: Clock, randomness: Randomness) -> None:
         self._options = options
         self._clock = clock
         self.backoff = Backoff(options, randomness)
+        self.patience = Patience(clock)
 
     async def run(
         self,
@@ -61,13 +63,15 @@ class Retrying:
         between: Callable[[StromError], Awaitable[None]] | None = None,
     ) -> Result:
         """The result of ``attempt``; ``between`` hears of each error before the next attempt."""
-        deadline = self._clock.monotonic() + self._options.retry_timeout_ms / 1000
+        began = self._clock.monotonic()
         failures = 0
         while True:
             try:
                 return await attempt()
             except PASSING as error:
                 failures += 1
+                self.patience.hear(error)
+                deadline = max(began, self.patience.moved_at) + self._options.retry_timeout_ms / 1000
                 pause = self.backoff.seconds(failures)
                 if self._clock.monotonic() + pause > deadline:
                     error.facts["attempts"] = failures

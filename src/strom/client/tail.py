@@ -473,6 +473,7 @@ class Tail:
 
     async def _recover(self, error: StromError, cursors: Sequence[Cursor], failures: int) -> None:
         """After an error that passes: wait, then learn who leads now."""
+        self._cluster.retrying.patience.hear(error)
         await asyncio.sleep(self._cluster.retrying.backoff.seconds(failures))
         if not isinstance(error, MISPLACED):
             return

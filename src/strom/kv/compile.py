@@ -1,11 +1,8 @@
-"""Compiled kernels: how this package turns loops over rows into machine code, and keeps it between processes.
+"""Compiled kernels: how this package turns loops over rows into machine code, and the words they are written in.
 
-A kernel is compiled when its module is imported, for the signatures it names and no others, and kept in Numba's cache
-beside the source. ``python -m strom.kv.compile`` imports every module of the package once, so that no server
-compiles while somebody waits.
-
-Numba trusts a cached kernel as long as its *own* file has not changed, although it holds code of the kernels it calls
-and the constants it names. Here the cache is trusted only while all of these are as they were (:func:`_stamp`).
+A kernel is compiled for the signatures it names and no others: when it is first called, unless it was before, by this
+process or an earlier one (``kernel_code``). Servers do not let it come to that: they have what a table needs compiled
+beside them first (``needs``, ``compilers``). ``python -m strom.kv.compile`` compiles everything ahead.
 
 Rules for kernels: never a crash, whatever the data (validate before); division follows NumPy; integers wrap. Arrays
 come in as ``ro`` (read-only arrays are accepted, and writable ones too) or ``rw``; a buffer of which only the address
@@ -14,18 +11,16 @@ is known is reached by ``load_*`` and ``store_*``, which need no alignment. Who 
 
 from __future__ import annotations
 
-import hashlib
-import types as python_types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
+
+from strom.kv.kernel_code import declare, part
 
 __all__ = [
     "boolean",
@@ -87,54 +82,31 @@ def rw(dtype: Any, dimensions: int = 1) -> Any:
 
 
 def kernel(*signatures: Any, inline: bool = False, nogil: bool = True) -> Callable[[Kernel], Kernel]:
-    """Compile a function for these signatures now, or take it from the cache. It runs without the interpreter's lock.
+    """Compile a function for these signatures, at its first call at the latest. It runs without the interpreter's lock.
 
     Without a signature the function is a part of other kernels, compiled into them (``inline``: at Numba's level, which
     only matters where a loop must see the body). It must not call itself. ``nogil=False`` is for what takes a
     microsecond: whoever lets go of the interpreter beside busy threads may wait for milliseconds to have it back.
+
+    Nobody calls a kernel from C, nor a part from Python: the code for that would take a quarter of the time.
     """
 
     def compiled(function: Kernel) -> Kernel:
-        made: Any = numba.njit(nogil=nogil, error_model="numpy", inline="always" if inline else "never")(
-            function
-        )
-        made.strom_stamp = _stamp(function)
+        njit: Any = numba.njit
+        made: Any = njit(
+            nogil=nogil,
+            error_model="numpy",
+            inline="always" if inline else "never",
+            no_cfunc_wrapper=True,
+            no_cpython_wrapper=not signatures,
+        )(function)
         if signatures:
-            made.enable_caching()
-            made._cache._cache_file._source_stamp = made.strom_stamp
-            for signature in signatures:
-                made.compile(signature)
-            made.disable_compile()
+            declare(made, signatures, options=(nogil, inline))
+        else:
+            part(made, options=(nogil, inline))
         return made  # type: ignore[no-any-return]
 
     return compiled
-
-
-_OWN_TEXT = Path(__file__).read_bytes()
-_texts: dict[str, bytes] = {}
-
-
-def _stamp(function: Callable[..., Any]) -> str:
-    """A digest of all a kernel is made of: its file, this one, the kernels it calls, the constants it names."""
-    code = function.__code__
-    digest = hashlib.blake2b(_OWN_TEXT, digest_size=16)
-    if code.co_filename not in _texts:
-        _texts[code.co_filename] = Path(code.co_filename).read_bytes()
-    digest.update(_texts[code.co_filename])
-    for name in _names(code):
-        value = function.__globals__.get(name)
-        if isinstance(value, Dispatcher):
-            digest.update(getattr(value, "strom_stamp", "").encode())
-        elif isinstance(value, bool | int | float | str | tuple):
-            digest.update(f"{name}={value!r};".encode())
-    return digest.hexdigest()
-
-
-def _names(code: python_types.CodeType) -> list[str]:
-    inner = [
-        name for part in code.co_consts if isinstance(part, python_types.CodeType) for name in _names(part)
-    ]
-    return sorted({*code.co_names, *inner})
 
 
 def _loader(value_type: Any) -> Any:
@@ -221,18 +193,7 @@ trailing_zeros: Any = intrinsic(_trailing_zeros)
 fold_multiply: Any = intrinsic(_fold_multiply)
 
 
-def compile_all(say: Callable[[str], None]) -> None:
-    """Import every module of the package, which compiles what the cache does not hold."""
-    import importlib
-    import pkgutil
-
-    import strom.kv
-
-    for module in pkgutil.walk_packages(strom.kv.__path__, "strom.kv."):
-        if module.name != "strom.kv.compile":
-            say(f"compiling {module.name}")
-            importlib.import_module(module.name)
-
-
 if __name__ == "__main__":
-    compile_all(print)
+    from strom.kv.compilers import compile_ahead
+
+    compile_ahead()

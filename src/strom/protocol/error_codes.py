@@ -2,7 +2,8 @@
 
 Numbers below 20000 are the peer's, so that its clients know what to do (retry 12, refresh on 21, give up on 4);
 ours begin at 20000, and a Fluss client takes them as an unknown error. An error without a row travels as its nearest
-ancestor with one, at last as -1. Errors of starting a server or of using a closed object have no row: they
+ancestor with one, at last as -1. KernelsCompiling so travels as LeaderNotAvailable, and our clients know it by how its
+sentence begins. Errors of starting a server or of using a closed object have no row: they
 never travel.
 """
 
@@ -115,6 +116,8 @@ def error_of(code: int, message: str | None) -> StromError:
     """The error behind a number and a sentence from the wire."""
     assert code != NONE
     kind = _BY_CODE.get(code)
+    if kind is errors.LeaderNotAvailable and (message or "").startswith(errors.COMPILING):
+        kind = errors.KernelsCompiling
     if kind is None or kind is StromError:
         return StromError(message or f"the server reported error {code}", code=code)
     return kind(message or kind.__doc__ or kind.__name__)

@@ -6,6 +6,11 @@ import time
 from typing import Protocol
 
 
+def sleep(seconds: float) -> None:
+    """Let this thread wait: for threads and programs of their own, never on a loop."""
+    time.sleep(seconds)
+
+
 class Clock(Protocol):
     """Tells the time. ``now_ms`` may jump (people set clocks), ``monotonic`` never goes back."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strom.runtime.clock import Clock, SystemClock
+from strom.runtime.compiling import Compiling
 from strom.runtime.files import Files, LocalFiles
 from strom.runtime.memory import keep_freed_blocks
 from strom.runtime.random import Randomness, SystemRandomness
@@ -26,6 +27,8 @@ class World:
     offload: Offload
     dial: Dial | None = None
     """For threads that block; None where everything runs on one loop, as in a simulation."""
+    compiling: Compiling | None = None
+    """How machine code comes about; None: as the servers do it themselves."""
 
     @classmethod
     def system(cls, *, offload_threads: int = OFFLOAD_THREADS, background: bool = False) -> World:

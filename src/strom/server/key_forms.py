@@ -1,12 +1,12 @@
 """How the rows and keys of one primary-key table travel: schemas of keys, and the peer's row encoding both ways.
 
-Made once per version of a table. The compiled kernels are loaded with the first primary-key bucket that is opened, off
-the loop (``load_kernels``), so a server of log tables never waits for them.
+Made once per version of a table. The compiled kernels are made ready before the first primary-key bucket is opened
+(``kernels.py``), so a server of log tables never loads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -39,18 +39,13 @@ def key_tablet(tablet: LogTablet) -> KeyTablet:
     return cast("KeyTablet", tablet)
 
 
-def load_kernels() -> None:
-    """Load everything that serving primary-key tables needs; compiles what the cache does not hold (a minute)."""
-    import strom.kv.row_decoder
-    import strom.kv.row_encoder
-    import strom.tablet.key_tablet  # noqa: F401
-
-
 class KeyForms:
     """One version of one table."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, check_peer_rows: Callable[[], None] = lambda: None) -> None:
         self.table = table
+        self.check_peer_rows = check_peer_rows
+        """KernelsCompiling while the peer's rows and keys can be neither read nor written."""
         self.definition = KeyDefinition.of(table)
         self.arrow = self.definition.arrow
         self.key_schema = self._fields(self.definition.key)
@@ -70,10 +65,12 @@ class KeyForms:
 
     def keys(self, keys: Sequence[Bytes]) -> pa.RecordBatch:
         """Encoded keys as columns."""
+        self.check_peer_rows()
         return self._keys.decode(*_joined(keys))
 
     def prefixes(self, prefixes: Sequence[Bytes]) -> pa.RecordBatch:
         """Encoded bucket keys as columns."""
+        self.check_peer_rows()
         return self._prefixes.decode(*_joined(prefixes))
 
     def tuples(self, index: str | None) -> pa.Schema:
@@ -135,6 +132,7 @@ class KeyForms:
 
     def rows(self, rows: pa.RecordBatch) -> EncodedRows:
         """Whole rows of the newest schema as the peer reads them, each after its schema id."""
+        self.check_peer_rows()
         return self._rows.encode(rows, schema_id=self.table.schema.schema_id)
 
     @cached_property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from strom.runtime.tasks import Offload, Tasks
@@ -28,6 +28,7 @@ class _Job(NamedTuple):
     future: asyncio.Future[Any]
     offload: Offload
     stays: Callable[[], bool] | None
+    first: Callable[[], Awaitable[None]] | None
 
 
 class Lane:
@@ -55,24 +56,45 @@ class Lane:
         return not self._running and not self._hold.on
 
     def submit(
-        self, job: Callable[[], T], *, bulk: bool = False, stays: Callable[[], bool] | None = None
+        self,
+        job: Callable[[], T],
+        *,
+        bulk: bool = False,
+        stays: Callable[[], bool] | None = None,
+        first: Callable[[], Awaitable[None]] | None = None,
     ) -> asyncio.Future[T]:
-        """Queue ``job``, to be run after everything before it: off the loop, unless ``stays`` says otherwise then."""
+        """Queue ``job``, to be run after everything before it: off the loop, unless ``stays`` says otherwise then.
+
+        ``first`` is awaited in its turn, before it takes a thread; the lane waits with it.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if not self._running:
             self._tasks.spawn(self._drain(), f"lane {self._name}").add_done_callback(self._ended)
             self._running = True
-        self._queue.append(_Job(job, future, self._bulk if bulk else self._offload, stays))
+        self._queue.append(_Job(job, future, self._bulk if bulk else self._offload, stays, first))
         return future
 
     async def _drain(self) -> None:
         while self._queue:
+            if not await self._may_begin(self._queue[0]):
+                self._queue.popleft()
+                continue
             await self._hold.begin()
             try:
                 await self._run(self._queue.popleft())
             finally:
                 self._hold.end()
         self._running = False
+
+    async def _may_begin(self, job: _Job) -> bool:
+        """What a job waits for first, before it counts as work. It stays in the queue: a lane that ends cancels it."""
+        try:
+            if job.first is not None:
+                await job.first()
+        except Exception as error:
+            _fail(job.future, error)
+            return False
+        return True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Nobody may wait for ever when the lane was cancelled, even before its first step."""
@@ -90,10 +112,7 @@ class Lane:
             future.cancel()
             raise
         except BaseException as error:
-            if not future.done():
-                future.set_exception(error)
-                # Whoever asked may have gone away; the failure is theirs, not the loop's.
-                future.exception()
+            _fail(future, error)
         else:
             if not future.done():
                 future.set_result(result)
@@ -103,3 +122,10 @@ class Lane:
             await asyncio.sleep(0)  # others have their turn first, as they would with a thread
             return job.work()
         return await job.offload.run(job.work)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # Whoever asked may have gone away; the failure is theirs, not the loop's.
+        future.exception()

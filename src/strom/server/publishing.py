@@ -20,7 +20,7 @@ from typing import Protocol
 
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow
-from strom.errors import StromError
+from strom.errors import COMPILING, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.messages.stages import (
     ApplyCommit,
@@ -107,6 +107,12 @@ class Publishing:
             if bucket in self._troubles:
                 return f"bucket {bucket}: {self._troubles[bucket].reason}"
         return None
+
+    def compiling(self, row: SinkRow) -> str | None:
+        """How far a server is that compiles first what buckets of a row need; None when something else is wrong too."""
+        pending = self.pending(self._view.catalog, row)
+        reasons = [self._troubles[bucket].reason for bucket in pending if bucket in self._troubles]
+        return reasons[-1] if reasons and all(one.startswith(COMPILING) for one in reasons) else None
 
     def skipped(self, number: int) -> list[SkippedStage]:
         """What was left out of a decision, as far as it was heard."""
@@ -214,7 +220,10 @@ class Publishing:
         if answer.error_code:
             if self._view.catalog.has_bucket(bucket):
                 known = self._troubles.get(bucket)
-                if known is None or known.reason != answer.error_message:  # once, not at every attempt
+                again = known is not None and known.reason.startswith(COMPILING)
+                if known is None or (
+                    known.reason != answer.error_message and not again
+                ):  # not at every attempt
                     logger.warning("bucket %s does not publish: %s", bucket, answer.error_message)
                 self._failed(bucket, answer.error_message)
         elif answer.applied is not None:
@@ -227,7 +236,8 @@ class Publishing:
             if known is not None and known.again_at > now:
                 return
             reason = "it does not say why" if known is None else known.reason
-        pause_s = PAUSE_FIRST_S if known is None else min(2 * known.pause_s, PAUSE_MAX_S)
+        soon = known is None or reason.startswith(COMPILING)
+        pause_s = PAUSE_FIRST_S if soon or known is None else min(2 * known.pause_s, PAUSE_MAX_S)
         self._troubles[bucket] = _Trouble(reason, pause_s, now + pause_s)
 
     def _waiting(self, catalog: Catalog, server_id: int) -> dict[BucketId, list[ApplyCommit]]:

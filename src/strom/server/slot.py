@@ -2,18 +2,21 @@
 
 A log is opened at the first touch, in the lane, so whatever comes first is done first. A slot whose log cannot be
 opened answers with the reason and tries again after a pause, unless the disk itself failed; a slot of a dropped bucket
-answers nothing any more.
+answers nothing any more. While a primary-key bucket cannot be opened for want of compiled kernels, who comes is told so
+(``Gate``); nobody waits in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from strom.errors import StorageOffline, StromError, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.runtime.clock import Clock
+from strom.server.kernels import Gate
 from strom.server.lane import Lane
 from strom.tablet.log_tablet import LogTablet
 
@@ -26,7 +29,12 @@ class Slot:
     """One bucket on this server."""
 
     def __init__(
-        self, bucket: BucketId, lane: Lane, open_tablet: Callable[[], LogTablet], clock: Clock
+        self,
+        bucket: BucketId,
+        lane: Lane,
+        open_tablet: Callable[[], LogTablet],
+        clock: Clock,
+        gate: Gate | None = None,
     ) -> None:
         self.bucket = bucket
         self.tablet: LogTablet | None = None
@@ -44,6 +52,8 @@ class Slot:
         self.series_from: int | None = None
         """From where on a primary-key bucket keeps what died, for readers of the lake."""
         self.touched_at = clock.monotonic()
+        self.gate = gate
+        """What work on the tablet waits for; None when nothing keeps it."""
         self._lane = lane
         self._open_tablet = open_tablet
         self._clock = clock
@@ -68,22 +78,28 @@ class Slot:
         small: bool,
         bulk: bool = False,
         stays: Callable[[], bool] | None = None,
+        patient: bool = False,
     ) -> T | asyncio.Future[T]:
         """Change the tablet: at once when the job is small and nothing is before it, else in its turn.
 
         ``bulk``: other buckets' small work goes first. ``stays``: asked in its turn, whether it is small by then.
+        ``patient``: wait for kernels, however long they take; else KernelsCompiling.
         """
         self._check()
+        first = self._first(patient)
         self.touched_at = self._clock.monotonic()
-        if small and self.tablet is not None and self._lane.idle:
+        if small and self.tablet is not None and self._lane.idle and first is None:
             return job(self.tablet)
-        return self._lane.submit(lambda: job(self._opened()), bulk=bulk, stays=stays)
+        return self._lane.submit(lambda: job(self._opened()), bulk=bulk, stays=stays, first=first)
 
-    def opened(self) -> LogTablet | Awaitable[LogTablet]:
+    def opened(self, *, patient: bool = False) -> LogTablet | Awaitable[LogTablet]:
         """The tablet, opened if need be."""
         self._check()
+        first = self._first(patient)
         self.touched_at = self._clock.monotonic()
-        return self.tablet if self.tablet is not None else self._lane.submit(self._opened)
+        if self.tablet is not None and first is None:
+            return self.tablet
+        return self._lane.submit(self._opened, first=first)
 
     async def close(self) -> None:
         """Close the log after everything before it; the next touch opens it again."""
@@ -127,6 +143,19 @@ class Slot:
             task for task in (self.checkpoint, self.job) if task is not None and not task.done()
         ]:
             await asyncio.wait(under_way)
+
+    def _first(self, patient: bool) -> Callable[[], Awaitable[None]] | None:
+        """What the lane has to wait for before it does something; KernelsCompiling when that takes long."""
+        gate = self.gate
+        if gate is None:
+            return None
+        if gate.open:
+            self.gate = None
+            return None
+        refusal = gate.refusal()
+        if refusal is not None and not patient:
+            raise refusal
+        return partial(gate.passed, patient=patient)
 
     def _check(self) -> None:
         if self._dropped:

@@ -56,11 +56,13 @@ class TableFacts:
         durability: Durability,
         counting: Callable[[Table], Traffic],
         newest: Callable[[], TableFacts],
+        check_peer_rows: Callable[[], None],
     ) -> None:
         self.table = table
         self._counting = counting
         self._traffic: Traffic | None = None
         self._newest = newest
+        self._check_peer_rows = check_peer_rows
         self.durability: Durability = properties.durability(table.description.properties) or durability
         self._layouts: dict[int, ColumnLayout] = {}
         self._projections: dict[tuple[int, tuple[int, ...]], Projection | None] = {}
@@ -79,7 +81,7 @@ class TableFacts:
         if self._keys is None:
             if not self.table.schema.primary_key:
                 raise NotPrimaryKeyTable(f"{self.table.path} has no primary key", table=str(self.table.path))
-            self._keys = KeyForms(self.table)
+            self._keys = KeyForms(self.table, self._check_peer_rows)
         return self._keys
 
     def knowing(self, schema_id: int) -> TableFacts:
@@ -141,10 +143,17 @@ class Tables:
     at the catalog under it; the loop forgets a table after the catalog did, so nothing of a dropped table comes back.
     """
 
-    def __init__(self, view: CatalogView, metrics: Metrics, durability: Durability) -> None:
+    def __init__(
+        self,
+        view: CatalogView,
+        metrics: Metrics,
+        durability: Durability,
+        check_peer_rows: Callable[[], None] = lambda: None,
+    ) -> None:
         self._view = view
         self._metrics = metrics
         self._durability: Durability = durability
+        self._check_peer_rows = check_peer_rows
         self._facts: dict[int, TableFacts] = {}
         self._traffic: dict[int, Traffic] = {}
         self._adding = threading.Lock()
@@ -166,7 +175,9 @@ class Tables:
             if known is not None and known.table is table:
                 return known
             current = self._view.catalog.table_by_id(table_id)
-            facts = TableFacts(table, self._durability, self._counted_for, lambda: self.of(table_id))
+            facts = TableFacts(
+                table, self._durability, self._counted_for, lambda: self.of(table_id), self._check_peer_rows
+            )
             if current is table:
                 self._facts[table_id] = facts
             return facts

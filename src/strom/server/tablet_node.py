@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 
 from strom.rpc.budget import Budget
+from strom.runtime.compiling import Compiling
 from strom.runtime.metrics import Metrics
 from strom.runtime.scheduling import CoreWait
 from strom.runtime.settings import Settings
@@ -65,8 +66,14 @@ class TabletNode:
         self._world, self._settings, self._view, self._metrics = world, settings, view, metrics
         self._shared = TabletSettings.of(settings)
         self._make_threads()
+        self._kernels = Kernels(
+            None if isinstance(world.offload, InlineOffload) else lambda: _compiling(world),
+            self._compiling_thread,
+            self._tasks,
+            world.clock,
+        )
         turns = _turns(world, budget, metrics, self._core_wait)
-        self.tables = Tables(view, metrics, settings["durability"])
+        self.tables = Tables(view, metrics, settings["durability"], self._kernels.check_peer_rows)
         self.tablets = Tablets(
             world,
             folder,
@@ -75,6 +82,7 @@ class TabletNode:
             view,
             self.tables,
             self._lanes,
+            self._kernels,
             InTurns(self._lanes, turns),
         )
         self._space = DiskSpace(
@@ -108,6 +116,7 @@ class TabletNode:
         self._tasks, self._commit_tasks = Tasks(), Tasks()
         self._lanes = _threads(self._world, LANE_THREADS)
         self._syncs = _threads(self._world, SYNC_THREADS)
+        self._compiling_thread = _threads(self._world, 1)
         self._job_threads = _threads(self._world, self._settings["kv.jobs"])
         self._core_wait = CoreWait() if isinstance(self._lanes, ThreadOffload) else None
 
@@ -180,7 +189,6 @@ class TabletNode:
             self._metrics,
             at_once=settings["kv.jobs"],
         )
-        self._kernels = Kernels(self._lanes, self._tasks, clock)
 
     def start(self) -> None:
         """Begin the work in the background."""
@@ -200,12 +208,14 @@ class TabletNode:
     async def close(self) -> bool:
         """End the background work and close every log; returns whether all went well."""
         self._jobs.stop()
+        self._kernels.stop()
         await self._tasks.close()
         cleanly = await self.tablets.close()
         await self._commit_tasks.close()
         self._lanes.close()
         self._syncs.close()
         self._job_threads.close()
+        self._compiling_thread.close()
         if self._core_wait is not None:
             self._core_wait.close()
         return cleanly
@@ -216,6 +226,16 @@ def _threads(world: World, count: int) -> Offload:
     return (
         world.offload if isinstance(world.offload, InlineOffload) else ThreadOffload(count, background=True)
     )
+
+
+def _compiling(world: World) -> Compiling:
+    """Runs in a thread: it imports what takes half a second."""
+    if world.compiling is not None:
+        return world.compiling
+    import strom.tablet.key_tablet  # noqa: F401  # what the first bucket needs beside the kernels
+    from strom.kv.compilers import KernelCompiling
+
+    return KernelCompiling()
 
 
 def _turns(world: World, budget: Budget, metrics: Metrics, waits: CoreWait | None) -> Turns:

@@ -26,7 +26,8 @@ from strom.runtime.world import World
 from strom.server.catalog_view import CatalogChange, CatalogView
 from strom.server.folder import bucket_path
 from strom.server.hold import Hold
-from strom.server.key_forms import key_tablet, load_kernels
+from strom.server.kernels import Gate, Kernels
+from strom.server.key_forms import key_tablet
 from strom.server.lake_places import guarded_place, namesakes_place, series_needed_from
 from strom.server.lane import Lane
 from strom.server.numbers import Numbers
@@ -99,6 +100,7 @@ class Tablets:
         view: CatalogView,
         tables: Tables,
         lanes: Offload,
+        kernels: Kernels,
         bulk: Offload | None = None,
     ) -> None:
         self.server_id = server_id
@@ -108,6 +110,7 @@ class Tablets:
         self._view = view
         self._tables = tables
         self._lanes = lanes
+        self.kernels = kernels
         self._bulk = bulk
         self.stage_room = StageRoom(settings.stage_bytes_max, settings.stage_number_max)
         self._tasks = Tasks()
@@ -144,8 +147,13 @@ class Tablets:
         if leader != self.server_id:
             raise NotLeader(f"server {leader} leads bucket {bucket}", bucket=str(bucket), leader=leader)
         lane = Lane(str(bucket), self._lanes, self._tasks, self._bulk, self.hold)
-        slot = self._slots[bucket] = Slot(bucket, lane, lambda: self._open(bucket), self._world.clock)
+        slot = Slot(bucket, lane, lambda: self._open(bucket), self._world.clock, self._gate(bucket))
+        self._slots[bucket] = slot
         return slot
+
+    def _gate(self, bucket: BucketId) -> Gate | None:
+        table = self._tables.of(bucket.table_id).table
+        return self.kernels.gate(table) if table.schema.primary_key else None
 
     def _open(self, bucket: BucketId) -> LogTablet:
         """Runs in the bucket's lane."""
@@ -194,7 +202,6 @@ class Tablets:
     def _open_keys(
         self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
     ) -> LogTablet:
-        load_kernels()
         from strom.tablet.key_restore import install
         from strom.tablet.key_tablet import KeyTablet
 
@@ -267,9 +274,12 @@ class Tablets:
         if slot.tablet is None and slot.quiet:
             return  # opened later, it is opened as the table is then
         slot.defined_by = facts.keys
+        slot.gate = self.kernels.gate(facts.table)  # an index more may need more
         definition = facts.keys.definition
         try:
-            redefining = slot.do(lambda tablet: key_tablet(tablet).redefine(definition), small=False)
+            redefining = slot.do(
+                lambda tablet: key_tablet(tablet).redefine(definition), small=False, patient=True
+            )
         except StromError:
             return  # it cannot be opened: whoever tries again opens it as the table is then
         if isinstance(redefining, asyncio.Future):
@@ -325,10 +335,11 @@ class Tablets:
     # --- background ------------------------------------------------------------------------------------
 
     async def warm_up(self) -> None:
-        """Open every bucket once, gently, one after the other."""
-        for bucket in self.led(self._view.catalog)[:OPEN_MAX]:
+        """Open every bucket once, gently, one after the other; those that may have to wait for kernels last."""
+        led = self.led(self._view.catalog)[:OPEN_MAX]
+        for bucket in sorted(led, key=lambda one: self._gate(one) is not None):
             try:
-                await wait_for(self.slot(bucket).opened())
+                await wait_for(self.slot(bucket).opened(patient=True))
             except StromError as error:
                 logger.warning("bucket %s: %s", bucket, error)
             await asyncio.sleep(WARM_UP_PAUSE_S)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from strom.errors import StromError
+from strom.errors import KernelsCompiling, StromError
 from strom.model import properties
 from strom.model.bucket import BucketId
 from strom.runtime.clock import Clock
@@ -56,6 +56,8 @@ class Retention:
         for bucket in self._tablets.led(self._view.catalog):
             try:
                 removed += await self._visit(bucket)
+            except KernelsCompiling:
+                continue
             except (StromError, OSError) as error:
                 # Dropped meanwhile, offline, or the disk said no: the next round looks again.
                 logger.warning("retention of bucket %s: %s", bucket, error)

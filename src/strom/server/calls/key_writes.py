@@ -103,12 +103,17 @@ class KeyWriteCalls:
         facts, schema = self._table(request.table_id, _kv_schema_id(records, self._limits))
         targets = facts.keys.targets(schema, request.target_columns)
         now_ms = self._writes.now_ms()
+
+        def put(tablet: LogTablet) -> Accepted:
+            facts.keys.check_peer_rows()
+            return key_tablet(tablet).put_kv(records, targets=targets, now_ms=now_ms)
+
         return self._begin(
             slot,
             facts,
             records,
             acks=request.acks,
-            job=lambda tablet: key_tablet(tablet).put_kv(records, targets=targets, now_ms=now_ms),
+            job=put,
             written=lambda tablet, accepted: PutKvBucketResponse(
                 partition_id=wanted.partition_id,
                 bucket_id=wanted.bucket_id,

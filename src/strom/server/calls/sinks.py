@@ -22,7 +22,7 @@ from strom.coordinator.sinks import (
     check_owner,
     check_proposal,
 )
-from strom.errors import LeaderNotAvailable, StageExpired
+from strom.errors import KernelsCompiling, LeaderNotAvailable, StageExpired
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import BEGIN_SINK, DECIDE, DROP_SINK, LIST_SINKS, SNAPSHOT, Api
 from strom.protocol.message import Message
@@ -93,9 +93,12 @@ class SinkCalls:
         warnings = list(decision.warnings)
         row = self._view.catalog.sinks.get(proposal.sink)
         if request.wait and row is not None and not await self._publishing.settled(row, SETTLE_S):
+            why = (
+                self._publishing.compiling(row)
+                or "a tablet server that has rows of it does not answer right now"
+            )
             warnings.append(
-                f"version {proposal.epoch} of sink {proposal.sink!r} is decided and will be visible; a tablet server "
-                "that has rows of it does not answer right now"
+                f"version {proposal.epoch} of sink {proposal.sink!r} is decided and will be visible; {why}"
             )
         return messages.DecideResponse(
             number=decision.number,
@@ -139,6 +142,9 @@ class SinkCalls:
             raise self._held_up(row)
 
     def _held_up(self, row: SinkRow) -> LeaderNotAvailable:
+        compiling = self._publishing.compiling(row)
+        if compiling is not None:  # nothing is lost: no word of going on without it
+            return KernelsCompiling(compiling, sink=row.name)
         why = self._publishing.problem(row) or "a tablet server does not answer"
         return LeaderNotAvailable(
             f"sink {row.name!r}: version {row.epoch} is not yet applied everywhere, because {why}. Try again; if rows "
