@@ -147,3 +147,24 @@ def test_a_decision_that_nobody_saw_lost_is_not_skipped(tmp_path: Path) -> None:
         assert not made.view.catalog.sinks["s"].skip_lost
 
     publishing(tmp_path, test)
+
+
+def test_a_decision_that_was_applied_is_asked_of_a_returning_server_again_and_of_no_other(
+    tmp_path: Path,
+) -> None:
+    """It may have lost what it had not synced; what it has, it passes over."""
+
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        row = await decided(made, table, "s", range(6))
+        publishing.kick()
+        assert await publishing.settled(row, 10)
+        assert servers.asked == Counter(range(6))
+        theirs = {bucket for bucket in range(6) if table.leaders[bucket] == 0}
+        publishing.server_returned(0)
+        assert {one.bucket for one in publishing.pending(made.view.catalog, row)} == theirs
+        assert await publishing.settled(row, 10)
+        assert servers.asked == Counter(range(6)) + Counter(theirs)
+        publishing.kick()
+        assert not publishing.pending(made.view.catalog, row)
+
+    publishing(tmp_path, test)
