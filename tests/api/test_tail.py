@@ -12,6 +12,7 @@ import pytest
 
 import strom
 from api.place import events, ids_of, table_on
+from strom.api.tail import Bell
 from strom.errors import InvalidRequest
 from strom.testing.process import ServerProcess
 
@@ -182,3 +183,9 @@ def test_a_reader_that_does_not_read_is_not_flooded(server: ServerProcess) -> No
         with table.tail("earliest", idle=2) as tail:
             rows = sum(batch.num_rows for batch in tail)
         assert rows == 800_000
+
+
+def test_what_comes_in_the_very_moment_of_the_timeout_is_not_left_behind() -> None:
+    looks = iter([False, True])
+    assert Bell().wait(lambda: next(looks), 0.0)
+    assert not Bell().wait(lambda: False, 0.0)

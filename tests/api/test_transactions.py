@@ -11,6 +11,8 @@ import pytest
 import strom
 from api.place import new_name, table_on
 from strom.api.staging import Staging, free, publish
+from strom.client import staging
+from strom.client import transaction as deciding
 from strom.client.staging import StageOrder
 from strom.client.transaction import Sink
 from strom.errors import (
@@ -24,6 +26,7 @@ from strom.errors import (
     TableDropped,
     TableNotFound,
 )
+from strom.model.bucket import BucketId
 from strom.testing.process import ServerProcess
 
 LOG = {"id": "BIGINT", "name": "STRING"}
@@ -191,6 +194,30 @@ def test_a_table_that_is_dropped_before_the_commit_refuses_it(server: ServerProc
         with pytest.raises((TableDropped, TableNotFound)):
             tx.commit()
         assert ids(log) == []
+
+
+def test_a_refused_commit_lets_the_servers_free_its_rows(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is no, for sure: nobody needs them, and they would fill the room of stages until their lease ends."""
+    freed: list[int] = []
+    drop_stages = staging.drop_stages
+
+    async def telling(cluster: Any, stages: dict[BucketId, list[bytes]]) -> None:
+        freed.extend(bucket.table_id for bucket in stages)
+        await drop_stages(cluster, stages)
+
+    async def refusing(*_: Any, **__: Any) -> None:
+        raise TableDropped("the table was dropped: nothing was published")
+
+    monkeypatch.setattr(staging, "drop_stages", telling)
+    monkeypatch.setattr(deciding, "decide", refusing)
+    with log_on(server) as log, strom.connect(server.address) as db:
+        tx = db.transaction()
+        tx.append(log, rows(1))
+        with pytest.raises(TableDropped):
+            tx.commit()
+        assert set(freed) == {log.table_id}
 
 
 def test_what_a_transaction_cannot_be_is_refused(server: ServerProcess) -> None:

@@ -208,6 +208,23 @@ def test_an_instant_that_expires_after_the_first_row_is_an_error() -> None:
     play_out(main())
 
 
+def test_a_plan_that_was_given_is_not_replaced_by_another() -> None:
+    """Whoever made it reads its other parts elsewhere: of two instants they would be no table that ever was."""
+
+    async def main() -> None:
+        async with key_playing() as (play, cluster, table):
+            writer = await KeyWriter.open(cluster, table)
+            await writer.upsert([row(1)])
+            await writer.close()
+            plan = await scan_of(cluster, table).plan()
+            assert (await scan_of(cluster, table, plan=plan).to_arrow()).num_rows == 1
+            play.expired = 1
+            with pytest.raises(Expired):
+                await scan_of(cluster, table, plan=plan).to_arrow()
+
+    play_out(main())
+
+
 def test_an_instant_that_was_asked_for_is_not_planned_again() -> None:
     async def main() -> None:
         async with key_playing() as (play, cluster, table):

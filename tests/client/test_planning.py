@@ -194,3 +194,12 @@ def test_a_count_reads_the_cheapest_column_of_the_filter() -> None:
     found = filter_of("region = 'x' and year = 5 and id = 1", DESCRIPTION.schema)
     assert found is not None
     assert found.cheapest_column(DESCRIPTION.schema) == "year"
+
+
+def test_partitions_by_true_and_false_are_told_apart() -> None:
+    description = description_of(("id", pa.int64()), ("sold", pa.bool_()), partition_keys=("sold",))
+    both = [PartitionInfo(number, text, (text,)) for number, text in enumerate(("false", "true"))]
+    for text in ("false", "true"):
+        wanted = filter_of(f"sold = {text}", description.schema)
+        assert wanted is not None
+        assert [one.name for one in prune(both, description, wanted.predicate)] == [text]

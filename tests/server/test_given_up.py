@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from strom.model.table import Table
 from strom.protocol.messages import stages as messages
 from strom.runtime.clock import SystemClock
 from strom.server.calls.sinks import SinkCalls
+from strom.server.calls.stages import _drop_unsealed
 from strom.server.publishing import Publishing
 
 STAGE = b"s" * 16
@@ -80,3 +82,12 @@ def test_what_is_decided_or_is_being_decided_is_not_freed_and_may_be_asked_again
         assert [one.decided for one in answer.tables] == [False]
 
     publishing(tmp_path, test)
+
+
+def test_of_what_is_given_up_damaged_stages_stay_and_sealed_ones_are_asked_about() -> None:
+    """A damaged file may be a decided one: only the coordinator knows, and an operator may still want to look at it."""
+    dropped: list[bytes] = []
+    stages = SimpleNamespace(has=lambda one: one == b"sealed", is_damaged=lambda one: one == b"damaged")
+    tablet = SimpleNamespace(stages=stages, drop_stages=dropped.extend)
+    assert _drop_unsealed(cast(Any, tablet), (b"open", b"sealed", b"damaged")) == [b"sealed"]
+    assert dropped == [b"open"]

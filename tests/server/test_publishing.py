@@ -12,11 +12,14 @@ from strom.coordinator import commands
 from strom.coordinator.sink_rows import SinkRow, StagedPart
 from strom.coordinator.sinks import Decision, Listed, Proposal
 from strom.errors import Disconnected, StageNotFound
+from strom.model.bucket import BucketId
 from strom.model.table import Table
 from strom.protocol.error_codes import code_of
 from strom.protocol.messages import stages as messages
 from strom.runtime.tasks import Tasks
-from strom.server.publishing import BUCKETS_AT_ONCE, Publishing
+from strom.server.calls.sinks import SinkCalls
+from strom.server.publishing import BUCKETS_AT_ONCE, PAUSE_MAX_S, Publishing
+from strom.testing.clock import ManualClock
 
 BUCKETS = 3 * BUCKETS_AT_ONCE
 
@@ -166,5 +169,44 @@ def test_a_decision_that_was_applied_is_asked_of_a_returning_server_again_and_of
         assert servers.asked == Counter(range(6)) + Counter(theirs)
         publishing.kick()
         assert not publishing.pending(made.view.catalog, row)
+
+
+def test_however_often_a_bucket_fails_it_is_asked_again_within_a_second(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        bucket = BucketId(table.table_id, None, 0)
+        now = asyncio.get_running_loop().time
+        for _ in range(20):
+            publishing._failed(bucket, "its stage is lost")
+        assert 0 < publishing._again_at(bucket) - now() <= PAUSE_MAX_S
+
+    publishing(tmp_path, test)
+
+
+def test_whoever_waits_for_a_table_that_is_dropped_waits_no_longer(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        servers.away = True
+        row = await decided(made, table, "s", range(3))
+        waiting = asyncio.create_task(publishing.settled(row, 60))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await made.view.perform(commands.drop_table, table.path)
+        publishing.tidy()
+        assert await asyncio.wait_for(waiting, 10)
+
+    publishing(tmp_path, test)
+
+
+def test_stages_expire_by_the_coordinators_clock(tmp_path: Path) -> None:
+    """A server whose clock is ahead asks early: a floor at its time would refuse stages that nobody has freed."""
+
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        calls = SinkCalls(made.view, publishing, ManualClock(1_000))
+        late = messages.LateStage(stage_id=b"s" * 16, sink="s", epoch=0, deadline_ms=5_000)
+        request = messages.ExpireStagesRequest(
+            table_id=table.table_id, bucket_id=0, now_ms=9_000, stages=[late]
+        )
+        answer = await calls.expire(request)
+        assert answer.floor_ms == made.view.catalog.floor_of(table.table_id) == 1_000
+        assert list(answer.free) == []
 
     publishing(tmp_path, test)

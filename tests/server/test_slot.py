@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -149,3 +150,18 @@ def test_a_drop_waits_for_a_snapshot_under_way(tmp_path: Path, snapshots: SlowSn
         assert eventually(lambda: not list((data / "buckets").iterdir()))
     assert snapshots.written == 1
     assert not snapshots.beside, "removed beside its snapshot"
+
+
+@pytest.mark.parametrize("busy", [None, "has_stages", "pending", "offline"])
+def test_a_slot_with_work_is_not_quiet(busy: str | None) -> None:
+    """An idle bucket is closed; one that holds rows for a decision would lose its open stages by that."""
+    tablet = SimpleNamespace(
+        pending=[1] if busy == "pending" else [],
+        online=busy != "offline",
+        has_stages=busy == "has_stages",
+    )
+    lane = Lane("b", InlineOffload(), Tasks())
+    slot = Slot(BucketId(1, None, 0), lane, lambda: cast(Any, None), SystemClock())
+    assert slot.quiet
+    slot.tablet = cast(Any, tablet)
+    assert slot.quiet == (busy is None)

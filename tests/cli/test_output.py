@@ -1,0 +1,34 @@
+"""Rows as text: nothing is lost on the way, and a table on the screen has an end."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pyarrow as pa
+import pytest
+
+from strom.cli.output import TABLE_ROWS_MAX, Form, write_batches
+
+
+def test_texts_of_every_kind_come_back_from_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [" before", "after ", "\t", "", "a,b", 'say "x"', "two\nlines", "plain", "\rback"]
+    batch = pa.RecordBatch.from_pydict({"id": range(len(texts)), "text": texts})
+    assert write_batches([batch], batch.schema, Form.csv) == len(texts)
+    found = list(csv.reader(io.StringIO(capsys.readouterr().out, newline=""), skipinitialspace=False))
+    assert [row[1] for row in found[1:]] == texts
+    # Some programs strip what is not quoted.
+    assert write_batches([batch.slice(0, 2)], batch.schema, Form.csv) == 2
+    assert capsys.readouterr().out.splitlines()[1:] == ['0," before"', '1,"after "']
+
+
+def test_a_table_on_the_screen_shows_so_many_rows_and_counts_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    batches = [pa.RecordBatch.from_pydict({"id": range(start, start + 700)}) for start in (0, 700)]
+    assert write_batches(batches, batches[0].schema, Form.table) == 1_400
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    assert len(lines) == 2 + TABLE_ROWS_MAX
+    assert lines[-1].strip() == str(TABLE_ROWS_MAX - 1)
+    assert f"{1_400 - TABLE_ROWS_MAX} more rows" in told.err
