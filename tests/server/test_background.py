@@ -379,3 +379,21 @@ def _noting(
         return open_tablet()
 
     return noted
+
+
+def test_a_log_that_was_empty_is_visited_again_once_it_has_rows(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            table = await made.create("t", table__log__ttl="1ms")
+            bucket = BucketId(table.table_id, None, 0)
+            if table.leaders[0] != 0:
+                table = await made.create("u", table__log__ttl="1ms")
+                bucket = BucketId(table.table_id, None, 0)
+            slot = made.node.tablets.slot(bucket)
+            await made.node._retention.round()
+            assert slot.empty
+            await made.append(bucket)
+            await slot.close()
+            assert not slot.empty
+
+    asyncio.run(main())

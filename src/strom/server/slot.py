@@ -44,7 +44,7 @@ class Slot:
         self.job: asyncio.Task[None] | None = None
         """Upkeep of a primary-key bucket, likewise."""
         self.empty = False
-        """Whether the log held nothing when it was closed: then there is no reason to open it for upkeep."""
+        """Whether upkeep found nothing in the log and closed it: it need not be opened for upkeep again."""
         self.last_known: Any = None
         """What the status page showed last; kept while the log is closed."""
         self.defined_by: object = None
@@ -172,7 +172,7 @@ class Slot:
             raise self._unknown()
         if self.tablet is None:
             try:
-                self.tablet = self._open_tablet()
+                self.tablet, self.empty = self._open_tablet(), False
                 self._failure = None
             except (StromError, OSError) as error:
                 # A disk that failed is not asked again: its second answer may be a yes that means nothing.
@@ -185,7 +185,6 @@ class Slot:
     def _close(self) -> None:
         tablet, self.tablet = self.tablet, None
         if tablet is not None:
-            self.empty = tablet.log.size_bytes == 0
             tablet.close()
 
 

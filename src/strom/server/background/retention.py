@@ -93,6 +93,9 @@ class Retention:
             return 0
         result = slot.do(expire, small=False)
         removed = await result if isinstance(result, asyncio.Future) else result
-        if not was_open and slot.quiet:
+        tablet = slot.tablet
+        if not was_open and tablet is not None and slot.quiet:
+            empty = tablet.log.size_bytes == 0
             await slot.close()  # there may be thousands, and each open log holds files
+            slot.empty = empty and slot.tablet is None and slot.quiet
         return removed
