@@ -232,7 +232,7 @@ def _updated(lake: Lake, *, rewrite: bool = False) -> None:
     )
 
 
-@pytest.mark.parametrize("made", [keys, log, days])
+@pytest.mark.parametrize("made", [keys, log])
 @pytest.mark.parametrize("change", [_deleted, _appended, _updated])
 @pytest.mark.parametrize("expire", [expire_all_but_the_head, forget_all_but_the_head])
 def test_a_change_of_rows_is_found_behind_a_rewrite_and_an_expiry(
@@ -247,7 +247,7 @@ def test_a_change_of_rows_is_found_behind_a_rewrite_and_an_expiry(
     lake.catalog.close()
 
 
-@pytest.mark.parametrize("made", [keys, log, days])
+@pytest.mark.parametrize("made", [keys, log])
 @pytest.mark.parametrize("change", [_deleted, _appended])
 @pytest.mark.parametrize("lost", [_forget_history, lambda _: None])
 def test_rows_that_came_or_went_are_found_by_the_rows_alone(
