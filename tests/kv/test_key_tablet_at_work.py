@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from strom.errors import StorageFull
 from strom.kv.definition import KeyDefinition
 from strom.kv.instant import live_blocks
+from strom.kv.manifest import MANIFEST_NAME
 from strom.kv.snapshot import Snapshot
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
@@ -21,6 +23,7 @@ from strom.model.schema import Schema
 from strom.record.batch import BatchLimits
 from strom.runtime.files import LocalFiles
 from strom.tablet import key_scan
+from strom.tablet.key_jobs import Job
 from strom.tablet.key_scan import ScanRequest
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet
@@ -297,3 +300,38 @@ def test_an_answer_has_so_many_bytes_or_one_row(
     wanted = np.flatnonzero(writer.expected >= 0)
     assert sorted(found) == list(zip(wanted.tolist(), writer.expected[wanted].tolist(), strict=True))
     assert answers >= len(wanted) * 16 // (2 * size + 16)
+
+
+def test_what_a_snapshot_wrote_that_failed_at_its_manifest_does_not_count_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards that only the failed one has written go into the next one: the manifest before knows them as they were."""
+
+    def do(job: Job) -> None:
+        job.work()
+        job.finish()
+
+    def full(self: LocalFiles, path: str, content: bytes) -> None:
+        assert path.endswith(MANIFEST_NAME)
+        raise StorageFull("no room for the manifest")
+
+    tablet = _open(tmp_path)
+    writer = Writer(tablet)
+    for _ in range(12):
+        writer.write()
+    assert tablet.store.index.shards > 1, "else the one write below brings all of it back"
+    do(tablet.upkeep.snapshot_job())
+    writer.write()
+    do(tablet.upkeep.carry_job(tablet.high_watermark))
+    failing = tablet.upkeep.snapshot_job()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "write_whole", full)
+        with pytest.raises(StorageFull):
+            failing.work()
+    failing.abandon()
+    writer.write(1)
+    do(tablet.upkeep.snapshot_job())
+    tablet.close()
+    again = _open(tmp_path)
+    _check(again, writer.expected)
+    again.close()

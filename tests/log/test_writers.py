@@ -198,3 +198,46 @@ def test_a_refused_batch_leaves_no_trace() -> None:
         bench.append(2, writer_id=7, sequence=50)
     bench.append(2, writer_id=7, sequence=5)
     assert len(bench.disk.trace) == changes
+
+
+def _roll(bench: Workbench) -> None:
+    bench.now_ms += bench.settings.roll_ms
+    assert bench.log.roll_if_due(bench.now_ms)
+
+
+def _open_without(bench: Workbench, base_offset: int) -> None:
+    """The process ends, the files of one segment are lost, and the log is opened again."""
+    bench.log.abandon()
+    for name in bench.disk.list(bench.folder):
+        if name.startswith(f"{base_offset:020d}."):
+            bench.disk.remove(f"{bench.folder}/{name}")
+    bench.log = bench._open()
+
+
+def test_writers_of_a_checkpoint_whose_segment_is_lost_count_in_a_log_that_begins_behind_it() -> None:
+    """What a checkpoint knows of writers is about all that lay before it."""
+    bench = Workbench(writer_expiry_ms=10**9)
+    with_five(bench)
+    bench.log.checkpoint()
+    _roll(bench)
+    bench.append(3, writer_id=8, sequence=0)
+    _open_without(bench, 0)
+    assert (bench.log.start_offset, bench.log.end_offset) == (12, 15)
+    assert bench.append(2, writer_id=7, sequence=5) == (10, 12, True)
+    assert bench.append(2, writer_id=7, sequence=6) == (15, 17, False)
+    assert bench.append(3, writer_id=8, sequence=0) == (12, 15, True)
+
+
+def test_writers_of_a_checkpoint_whose_segment_is_lost_do_not_count_where_older_ones_are_left() -> None:
+    """Those are replayed: a batch that was lost with the segment is new, not a repeat of what nobody has."""
+    bench = Workbench(writer_expiry_ms=10**9)
+    bench.append(2, writer_id=7, sequence=0)
+    _roll(bench)
+    bench.append(2, writer_id=7, sequence=1)
+    bench.append(2, writer_id=9, sequence=0)
+    bench.log.checkpoint()
+    _open_without(bench, 2)
+    assert (bench.log.start_offset, bench.log.end_offset) == (0, 6)
+    assert bench.append(2, writer_id=7, sequence=0) == (0, 2, True)
+    assert bench.append(2, writer_id=9, sequence=0) == (6, 8, False)
+    assert bench.append(2, writer_id=7, sequence=1) == (8, 10, False)
