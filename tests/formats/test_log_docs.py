@@ -1,4 +1,4 @@
-"""docs/formats/{segment,sidecar,indexes,epochs,groups}.md say what the code does."""
+"""docs/formats/{segment,sidecar,indexes,epochs,groups,damage}.md say what the code does."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def table(document: str, heading: str) -> list[list[str]]:
         ("indexes.md", "Checkpoint", layout.CHECKPOINT_HEADER_FIELDS),
         ("indexes.md", "Writer", layout.WRITER_FIELDS),
         ("indexes.md", "Writer batch", layout.WRITER_BATCH_FIELDS),
+        ("damage.md", "Mark", layout.DAMAGE_FIELDS),
         ("epochs.md", "Epoch", layout.EPOCH_FIELDS),
         ("groups.md", "Group", layout.GROUP_FIELDS),
     ],
@@ -62,6 +63,7 @@ def test_the_fields_are_where_the_document_says(document: str, heading: str, fie
         ("sidecar.md", [f"{layout.BUFFER_CRC_LENGTH} bytes", "bit 0: the batch holds no records"]),
         ("indexes.md", [layout.INDEX_FORMAT.decode(), layout.CHECKPOINT_FORMAT.decode()]),
         ("indexes.md", [f"{layout.ANCHORS_MAX} (`ANCHORS_MAX`)", f"1 to {writers.BATCHES_REMEMBERED}"]),
+        ("damage.md", [layout.DAMAGE_FORMAT.decode(), f"`{layout.DAMAGE_NAME}`"]),
         ("epochs.md", [layout.EPOCHS_FORMAT.decode(), f"{epochs.LEAP} (`LEAP`)"]),
         (
             "groups.md",

@@ -57,10 +57,11 @@ def test_the_header_is_packed_in_the_order_and_types_of_the_page(magic: int) -> 
 
 def test_attributes_and_change_types_have_the_numbers_of_the_page() -> None:
     attributes = {row[0]: int(row[1]) for row in tables()["attribute"]}
-    assert attributes == {"append_only": 0, "sparse": 1}
+    assert attributes == {"append_only": 0, "sparse": 1, "damaged": 2}
     assert {name: 1 << bit for name, bit in attributes.items()} == {
         "append_only": at.ATTRIBUTE_APPEND_ONLY,
         "sparse": at.ATTRIBUTE_SPARSE,
+        "damaged": at.ATTRIBUTE_DAMAGED,
     }
     changes = {row[0]: int(row[1]) for row in tables()["change type"]}
     assert changes == {name: getattr(at, f"CHANGE_{name.upper()}") for name in changes}

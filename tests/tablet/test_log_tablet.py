@@ -18,10 +18,11 @@ from strom.errors import (
 from strom.log.grouped_log import GroupedLog
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchLimits, split
+from strom.record.batch import BatchLimits, read_header, split, write_crc
 from strom.record.columns import ColumnLayout
 from strom.record.encode import encode
-from strom.tablet.log_tablet import Accepted, Durability, LogTablet
+from strom.record.statistics import read as read_statistics
+from strom.tablet.log_tablet import PROVING, Accepted, Durability, LogTablet
 from strom.testing.disk import ForgettingDisk
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -175,3 +176,23 @@ def test_the_last_rows_end_at_the_high_watermark() -> None:
     append(one, rows(3))
     found = one.tail_rows(2)
     assert (found.rows, found.next_offset) == (3, 3)
+
+
+def test_a_writer_whose_statistics_lie_is_found_out_and_watched_from_then_on() -> None:
+    """Not every batch is held against its statistics; once one was found wrong, every one is."""
+    one = tablet()
+    honest = encode(pa.record_batch([[7, 8], ["a", "b"]], schema=SCHEMA), schema_id=1, statistics=[0])
+    for _ in range(PROVING):
+        append(one, bytearray(honest))
+    lie = bytearray(honest)
+    place = lie.rindex((7).to_bytes(8, "little"))
+    lie[place : place + 8] = (1).to_bytes(8, "little")  # a value below the minimum that is told
+    write_crc(lie, read_header(lie).magic)
+    known: list[bool] = []
+    for _ in range(2 * PROVING):
+        start = append(one, bytearray(lie)).base_offset
+        ((header, view),) = split(b"".join(one.read(start, max_bytes=1 << 20).buffers))
+        known.append(bool(read_statistics(view, SCHEMA, [0], header=header)))
+    found_out = known.index(False)
+    assert found_out < PROVING
+    assert not any(known[found_out:])

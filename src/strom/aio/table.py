@@ -15,6 +15,7 @@ from strom.aio.writer import Writer
 from strom.client import display
 from strom.client.admin import TableStatus
 from strom.client.changelog import Changelog, Images
+from strom.client.damage import DamagedRange, DamageMarks
 from strom.client.dead_offsets import dead_offsets
 from strom.client.describing import TypeLike, property_text, type_of
 from strom.client.filters import Filter, WhereLike, filter_of
@@ -113,8 +114,26 @@ class Table(Log):
         """Rows, bytes and the state of every bucket."""
         return await self._session.admin.status(self.info)
 
+    async def damage(self) -> list[DamagedRange]:
+        """The offsets that were given up because nobody can read them: reads go on behind them."""
+        return await DamageMarks(self._session.cluster, self._info).all()
+
+    async def mark_damaged(
+        self, bucket: int, start: int, end: int, *, partition: str | None = None
+    ) -> list[DamagedRange]:
+        """Give up the batches that hold offsets of [start, end) of a bucket; what is marked there then."""
+        marks = DamageMarks(self._session.cluster, self._info)
+        return await marks.mark(bucket, start, end, partition=partition)
+
+    async def unmark_damaged(
+        self, bucket: int, start: int, end: int, *, partition: str | None = None
+    ) -> list[DamagedRange]:
+        """Take back the marks that touch [start, end) of a bucket; what is still marked there."""
+        marks = DamageMarks(self._session.cluster, self._info)
+        return await marks.mark(bucket, start, end, partition=partition, take_back=True)
+
     async def count(self) -> int:
-        """How many rows there are; none is read for it."""
+        """How many rows there are; none is read for it. Rows that were given up count (``damage``)."""
         return await self.scan().count()
 
     # --- changing it ------------------------------------------------------------------------------------------

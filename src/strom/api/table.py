@@ -17,6 +17,7 @@ from strom.api.writer import Writer
 from strom.client import display
 from strom.client.admin import TableStatus
 from strom.client.beginning import Missing
+from strom.client.damage import DamagedRange
 from strom.client.describing import TypeLike
 from strom.client.filters import WhereLike
 from strom.client.key_plan import Instant, KeyScanPlan
@@ -115,8 +116,31 @@ class Table(Keys):
         """
         return self._session.run(self._face.describe())
 
+    def damage(self) -> list[DamagedRange]:
+        """The offsets that were given up because nobody can read them: reads go on behind them.
+
+        >>> table.damage()
+        []
+        """
+        return self._session.run(self._face.damage())
+
+    def mark_damaged(
+        self, bucket: int, start: int, end: int, *, partition: str | None = None
+    ) -> list[DamagedRange]:
+        """Give up the batches that hold offsets of [start, end) of a bucket; what is marked there then.
+
+        For what the error of a read names. The bytes stay: ``unmark_damaged`` takes it back.
+        """
+        return self._session.run(self._face.mark_damaged(bucket, start, end, partition=partition))
+
+    def unmark_damaged(
+        self, bucket: int, start: int, end: int, *, partition: str | None = None
+    ) -> list[DamagedRange]:
+        """Take back the marks that touch [start, end) of a bucket; what is still marked there."""
+        return self._session.run(self._face.unmark_damaged(bucket, start, end, partition=partition))
+
     def count(self) -> int:
-        """How many rows there are; none is read for it.
+        """How many rows there are; none is read for it. Rows that were given up count (``damage``).
 
         >>> table.count()
         1000000

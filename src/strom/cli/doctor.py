@@ -41,6 +41,8 @@ EXTRAS = (
 
 #: Below this a server soon refuses writes.
 FREE_BYTES_LOW = 1 << 30
+#: A clock that leapt so far is worth a look; less is a server that was down.
+CLOCK_AHEAD_S = 86_400
 
 
 class Finding(NamedTuple):
@@ -141,6 +143,8 @@ def _server(connection: Connection) -> Iterator[Finding]:
                 "good", f"the server at {connection.server} answers ({took:.0f} ms, {len(names)} tables)"
             )
             yield from _disks(database.status())
+            for server in database.status()["servers"]:
+                yield from _clock(server)
             for name in names:
                 yield from _table(database.table(name).describe().buckets, name)
     except StromError as error:
@@ -161,6 +165,16 @@ def _disks(status: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding("note", f"{server['name']}: {size_text(free)} left on the disk", "make room soon")
 
 
+def _clock(server: dict[str, Any]) -> Iterator[Finding]:
+    ahead_s = server.get("clock_ahead_s", 0.0)
+    if ahead_s >= CLOCK_AHEAD_S:
+        yield Finding(
+            "bad",
+            f"{server['name']}: its clock is {ahead_s / 86400:.1f} days ahead of what it was: nothing expires by it",
+            "set the clock right; if it is right, rows expire by it after `clock.trust-after`",
+        )
+
+
 def _table(buckets: Sequence[BucketStatus], name: str) -> Iterator[Finding]:
     broken = [bucket for bucket in buckets if bucket.error]
     for bucket in broken:
@@ -169,6 +183,13 @@ def _table(buckets: Sequence[BucketStatus], name: str) -> Iterator[Finding]:
             f"{name} bucket {bucket.bucket}: {bucket.error}",
             "see the server's log; then restart the server",
         )
+    for bucket in buckets:
+        if bucket.damaged_rows:
+            yield Finding(
+                "note",
+                f"{name} bucket {bucket.bucket}: {bucket.damaged_rows} rows are marked as damaged and left out",
+                f"strom log damage list {name}",
+            )
     behind = [bucket for bucket in buckets if bucket.high_watermark < bucket.end_offset]
     if behind and not broken:
         yield Finding("note", f"{name}: {len(behind)} buckets have rows that are not durable yet")
@@ -202,6 +223,6 @@ def _folder(folder: Path) -> Iterator[Finding]:
                 "bad",
                 f"{segment}: {len(problems)} bad batches, first at position {problems[0]['position']}: "
                 f"{problems[0]['problem']}",
-                "those rows cannot be read; restore the file from a copy, or drop the partition",
+                "restore the file from a backup, or give the rows up (a read says which): strom log damage --help",
             )
     yield Finding("good" if not bad else "note", f"{len(segments)} segments read, {bad} with problems")

@@ -1,15 +1,61 @@
-"""``strom log``: look inside the files of a log, without a server."""
+"""``strom log``: look inside the files of a log, without a server; give up rows that nobody can read, with one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strom.cli.connection import connected
 from strom.cli.output import Form, note, print_rows
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look inside log files.")
+if TYPE_CHECKING:
+    from strom.client.damage import DamagedRange
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Look inside log files; give up what nobody can read."
+)
+damage = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Offsets that nobody can read: give them up, so that readers and tiering go on behind them.",
+)
+app.add_typer(damage, name="damage")
+
+Table = Annotated[str, typer.Argument(help="The table.")]
+Bucket = Annotated[int, typer.Option(min=0, help="The bucket.")]
+Start = Annotated[int, typer.Option("--from", min=0, help="The first offset.")]
+End = Annotated[int, typer.Option("--to", min=1, help="The offset behind the last one.")]
+Partition = Annotated[str | None, typer.Option(help="The partition, by name or id.")]
+Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+
+MARK_HELP = """Give up rows that nobody can read: every reader goes on behind them, and so does tiering.
+
+A read that meets damage fails and says which offsets to name here. The batches that hold them are left out of every
+read from then on, with a word in the log of whoever reads; `strom doctor` and `strom log damage list` show them. The
+bytes stay where they are: unmark takes it back.
+
+\b
+Example:
+  strom log damage mark events --bucket 0 --from 4000 --to 4100
+"""
+
+UNMARK_HELP = """Take back the marks that touch these offsets, for example after the files came back from a backup.
+
+\b
+Example:
+  strom log damage unmark events --bucket 0 --from 4000 --to 4100
+"""
+
+LIST_HELP = """List the offsets of a table that were given up.
+
+\b
+Example:
+  strom log damage list events
+"""
 
 SHOW_HELP = """Show the batches of a segment file (NAME.log) and check every byte of it.
 
@@ -44,6 +90,58 @@ def show(
         raise typer.Exit(1)
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps ``show`` a word of its own although it is the only one so far."""
+@damage.command("mark", help=MARK_HELP)
+def mark(
+    context: typer.Context,
+    table: Table,
+    bucket: Bucket,
+    start: Start,
+    end: End,
+    partition: Partition = None,
+    output: Output = Form.table,
+) -> None:
+    """Give up offsets."""
+    with connected(context) as database:
+        marks = database.table(table).mark_damaged(bucket, start, end, partition=partition)
+    note("marked as damaged; what this bucket leaves out now:")
+    _print_marks(marks, output)
+
+
+@damage.command("unmark", help=UNMARK_HELP)
+def unmark(
+    context: typer.Context,
+    table: Table,
+    bucket: Bucket,
+    start: Start,
+    end: End,
+    partition: Partition = None,
+    output: Output = Form.table,
+) -> None:
+    """Take marks back."""
+    with connected(context) as database:
+        marks = database.table(table).unmark_damaged(bucket, start, end, partition=partition)
+    note("no longer marked; what this bucket still leaves out:")
+    _print_marks(marks, output)
+
+
+@damage.command("list", help=LIST_HELP)
+def list_marks(context: typer.Context, table: Table, output: Output = Form.table) -> None:
+    """List what was given up."""
+    with connected(context) as database:
+        marks = database.table(table).damage()
+    _print_marks(marks, output)
+
+
+def _print_marks(marks: Sequence[DamagedRange], output: Form) -> None:
+    rows = [
+        {
+            "partition": mark.partition or "",
+            "bucket": mark.bucket,
+            "from": mark.start,
+            "to": mark.end,
+            "rows": mark.rows,
+            "marked": datetime.fromtimestamp(mark.marked_ms / 1000, UTC).isoformat(timespec="seconds"),
+        }
+        for mark in marks
+    ]
+    print_rows(rows, output, ("partition", "bucket", "from", "to", "rows", "marked"))

@@ -66,6 +66,8 @@ class BucketStatus:
     stage_bytes: int = 0
     decision: int = 0
     """The number of the newest decision that is visible; 0 when none is."""
+    damaged_rows: int = 0
+    """Offsets that were given up (``strom log damage``): their rows are missing in every read."""
 
 
 @dataclass(frozen=True)
@@ -243,12 +245,13 @@ class Admin:
                 stages=bucket.stages or 0,
                 stage_bytes=bucket.stage_bytes or 0,
                 decision=bucket.decision or 0,
+                damaged_rows=bucket.damaged_rows or 0,
             )
             for bucket in response.buckets
             if bucket.partition_id in names  # a partition may come or go between the two questions
         ]
         found.sort(key=lambda bucket: (bucket.partition or "", bucket.bucket))
-        rows = sum(bucket.high_watermark - bucket.start_offset for bucket in found)
+        rows = sum(bucket.high_watermark - bucket.start_offset - bucket.damaged_rows for bucket in found)
         size = sum(bucket.size_bytes for bucket in found)
         if not table.description.has_primary_key:
             return TableStatus(rows, size, tuple(found))

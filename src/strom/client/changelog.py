@@ -51,10 +51,8 @@ class Changelog(Scan):
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The changes of a chunk; any thread."""
         assert isinstance(chunk, Chunk)
-        assert self._plan is not None
-        bucket = self._plan.ranges[chunk.range_number].bucket.bucket
-        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
-        return [self._with_facts(one, bucket) for one in found if one is not None]
+        bucket = self._bucket_of(chunk).bucket
+        return [self._with_facts(one, bucket) for one in self._read_each(chunk)]
 
     def _with_facts(self, fetched: Fetched, bucket: int) -> pa.RecordBatch:
         rows = fetched.data.num_rows

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from strom.client.chunk import Chunk
 from strom.client.cluster import Cluster
 from strom.client.connections import Lane
+from strom.client.damage import note_damage
 from strom.client.metadata import TableInfo
 from strom.client.options import ReadOptions
 from strom.client.planning import BucketRange
@@ -64,6 +65,7 @@ class Source:
     predicate: WirePredicate | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
     statistics: ReadStatistics = field(default_factory=ReadStatistics)
+    _damage_noted: set[tuple[int, int]] = field(default_factory=set)
 
     def request(
         self, buckets: Sequence[FetchRowsBucketRequest], *, wait_ms: int, max_bytes: int | None = None
@@ -85,7 +87,7 @@ class Source:
         for schema_id in {header.schema_id for header, _ in batches}:
             if not self.reader.knows(schema_id):
                 self.reader.learn(await self.cluster.schema(self.table, schema_id))
-        self.statistics.count(answer, batches)
+        self._look_at(answer, batches)
         return batches
 
     def known_batches_of(self, answer: FetchRowsBucketResponse) -> list[Encoded] | None:
@@ -95,8 +97,13 @@ class Source:
         for header, _ in batches:
             if not knows(header.schema_id):
                 return None
-        self.statistics.count(answer, batches)
+        self._look_at(answer, batches)
         return batches
+
+    def _look_at(self, answer: FetchRowsBucketResponse, batches: Sequence[Encoded]) -> None:
+        self.statistics.count(answer, batches)
+        if any(header.damaged for header, _ in batches):
+            note_damage(self.table, answer.bucket_id, batches, self._damage_noted)
 
 
 class Fetch(ABC, Generic[Answer]):

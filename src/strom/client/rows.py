@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.errors import InvalidProjection
+from strom.errors import Corrupt, InvalidProjection
 from strom.model.schema import Column, Schema
 from strom.record import decode as decoding
 from strom.record.batch import BatchHeader
@@ -82,15 +82,22 @@ class RowReader:
         self._shapes[schema.schema_id] = _Shape(arrow, None if same else positions)
 
     def read(self, encoded: Encoded, *, start: int, end: int | None) -> Fetched | None:
-        """The rows of a batch with offsets in [start, end); None when there are none."""
+        """The rows of a batch with offsets in [start, end); None when there are none.
+
+        An error says which offsets cannot be read: ``first_offset`` and ``end_offset`` of its facts.
+        """
         header, view = encoded
         sparse = decoding.offsets(view, header) if header.sparse else None
         low, high = _rows_between(header, sparse, start, end)
         if low >= high:
             return None
-        changes = None if header.append_only else decoding.changes(view, header)
         shape = self._shapes[header.schema_id]
-        data = decoding.decode(view, shape.arrow, header=header, aligned=True)
+        try:
+            changes = None if header.append_only else decoding.changes(view, header)
+            data = decoding.decode(view, shape.arrow, header=header, aligned=True)
+        except Corrupt as error:
+            error.facts |= {"first_offset": header.base_offset, "end_offset": header.next_offset}
+            raise
         if shape.positions is not None:
             data = self._reshaped(data, shape.positions)
         if high - low < header.record_count:
@@ -109,7 +116,13 @@ class RowReader:
                 found += [one.data for one in parts if one is not None]
                 continue
             shape = self._shapes[schema_id]
-            decoded = decode_all(list(group), shape.arrow)
+            alike = list(group)
+            try:
+                decoded = decode_all(alike, shape.arrow)
+            except Corrupt:
+                for one in alike:
+                    self.read(one, start=start, end=end)  # says which
+                raise
             if shape.positions is not None:
                 decoded = [self._reshaped(data, shape.positions) for data in decoded]
             found += decoded

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from strom.client.chunk import AnyChunk, Chunk
 from strom.client.cluster import Cluster
+from strom.client.damage import told_where
 from strom.client.fetching import ChunkStream, RangeFetch, ReadStatistics, Source
 from strom.client.filters import Filter, prune
 from strom.client.log_question import LogQuestion
@@ -33,9 +34,9 @@ from strom.client.planning import (
     plan_scan,
 )
 from strom.client.question import Chunks
-from strom.client.rows import RowReader
+from strom.client.rows import Fetched, RowReader
 from strom.client.rows import count as count_rows
-from strom.errors import InvalidRequest, LakeCorrupt
+from strom.errors import Corrupt, InvalidRequest, LakeCorrupt
 from strom.model.bucket import BucketId
 
 if TYPE_CHECKING:
@@ -228,7 +229,22 @@ class Scan(RowScan):
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
         assert isinstance(chunk, Chunk)
-        return self._reader.read_all(chunk.batches, start=chunk.start, end=chunk.end)
+        try:
+            return self._reader.read_all(chunk.batches, start=chunk.start, end=chunk.end)
+        except Corrupt as error:
+            raise told_where(self._table, self._bucket_of(chunk), error) from error
+
+    def _bucket_of(self, chunk: Chunk) -> BucketId:
+        assert self._plan is not None
+        return self._plan.ranges[chunk.range_number].bucket
+
+    def _read_each(self, chunk: Chunk) -> list[Fetched]:
+        """The rows of each batch of a chunk, those that have any."""
+        try:
+            found = [self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches]
+        except Corrupt as error:
+            raise told_where(self._table, self._bucket_of(chunk), error) from error
+        return [one for one in found if one is not None]
 
     async def count(self) -> int:
         """How many rows there are. Without a filter no row is read; with one, only the cheapest column."""

@@ -39,8 +39,7 @@ class StampedLog(Scan):
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
         assert isinstance(chunk, Chunk)
-        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
-        return [self._stamped(one) for one in found if one is not None]
+        return [self._stamped(one) for one in self._read_each(chunk)]
 
     def _stamped(self, fetched: Fetched) -> pa.RecordBatch:
         times = np.full(fetched.data.num_rows, fetched.timestamp_ms, np.int64)

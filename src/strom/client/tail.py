@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.client.address import Address
+from strom.client.damage import told_where
 from strom.client.direct_tail import DirectTail
 from strom.client.fetching import Source
 from strom.client.filters import prune
@@ -30,7 +31,7 @@ from strom.client.places import EARLIEST, Place
 from strom.client.planning import PartitionChoice, buckets_of, check_place, choose_partitions
 from strom.client.retry import MISPLACED, PASSING
 from strom.client.rows import Encoded, Fetched
-from strom.errors import LeaderNotAvailable, PartitionNotFound, StromError
+from strom.errors import Corrupt, LeaderNotAvailable, PartitionNotFound, StromError
 from strom.model.bucket import BucketId
 from strom.model.predicate import Predicate
 from strom.protocol.api_keys import FETCH_ROWS
@@ -262,7 +263,10 @@ class Tail:
     def read(self, arrived: Arrived) -> TailBatch | None:
         """The rows of a batch, any thread; None when all were seen already."""
         cursor, start, encoded = arrived
-        fetched = self._source.reader.read(encoded, start=start, end=None)
+        try:
+            fetched = self._source.reader.read(encoded, start=start, end=None)
+        except Corrupt as error:
+            raise told_where(self._source.table, cursor.bucket, error) from error
         cursor.delivered = max(cursor.delivered, encoded[0].next_offset)
         return None if fetched is None else TailBatch(fetched, cursor.bucket, cursor.partition)
 

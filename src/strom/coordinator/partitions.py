@@ -89,10 +89,16 @@ def list_partitions(
 
 
 def auto_partition(
-    catalog: Catalog, table_id: int, *, now_ms: int, ends: Mapping[LakeKey, int] | None = None
+    catalog: Catalog,
+    table_id: int,
+    *,
+    now_ms: int,
+    expire_ms: int | None = None,
+    ends: Mapping[LakeKey, int] | None = None,
 ) -> Plan[AutoPartitioned]:
     """Create the partitions that time calls for and drop those it has passed, as far as the table asks for it.
 
+    ``expire_ms``: the time to drop by, where that is not the clock's (which may have leapt).
     Never raises for a full table: it creates what there is room for, the earliest first. ``ends``: where the buckets of
     a table in the lake end; a partition of it stays until the lake holds all of it, which then keeps it.
     """
@@ -104,8 +110,9 @@ def auto_partition(
         return Plan(AutoPartitioned())
     existing = {partition.name: partition for partition in catalog.partitions_of(table_id)}
     plan = rule.plan(now_ms, existing)
+    old = plan.drop if expire_ms is None else rule.plan(expire_ms, existing).drop
     dropped = tuple(
-        existing[name] for name in plan.drop if not _awaited(catalog, table, existing[name], ends or {})
+        existing[name] for name in old if not _awaited(catalog, table, existing[name], ends or {})
     )
     room = max(0, catalog.limits.partition_num_max - len(existing) + len(dropped))
     created = _new_partitions(catalog, table, [(name,) for name in plan.create[:room]], now_ms)
@@ -117,7 +124,7 @@ def auto_partition(
     return Plan(AutoPartitioned(created, dropped), _requirements(catalog, table), updates)
 
 
-def is_due(catalog: Catalog, table_id: int, *, now_ms: int) -> bool:
+def is_due(catalog: Catalog, table_id: int, *, now_ms: int, expire_ms: int | None = None) -> bool:
     """Whether time calls for anything in a table; not yet whether there is room for it, or the lake has it."""
     table = catalog.table_by_id(table_id)
     rule = (
@@ -125,8 +132,9 @@ def is_due(catalog: Catalog, table_id: int, *, now_ms: int) -> bool:
     )
     if rule is None:
         return False
-    plan = rule.plan(now_ms, [partition.name for partition in catalog.partitions_of(table_id)])
-    return bool(plan.create or plan.drop)
+    names = [partition.name for partition in catalog.partitions_of(table_id)]
+    plan = rule.plan(now_ms, names)
+    return bool(plan.create or (plan.drop if expire_ms is None else rule.plan(expire_ms, names).drop))
 
 
 def _awaited(catalog: Catalog, table: Table, partition: Partition, ends: Mapping[LakeKey, int]) -> bool:

@@ -22,7 +22,8 @@ from strom.log import layout as at
 from strom.log.active import publish_batch, write_batch
 from strom.log.groups import Group, Groups, Origin, decode_groups, encode_closed, encode_open
 from strom.log.index import Anchor
-from strom.log.log import Appended, Log
+from strom.log.log import Appended
+from strom.log.marked_log import MarkedLog
 from strom.log.mend import cut_behind
 from strom.log.recovery import Recovered, Recovery
 from strom.log.segment import Segment
@@ -44,7 +45,7 @@ class _OpenGroup(NamedTuple):
     last_timestamp_ms: int
 
 
-class GroupedLog(Log):
+class GroupedLog(MarkedLog):
     """One bucket's log, with groups."""
 
     def __init__(self, files: Files, folder: str, settings: LogSettings, found: Recovered) -> None:

@@ -1,7 +1,7 @@
 """Names and bytes of a log's files: one list of fields per structure, compared with the documents by a test.
 
-Formats: docs/formats/{segment,sidecar,indexes,epochs,groups}.md. All integers are little-endian. A structure that
-starts with ``checksum`` is covered by it from the next field to its end. The first eight bytes of a file name its
+Formats: docs/formats/{segment,sidecar,indexes,epochs,groups,damage}.md. All integers are little-endian. A structure
+that starts with ``checksum`` is covered by it from the next field to its end. The first eight bytes of a file name its
 format and version; segments themselves have no header: a ``.log`` file is record batches, one after the other.
 """
 
@@ -17,6 +17,7 @@ INDEX_SUFFIX: Final = ".index"
 EPOCHS_NAME: Final = "epochs"
 CHECKPOINT_NAME: Final = "checkpoint"
 GROUPS_NAME: Final = "groups"
+DAMAGE_NAME: Final = "damage"
 #: Enough for every offset, so that names sort as offsets do.
 BASE_OFFSET_DIGITS: Final = 20
 
@@ -26,6 +27,7 @@ INDEX_FORMAT: Final = b"STROMIX1"
 EPOCHS_FORMAT: Final = b"STROMEP1"
 CHECKPOINT_FORMAT: Final = b"STROMCP1"
 GROUPS_FORMAT: Final = b"STROMGR1"
+DAMAGE_FORMAT: Final = b"STROMDM1"
 
 
 class Field(NamedTuple):
@@ -188,3 +190,14 @@ def base_offset_of(name: str) -> int | None:
     ):
         return None
     return int(stem)
+
+
+# --- damage: entries one after the other ---
+DAMAGE_FIELDS: Final[Fields] = (
+    Field("checksum", "I"),
+    Field("schema_id", "i"),
+    Field("start_offset", "q"),
+    Field("end_offset", "q"),
+    Field("marked_ms", "q"),
+)
+DAMAGE: Final = structure(DAMAGE_FIELDS)

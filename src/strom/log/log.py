@@ -31,7 +31,7 @@ from strom.log.seek import entries_between, offset_at, tail_begin
 from strom.log.segment import Segment
 from strom.log.settings import LogSettings
 from strom.log.sidecar import encode_entry
-from strom.log.slices import LogSlice, ProjectionOf, Skip, SliceReader
+from strom.log.slices import LogSlice, ProjectionOf, Skip, SliceReader, joined
 from strom.log.sync import PendingCheckpoint, SyncPoint, SyncState
 from strom.log.writers import WriterBatch, Writers
 from strom.record.batch import BatchHeader, Checked, stamp
@@ -583,8 +583,8 @@ class Log:
         except OSError as error:
             raise self._unreadable(error) from error
         found = self.read(begin, until=until, max_bytes=max(size, 1))
-        if found.next_offset < until:
-            self.read(found.next_offset, until=until, max_bytes=1)  # raises what ended the slice
+        while found.next_offset < until:  # a gap, or what ended the slice: that is raised
+            found = joined(found, self.read(found.next_offset, until=until, max_bytes=max(size, 1)))
         return found
 
 

@@ -1,8 +1,10 @@
-"""Finding an offset by time, and the last batches by number of rows."""
+"""Finding an offset by time, the last batches by number of rows, and what cannot be read around an offset."""
 
 from __future__ import annotations
 
+from strom.errors import ChecksumMismatch
 from strom.log.chain import Chain
+from strom.log.segment import Segment
 from strom.log.sidecar import Entry
 
 
@@ -51,3 +53,28 @@ def entries_between(chain: Chain, offset: int, until: int) -> list[Entry]:
             walk = chain.walk(segment, files, files.index.start)
         entries.append(walk.next())
     return entries
+
+
+def batch_around(chain: Chain, offset: int, *, end_offset: int) -> tuple[int, int]:
+    """The offsets [from, until) of the batch that holds ``offset``.
+
+    Where it cannot be found: from where its segment is no longer readable to the segment's end.
+    """
+    try:
+        entry = chain.locate(offset).entry
+    except ChecksumMismatch:
+        segment = chain.segment_of(offset)
+        end = end_offset if segment.end_offset is None else segment.end_offset
+        return min(_readable_until(chain, segment, end), offset), end
+    return entry.base_offset, entry.next_offset
+
+
+def _readable_until(chain: Chain, segment: Segment, end: int) -> int:
+    files = chain.files_of(segment)
+    walk = chain.walk(segment, files, files.index.start)
+    try:
+        while walk.offset < end:
+            walk.next()
+    except ChecksumMismatch:
+        pass
+    return walk.offset

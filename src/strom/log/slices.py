@@ -49,6 +49,19 @@ class LogSlice(NamedTuple):
     rows_skipped: int = 0
 
 
+def joined(first: LogSlice, second: LogSlice) -> LogSlice:
+    """Two slices, of which the second begins where the first ends."""
+    return LogSlice(
+        [*first.buffers, *second.buffers],
+        second.next_offset,
+        first.batches + second.batches,
+        first.rows + second.rows,
+        first.size + second.size,
+        first.bytes_skipped + second.bytes_skipped,
+        first.rows_skipped + second.rows_skipped,
+    )
+
+
 class SliceReader:
     """One read at work."""
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from strom.protocol.message import Message
 from strom.protocol.messages import (
     connection,
+    damage,
     databases,
     keys,
     lake,
@@ -153,6 +154,7 @@ GET_LAKE = _api(20022, Role.ANY, lake.GetLakeRequest, lake.GetLakeResponse)
 RESUME_BUCKET = _api(20023, Role.LEADER, lake.ResumeBucketRequest, lake.ResumeBucketResponse)
 
 BACKUP = _api(20030, Role.COORDINATOR, own.BackupRequest, own.BackupResponse, waits=True)
+MARK_DAMAGE = _api(20040, Role.LEADER, damage.MarkDamageRequest, damage.MarkDamageResponse)
 
 STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, SNAPSHOT, CUT_BUCKETS, LIST_SINKS, DROP_SINK)
 """The calls of staged writes, as clients make them."""

@@ -113,8 +113,12 @@ def check_and_sum(
     limits: BatchLimits,
     sum_from: int | None,
     content: bool = True,
+    statistics: bool = True,
 ) -> Checked:
-    """As ``check``; the checksums of the buffers of a batch of more than ``sum_from`` bytes come by the way."""
+    """As ``check``; the checksums of the buffers of a batch of more than ``sum_from`` bytes come by the way.
+
+    With ``statistics`` the values are held against those too.
+    """
     view = memoryview(view)
     header = read_header(view)
     if header.size > limits.batch_bytes_max:
@@ -147,7 +151,12 @@ def check_and_sum(
         )
         if content:
             hold = check_content(
-                view, header, columns, layout, decompressed_bytes_max=limits.decompressed_bytes_max
+                view,
+                header,
+                columns,
+                layout,
+                decompressed_bytes_max=limits.decompressed_bytes_max,
+                statistics=statistics,
             )
             return Checked(header, columns, crcs, hold)
     return Checked(header, columns, crcs)

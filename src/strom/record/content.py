@@ -11,8 +11,9 @@ every text is sound wherever it is cut. Only other texts are looked at one by on
 A compressed body is decompressed once, without other threads; one that would be large, column by column, so that no
 more than one column is held. What it may become in all is bounded before (``BatchLimits.decompressed_bytes_max``).
 
-While the values are at hand they are held against the batch's statistics. Those are a writer's word too, and filters go
-by them.
+While the values are at hand they can be held against the batch's statistics: those are a writer's word too, and filters
+go by them. To look for the bounds of every column costs several times what all the rest does, so a server does not ask
+for it every time.
 """
 
 from __future__ import annotations
@@ -49,13 +50,16 @@ def check_content(
     layout: ColumnLayout,
     *,
     decompressed_bytes_max: int,
+    statistics: bool = True,
 ) -> bool:
     """Raise MalformedBatch, which names the column, unless every value of a batch that fits ``layout`` can be read.
 
-    Gives whether the batch's statistics hold.
+    Gives whether the batch's statistics hold, where they are to be looked at.
     """
     message = view[header.message_position :]
-    claims = read_statistics(view, layout.schema, range(len(layout.schema)), header=header)
+    claims: Mapping[int, ColumnStatistics] = {}
+    if statistics and header.statistics_size:
+        claims = read_statistics(view, layout.schema, range(len(layout.schema)), header=header)
     if columns.codec == at.NOT_COMPRESSED:
         batch = _read(message, layout)
         if len(view) <= SMALL_BYTES_MAX:
@@ -126,11 +130,12 @@ def _check_at_once(batch: pa.RecordBatch) -> None:
 
 
 def _check_columns(batch: pa.RecordBatch) -> None:
-    for number, column in enumerate(batch.columns):
+    names = batch.schema.names
+    for name, column in zip(names, batch.columns, strict=True):
         if column.type.id in _TEXTS:
-            _check_texts(column, batch.schema.field(number).name)
+            _check_texts(column, name)
         else:
-            _validate(batch.schema.field(number).name, column)
+            _validate(name, column)
 
 
 def _validate(name: str, column: pa.Array) -> None:

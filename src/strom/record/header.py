@@ -44,6 +44,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & at.ATTRIBUTE_SPARSE)
 
     @property
+    def damaged(self) -> bool:
+        """Whether it stands in the place of records that were given up."""
+        return bool(self.attributes & at.ATTRIBUTE_DAMAGED)
+
+    @property
     def next_offset(self) -> int:
         """The offset after this batch. Not base + count: a batch may hold fewer records than offsets."""
         return self.base_offset + self.last_offset_delta + 1

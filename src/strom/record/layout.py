@@ -70,6 +70,8 @@ HEADER: Final = (
 ATTRIBUTE_APPEND_ONLY: Final = 1 << 0
 #: Sparse batches are Strom's own answer to a filtered read: never stored, never sent to Fluss clients.
 ATTRIBUTE_SPARSE: Final = 1 << 1
+#: The records of these offsets are given up; there are none in the batch. Sent, never stored.
+ATTRIBUTE_DAMAGED: Final = 1 << 2
 
 # --- values ---
 NO_WRITER_ID: Final = -1

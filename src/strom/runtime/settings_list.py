@@ -191,6 +191,14 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=100,
     ),
     Setting(
+        "clock.trust-after",
+        Kind.DURATION,
+        "24 h",
+        "How long a clock that leapt has to be steady before rows and partitions expire by it.",
+        "Log",
+        minimum=1000,
+    ),
+    Setting(
         "log.checkpoint.bytes",
         Kind.BYTES,
         "64 mb",

@@ -10,6 +10,7 @@ from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
 from strom.runtime.world import World
 from strom.server.background.auto_partitions import AutoPartitions
+from strom.server.background.clock_watch import ClockWatch
 from strom.server.background.one_shot_sinks import OneShotSinks
 from strom.server.calls.databases import DatabaseChanges, DatabaseReads
 from strom.server.calls.dispatch import CallGroup
@@ -26,15 +27,25 @@ class CoordinatorNode:
     """One coordinator."""
 
     def __init__(
-        self, world: World, settings: Settings, lake: LakeConfig, view: CatalogView, apply: Apply
+        self,
+        world: World,
+        settings: Settings,
+        folder: str,
+        lake: LakeConfig,
+        view: CatalogView,
+        apply: Apply,
     ) -> None:
         self._tasks = Tasks()
         self.publishing = Publishing(view, apply, self._tasks)
         self.sinks = SinkCalls(view, self.publishing, world.clock)
         self.lake = LakeCalls(view, world.clock, lake, lease_ms=settings["lake.service.lease"])
-        self._one_shots = OneShotSinks(view, self.publishing, world.clock)
+        self._watch = ClockWatch(world, folder, "coordinator", trust_after_ms=settings["clock.trust-after"])
+        self._one_shots = OneShotSinks(view, self.publishing, self._watch.time)
         self.partitions = AutoPartitions(
-            view, world.clock, every_ms=settings["auto-partition.check.interval"]
+            view,
+            world.clock,
+            every_ms=settings["auto-partition.check.interval"],
+            expiry=self._watch.time,
         )
         self.groups: Sequence[CallGroup] = (
             DatabaseReads(view),
@@ -50,6 +61,7 @@ class CoordinatorNode:
 
     def start(self) -> None:
         """Begin the work in the background."""
+        self._tasks.spawn(self._watch.run(), "watch the clock")
         self._tasks.spawn(self.partitions.run(), "auto partitions")
         self._tasks.spawn(self._one_shots.run(), "forget one-shot sinks")
         self.publishing.kick()

@@ -137,7 +137,9 @@ class RunningServer:
         coordinator = Coordinator(store, limits_of(self._settings))
         coordinator.perform(commands.bootstrap, now_ms=self._world.clock.now_ms())
         view = CatalogView(coordinator, self._world.offload, alone=self._count == 1)
-        self._coordinator = CoordinatorNode(self._world, self._settings, lake, view, self._apply_stages)
+        self._coordinator = CoordinatorNode(
+            self._world, self._settings, folder.path, lake, view, self._apply_stages
+        )
         if isinstance(store, EmbeddedStore):
             self._backups = Backups(self._world, folder, lake, store, self._hold)
             await self._world.offload.run(self._backups.sweep)

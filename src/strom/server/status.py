@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
 from strom.coordinator.catalog import Catalog
@@ -42,6 +42,8 @@ class BucketFacts(TypedDict):
     stage_bytes: int
     decision: int
     """The number of the newest one that is visible."""
+    damaged_rows: int
+    """Offsets that were given up: readers go on behind them."""
     error: str | None
     keys: KeyStoreFacts | None
     """Of a primary-key bucket that is open."""
@@ -76,6 +78,8 @@ class LocalStatus:
         self._space = space
         self._counted: dict[int, dict[str, float]] = {}
         self._rates: dict[int, dict[str, float]] = {}
+        self.clock_ahead_s: Callable[[], float] = lambda: 0.0
+        """How far the clock is ahead of what is trusted when rows expire."""
 
     async def table(self, table_id: int) -> list[BucketFacts]:
         """Every bucket of a table that this server leads."""
@@ -126,6 +130,7 @@ class LocalStatus:
             "buckets_open": sum(slot.tablet is not None for slot in slots),
             "disk_free_bytes": self._space.free_bytes,
             "disk_full": self._space.full,
+            "clock_ahead_s": self.clock_ahead_s(),
         }
 
     def _lake_lags(self, known: Mapping[BucketId, BucketFacts]) -> dict[int, int | None]:
@@ -246,6 +251,7 @@ def _facts(tablet: LogTablet, leader_id: int) -> BucketFacts:
         stages=len(tablet.stages),
         stage_bytes=tablet.stages.bytes,
         decision=tablet.applied,
+        damaged_rows=log.damage.between(log.start_offset, log.end_offset).rows,
         error=None if tablet.error is None else str(tablet.error),
         keys=key_facts_of(tablet),
     )
@@ -278,6 +284,7 @@ def unknown_bucket(bucket: BucketId, leader_id: int, error: str | None) -> Bucke
         stages=0,
         stage_bytes=0,
         decision=0,
+        damaged_rows=0,
         error=error,
         keys=None,
     )

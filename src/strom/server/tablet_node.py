@@ -14,13 +14,16 @@ from strom.runtime.metrics import Metrics
 from strom.runtime.scheduling import CoreWait
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import InlineOffload, Offload, Tasks, ThreadOffload
+from strom.runtime.trusted_time import StampingClock
 from strom.runtime.world import World
 from strom.server.background.checkpoints import Checkpoints
+from strom.server.background.clock_watch import ClockWatch
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
 from strom.server.background.key_jobs import KeyJobs
 from strom.server.background.retention import Retention
 from strom.server.background.stages import StageExpiry
+from strom.server.calls.damage import DamageCalls
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.fetch import Fetches
 from strom.server.calls.fetch_log import FetchLogCalls
@@ -85,11 +88,18 @@ class TabletNode:
             self._kernels,
             InTurns(self._lanes, turns),
         )
+        self._watch = ClockWatch(
+            world,
+            folder,
+            f"tablet-{server_id}",
+            trust_after_ms=settings["clock.trust-after"],
+            metrics=metrics,
+        )
         self._space = DiskSpace(
             world.files, folder, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock
         )
         self.expiry = StageExpiry(
-            self.tablets, world.clock, metrics, every_ms=settings["stage.check-interval"]
+            self.tablets, self._watch.time, metrics, every_ms=settings["stage.check-interval"]
         )
         writes, self.stages = self._writing(turns)
         readers = InTurns(world.offload, turns)
@@ -107,6 +117,7 @@ class TabletNode:
             ResumeCalls(self.tablets, view, self.tables, world.files, self._shared.limits),
         )
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
+        self.status.clock_ahead_s = lambda: self._watch.time.ahead_ms() / 1000
         self._make_upkeep()
         _follow(metrics, self.tablets, self._space)
         follow_keys(metrics, self.tablets, world.clock)
@@ -126,7 +137,7 @@ class TabletNode:
         checkpoints = Checkpoints(
             self._syncs, self._commit_tasks, every_bytes=self._settings["log.checkpoint.bytes"]
         )
-        clock = self._world.clock
+        clock = StampingClock(self._watch.time)
         writes = Writes(commit, checkpoints, self._space, clock, small_calls_about=turns.small_calls_about)
         stages = StageCalls(
             self.tablets,
@@ -148,6 +159,7 @@ class TabletNode:
             ProduceCalls(self.tablets, self.tables, writes),
             FetchLogCalls(self._fetches, self.tables, limits),
             FetchRowsCalls(self._fetches, self.tables, limits),
+            DamageCalls(self.tablets, self.tables, self._world.clock),
         )
 
     def _key_calls(self, writes: Writes, readers: Offload, turns: Turns) -> Sequence[CallGroup]:
@@ -177,7 +189,11 @@ class TabletNode:
         """What goes on in the background; ``start`` begins it."""
         clock, settings = self._world.clock, self._settings
         self._retention = Retention(
-            self.tablets, self.tables, self._view, clock, every_ms=settings["log.retention.check-interval"]
+            self.tablets,
+            self.tables,
+            self._view,
+            self._watch.time,
+            every_ms=settings["log.retention.check-interval"],
         )
         self._jobs = KeyJobs(
             self.tablets,
@@ -194,6 +210,7 @@ class TabletNode:
         """Begin the work in the background."""
         self._tasks.spawn(self._view.follow(), "follow the metadata")
         self._tasks.spawn(self.tablets.warm_up(), "open the logs")
+        self._tasks.spawn(self._watch.run(), "watch the clock")
         self._tasks.spawn(self._retention.run(), "retention")
         self._tasks.spawn(self._retention.close_idle(), "close idle logs")
         self._tasks.spawn(self.status.measure_rates(), "measure rates")
@@ -258,6 +275,9 @@ def _follow(metrics: Metrics, tablets: Tablets, space: DiskSpace) -> None:
     )
     metrics.gauge("strom_buckets_offline", "Buckets whose storage failed").follow(
         lambda: sum(slot.tablet is not None and slot.tablet.error is not None for slot in tablets)
+    )
+    metrics.gauge("strom_rows_damaged", "Rows that were given up because nobody can read them").follow(
+        lambda: sum(slot.tablet.log.damage.rows for slot in tablets if slot.tablet is not None)
     )
     metrics.gauge("strom_disk_free_bytes", "Room on the disk at the last write").follow(
         lambda: space.free_bytes

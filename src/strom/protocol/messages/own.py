@@ -95,6 +95,7 @@ class BucketStatus(Message):
     stages: int | None = int32(11, default=None)
     stage_bytes: int | None = int64(12, default=None)
     decision: int | None = int64(13, default=None)
+    damaged_rows: int | None = int64(14, default=None)
 
 
 class TableStatusResponse(Message):

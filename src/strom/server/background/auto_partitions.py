@@ -37,8 +37,12 @@ async def _no_ends(table_id: int) -> Mapping[LakeKey, int]:
 class AutoPartitions:
     """Keeps the partitions of every table that wants it."""
 
-    def __init__(self, view: CatalogView, clock: Clock, *, every_ms: int) -> None:
+    def __init__(
+        self, view: CatalogView, clock: Clock, *, every_ms: int, expiry: Clock | None = None
+    ) -> None:
+        """``expiry``: the clock to drop by; partitions are created by the other one."""
         self._view = view
+        self._expiry = expiry or clock
         self.ask_ends: AskEnds = _no_ends
         self._clock = clock
         self._every_s = every_ms / 1000
@@ -79,11 +83,13 @@ class AutoPartitions:
 
     async def _keep(self, table_id: int) -> None:
         """What time calls for is worked out here; only where it does, a commit is asked for."""
-        catalog, now_ms = self._view.catalog, self._clock.now_ms()
-        if not is_due(catalog, table_id, now_ms=now_ms):
+        catalog, now_ms, expire_ms = self._view.catalog, self._clock.now_ms(), self._expiry.now_ms()
+        if not is_due(catalog, table_id, now_ms=now_ms, expire_ms=expire_ms):
             return
         ends = await self.ask_ends(table_id) if is_in_lake(catalog, table_id) else None
-        await self._view.perform(commands.auto_partition, table_id, now_ms=now_ms, ends=ends)
+        await self._view.perform(
+            commands.auto_partition, table_id, now_ms=now_ms, expire_ms=expire_ms, ends=ends
+        )
 
     def _follow(self, change: CatalogChange) -> None:
         for table_id in sorted(change.tables):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.errors import StromError
+from strom.errors import Corrupt, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_LOG, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -25,6 +25,7 @@ from strom.protocol.messages.log import (
 )
 from strom.record.project import Projection
 from strom.rpc.call import Answer, Call
+from strom.server.calls.damage import told_where
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.evolved import Evolved
 from strom.server.calls.fetch import Fetches, Found, Read, Wanted
@@ -87,11 +88,14 @@ class FetchLogCalls:
         skip = self._skip(facts, table)
 
         def read(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
-            found = tablet.read(offset, max_bytes=max_bytes, projection=projection, skip=skip)
-            buffers, size = found.buffers, found.size
-            if columns is not None and columns.evolved is not None:
-                buffers = columns.evolved.complete(buffers)
-                size = sum(len(buffer) for buffer in buffers)
+            try:
+                found = tablet.read(offset, max_bytes=max_bytes, projection=projection, skip=skip)
+                buffers, size = found.buffers, found.size
+                if columns is not None and columns.evolved is not None:
+                    buffers = columns.evolved.complete(buffers)
+                    size = sum(len(buffer) for buffer in buffers)
+            except Corrupt as error:
+                raise told_where(facts, tablet, offset, error) from error
             return Found(buffers, size, found.rows, found.next_offset, found.bytes_skipped)
 
         return read

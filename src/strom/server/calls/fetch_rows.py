@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.errors import InvalidPredicate, LimitExceeded, StromError
+from strom.errors import Corrupt, InvalidPredicate, LimitExceeded, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import FETCH_ROWS, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -24,6 +24,7 @@ from strom.protocol.messages.own import (
 )
 from strom.record.project import Projection
 from strom.rpc.call import Answer, Call
+from strom.server.calls.damage import told_where
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.fetch import Fetches, Found, Read, Wanted
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
@@ -129,6 +130,12 @@ class RowsRead:
 
     def __call__(self, tablet: LogTablet, offset: int, max_bytes: int, until: int | None = None) -> Found:
         """Read one slice; runs on the loop or in a thread."""
+        try:
+            return self._read(tablet, offset, max_bytes, until)
+        except Corrupt as error:
+            raise told_where(self._facts, tablet, offset, error) from error
+
+    def _read(self, tablet: LogTablet, offset: int, max_bytes: int, until: int | None) -> Found:
         if self._batches is None or self._rows is None:
             projection = self._projection if self._ids else None
             found = tablet.read(offset, max_bytes=max_bytes, until=until, projection=projection)

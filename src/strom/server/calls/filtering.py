@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from strom.errors import Corrupt
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
 from strom.protocol.messages.predicate import Predicate as PredicateMessage
@@ -93,7 +94,14 @@ class RowFilters:
         kept: list[Bytes] = []
         rows = 0
         for header, view in split(b"".join(buffers)):
-            pieces = self._filter(header.schema_id).apply(view, verify=False)
+            if header.damaged:
+                kept.append(view)  # so that the reader learns of it
+                continue
+            try:
+                pieces = self._filter(header.schema_id).apply(view, verify=False)
+            except Corrupt as error:
+                error.facts |= {"first_offset": header.base_offset, "end_offset": header.next_offset}
+                raise
             if pieces is not None:
                 kept += pieces
                 rows += read_header(pieces[0]).record_count

@@ -66,4 +66,5 @@ def _bucket(facts: BucketFacts) -> own.BucketStatus:
         stages=facts["stages"],
         stage_bytes=facts["stage_bytes"],
         decision=facts["decision"],
+        damaged_rows=facts["damaged_rows"],
     )

@@ -1,0 +1,136 @@
+"""Offsets of a log that somebody has given up: what lies there cannot be read, and readers go on behind it.
+
+Nothing marks itself. A read that meets bytes which are not what was written, or not what anybody can read, fails and
+says which offsets; an operator marks those. From then on a read gives, in their place, one batch without records that
+takes all of their offsets: every client goes on behind it, also the peer's. Offsets stay as they were. The bytes stay
+too, so a mark can be taken back.
+
+Marks are whole batches. The file is replaced atomically; without one nothing is marked. Format: docs/formats/damage.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from strom.log import layout as at
+from strom.log.slices import LogSlice
+from strom.record import layout as batch_at
+from strom.record.batch import stamp, write_crc
+from strom.record.checksum import crc32c
+from strom.runtime.files import Files
+
+#: A batch takes at most this many offsets.
+_SPAN_MAX = 1 << 31
+
+
+class Mark(NamedTuple):
+    """Offsets [start, end) that are given up."""
+
+    start: int
+    end: int
+    schema_id: int
+    """Under which the gap is told to readers."""
+    marked_ms: int
+
+
+class Damage:
+    """The marks of one log, rising and apart. A value: it never changes."""
+
+    def __init__(self, marks: Iterable[Mark] = ()) -> None:
+        self.marks = tuple(_joined(sorted(marks)))
+
+    def __bool__(self) -> bool:
+        return bool(self.marks)
+
+    @property
+    def rows(self) -> int:
+        """How many offsets are marked."""
+        return sum(mark.end - mark.start for mark in self.marks)
+
+    def next(self, offset: int) -> Mark | None:
+        """The mark that holds ``offset``, else the first one behind it."""
+        return next((mark for mark in self.marks if mark.end > offset), None)
+
+    def marked(self, mark: Mark) -> Damage:
+        """With another one."""
+        return Damage((*self.marks, mark))
+
+    def without(self, start: int, end: int) -> Damage:
+        """Without those that touch [start, end)."""
+        return Damage(mark for mark in self.marks if mark.end <= start or mark.start >= end)
+
+    def between(self, start: int, end: int) -> Damage:
+        """What is left of it in a log that holds [start, end)."""
+        kept = (mark._replace(end=min(mark.end, end)) for mark in self.marks if mark.end > start)
+        return Damage(mark for mark in kept if mark.start < mark.end)
+
+    def encode(self) -> bytes:
+        """The bytes of the file."""
+        return at.DAMAGE_FORMAT + b"".join(_encode(mark) for mark in self.marks)
+
+
+def gap(mark: Mark, offset: int) -> LogSlice:
+    """A slice that takes a reader at ``offset`` to the end of the mark, or as far as one batch can."""
+    start = mark.start if mark.end - mark.start < _SPAN_MAX else offset
+    end = min(mark.end, start + _SPAN_MAX)
+    batch = bytearray(
+        batch_at.HEADER[batch_at.MAGIC_PLAIN].pack(
+            0,
+            batch_at.HEADER_SIZE_MIN - batch_at.LENGTH_OVERHEAD,
+            batch_at.MAGIC_PLAIN,
+            0,
+            0,
+            mark.schema_id,
+            batch_at.ATTRIBUTE_APPEND_ONLY | batch_at.ATTRIBUTE_DAMAGED,
+            end - start - 1,
+            batch_at.NO_WRITER_ID,
+            batch_at.NO_BATCH_SEQUENCE,
+            0,
+        )
+    )
+    stamp(batch, base_offset=start, timestamp_ms=mark.marked_ms)
+    write_crc(batch, batch_at.MAGIC_PLAIN)
+    return LogSlice([batch], end, batches=1, size=len(batch))
+
+
+def read_damage(files: Files, folder: str) -> Damage:
+    """The marks of a log; an entry that is not sound marks nothing."""
+    path = f"{folder}/{at.DAMAGE_NAME}"
+    if not files.exists(path):
+        return Damage()
+    content = files.read_whole(path)
+    if content[: at.FORMAT_LENGTH] != at.DAMAGE_FORMAT:
+        return Damage()
+    marks = []
+    for position in range(at.FORMAT_LENGTH, len(content) - at.DAMAGE.size + 1, at.DAMAGE.size):
+        entry = content[position : position + at.DAMAGE.size]
+        checksum, schema_id, start, end, marked_ms = at.DAMAGE.unpack(entry)
+        if checksum == crc32c(entry[at.CHECKSUM_LENGTH :]) and 0 <= start < end:
+            marks.append(Mark(start, end, schema_id, marked_ms))
+    return Damage(marks)
+
+
+def write_damage(files: Files, folder: str, damage: Damage) -> None:
+    """Replace the marks of a log; durable when this returns."""
+    path = f"{folder}/{at.DAMAGE_NAME}"
+    if damage:
+        files.write_whole(path, damage.encode())
+    elif files.exists(path):
+        files.remove(path)
+        files.sync_folder(folder)
+
+
+def _encode(mark: Mark) -> bytes:
+    rest = at.DAMAGE.pack(0, mark.schema_id, mark.start, mark.end, mark.marked_ms)[at.CHECKSUM_LENGTH :]
+    return at.CHECKSUM.pack(crc32c(rest)) + rest
+
+
+def _joined(marks: list[Mark]) -> list[Mark]:
+    found: list[Mark] = []
+    for mark in marks:
+        if found and mark.start <= found[-1].end:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, mark.end))
+        else:
+            found.append(mark)
+    return found

@@ -1,0 +1,82 @@
+"""A log of which somebody may give up what nobody can read (damage.py)."""
+
+from __future__ import annotations
+
+from strom.errors import OffsetOutOfRange
+from strom.log.damage import Damage, Mark, gap, read_damage, write_damage
+from strom.log.log import Log
+from strom.log.recovery import Recovered
+from strom.log.seek import batch_around
+from strom.log.settings import LogSettings
+from strom.log.slices import LogSlice, ProjectionOf, Skip
+from strom.record.project import Projection
+from strom.runtime.files import Files
+
+
+class MarkedLog(Log):
+    """Reads go on behind what is marked. Marks are changed by the hand that appends."""
+
+    def __init__(self, files: Files, folder: str, settings: LogSettings, found: Recovered) -> None:
+        """Use ``open``."""
+        super().__init__(files, folder, settings, found)
+        self.damage = read_damage(files, folder)
+
+    def read(
+        self,
+        offset: int,
+        *,
+        until: int,
+        max_bytes: int,
+        projection: Projection | ProjectionOf | None = None,
+        skip: Skip | None = None,
+        min_one: bool = True,
+    ) -> LogSlice:
+        """As ``Log.read``; in the place of what is marked comes a batch without records."""
+        if self.damage and self.start_offset <= offset < min(until, self._end_offset):
+            mark = self.damage.next(offset)
+            if mark is not None and mark.start <= offset:
+                return gap(mark, offset)
+            until = until if mark is None else min(until, mark.start)
+        return super().read(
+            offset, until=until, max_bytes=max_bytes, projection=projection, skip=skip, min_one=min_one
+        )
+
+    def truncate(self, to_offset: int) -> int:
+        """As ``Log.truncate``; what is marked behind the cut is written anew, and marked no longer."""
+        end = super().truncate(to_offset)
+        if self.damage:
+            self._keep_damage(self.damage.between(self.start_offset, end))
+        return end
+
+    def batch_around(self, offset: int) -> tuple[int, int]:
+        """The offsets [from, until) of the batch that holds ``offset``; see ``seek.batch_around``."""
+        return batch_around(self._chain, offset, end_offset=self._end_offset)
+
+    def mark_damaged(self, start: int, end: int, *, schema_id: int, now_ms: int) -> Mark:
+        """Give up the batches that hold offsets of [start, end): readers go on behind them. Durable on return."""
+        self._check_online()
+        if not self.start_offset <= start < end <= self._end_offset:
+            raise OffsetOutOfRange(
+                f"the log holds offsets {self.start_offset} to {self._end_offset}, not {start} to {end}",
+                start_offset=self.start_offset,
+                end_offset=self._end_offset,
+            )
+        first, _ = self.batch_around(start)
+        _, last = self.batch_around(end - 1)
+        mark = Mark(max(first, self.start_offset), last, schema_id, now_ms)
+        self._keep_damage(self.damage.between(self.start_offset, self._end_offset).marked(mark))
+        return mark
+
+    def unmark_damaged(self, start: int, end: int) -> int:
+        """Take back the marks that touch [start, end); how many offsets are no longer given up."""
+        self._check_online()
+        before = self.damage.rows
+        self._keep_damage(self.damage.without(start, end))
+        return before - self.damage.rows
+
+    def _keep_damage(self, damage: Damage) -> None:
+        try:
+            write_damage(self._files, self._folder, damage)
+        except OSError as error:
+            raise self._failed("write the marks of damage", error) from error
+        self.damage = damage

@@ -1,0 +1,55 @@
+"""Remembers, in the data folder, the time that a server has seen and trusted: the next start goes by it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from strom.runtime.files import Files
+from strom.runtime.metrics import Metrics
+from strom.runtime.tasks import Offload
+from strom.runtime.trusted_time import TrustedTime
+from strom.runtime.world import World
+
+KEEP_EVERY_S = 60.0
+FILE_PREFIX = "clock-"
+_DIGITS_MAX = 20
+
+logger = logging.getLogger(__name__)
+
+
+class ClockWatch:
+    """Looks at the clock now and again, and keeps what it saw."""
+
+    def __init__(
+        self, world: World, folder: str, name: str, *, trust_after_ms: int, metrics: Metrics | None = None
+    ) -> None:
+        self._files: Files = world.files
+        self._offload: Offload = world.offload
+        self._path = f"{folder}/{FILE_PREFIX}{name}"
+        self.time = TrustedTime(world.clock, trust_after_ms=trust_after_ms, seen_ms=self._seen())
+        if metrics is not None:
+            metrics.gauge(
+                "strom_clock_ahead_seconds", "How far the clock is ahead of what is trusted when rows expire"
+            ).follow(lambda: self.time.ahead_ms() / 1000)
+
+    def _seen(self) -> int | None:
+        """What was seen last; None when nobody knows."""
+        if not self._files.exists(self._path):
+            return None
+        content = self._files.read_whole(self._path)[: _DIGITS_MAX + 1].strip()
+        return int(content) if content.isdigit() and len(content) <= _DIGITS_MAX else None
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self.keep()
+            await asyncio.sleep(KEEP_EVERY_S)
+
+    async def keep(self) -> None:
+        """Look, and remember."""
+        content = b"%d\n" % self.time.now_ms()
+        try:
+            await self._offload.run(self._files.write_whole, self._path, content)
+        except OSError as error:
+            logger.warning("the time cannot be kept in %s: %s", self._path, error)

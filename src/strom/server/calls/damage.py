@@ -1,0 +1,103 @@
+"""MarkDamage: an operator gives up offsets of a bucket that nobody can read; and how a reader is told to ask for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from strom.errors import InvalidRequest, StromError
+from strom.log.damage import Damage
+from strom.model.bucket import BucketId
+from strom.model.damage import unreadable
+from strom.protocol.api_keys import MARK_DAMAGE, Api
+from strom.protocol.error_codes import code_of, message_of
+from strom.protocol.message import Message
+from strom.protocol.messages.damage import DamageMark, MarkDamageRequest, MarkDamageResponse
+from strom.rpc.call import Call
+from strom.runtime.clock import Clock
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.writes import as_told
+from strom.server.slot import in_lane
+from strom.server.table_facts import TableFacts, Tables
+from strom.server.tablets import Tablets
+from strom.tablet.log_tablet import LogTablet
+
+logger = logging.getLogger(__name__)
+
+
+class DamageCalls:
+    """Answers for the buckets of this server."""
+
+    def __init__(self, tablets: Tablets, tables: Tables, clock: Clock) -> None:
+        self._tablets = tablets
+        self._tables = tables
+        self._clock = clock
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {MARK_DAMAGE: self.mark_damage}
+
+    def mark_damage(self, call: Call) -> Awaitable[Message]:
+        """Give offsets up, take that back, or tell what is given up."""
+        return self._answer(call.request)
+
+    async def _answer(self, request: MarkDamageRequest) -> Message:
+        try:
+            damage = await self._marked(request)
+        except Exception as error:
+            told = as_told(error)
+            return MarkDamageResponse(error_code=code_of(told), error_message=message_of(told))
+        return MarkDamageResponse(
+            marks=[
+                DamageMark(start_offset=mark.start, end_offset=mark.end, marked_ms=mark.marked_ms)
+                for mark in damage.marks
+            ]
+        )
+
+    async def _marked(self, request: MarkDamageRequest) -> Damage:
+        bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
+        facts = self._tables.of(request.table_id)
+        start, end = request.start_offset, request.end_offset
+        if (start is None) != (end is None):
+            raise InvalidRequest("a mark has a first offset and an end")
+        schema_id = facts.table.schema.schema_id
+
+        def job(tablet: LogTablet) -> Damage:
+            tablet.check_online()
+            if start is not None and end is not None:
+                tablet.mark_damaged(
+                    start,
+                    end,
+                    schema_id=schema_id,
+                    take_back=bool(request.take_back),
+                    now_ms=self._clock.now_ms(),
+                )
+            return tablet.log.damage
+
+        damage = await in_lane(self._tablets.slot(bucket), job)
+        if start is not None:
+            logger.warning(
+                "%s bucket %s: offsets %s to %s %s damaged; %d offsets of it are left out of every read",
+                facts.table.path,
+                bucket,
+                start,
+                end,
+                "are no longer marked as" if request.take_back else "are marked as",
+                damage.rows,
+            )
+        return damage
+
+
+def told_where(facts: TableFacts, tablet: LogTablet, offset: int, error: StromError) -> StromError:
+    """The error of a read that met what it cannot read, with the place, and what to do about it."""
+    first, last = error.facts.get("first_offset"), error.facts.get("end_offset")
+    if not isinstance(first, int) or not isinstance(last, int):
+        first, last = tablet.log.batch_around(offset)
+    path, bucket = facts.table.path, tablet.bucket
+    return type(error)(
+        unreadable(str(path), bucket.bucket, bucket.partition_id, first, last, error.message),
+        table=str(path),
+        bucket=str(bucket),
+        first_offset=first,
+        end_offset=last,
+    )

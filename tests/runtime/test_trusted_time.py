@@ -1,0 +1,107 @@
+"""A clock that leaps is not gone by before it was steady for long enough."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from strom.runtime.trusted_time import LEAP_MS, StampingClock, TrustedTime
+from strom.testing.clock import START_MS, ManualClock
+
+DAY_S = 24 * 3600.0
+DAY_MS = 24 * 3600 * 1000
+HOUR_S = 3600.0
+
+
+def trusted(clock: ManualClock, seen_ms: int | None = None) -> TrustedTime:
+    return TrustedTime(clock, trust_after_ms=DAY_MS, seen_ms=seen_ms)
+
+
+def leap(clock: ManualClock, days: float) -> None:
+    clock.set_now_ms(clock.now_ms() + int(days * DAY_MS))
+
+
+def test_it_is_the_clock_while_that_moves_as_time_does() -> None:
+    clock = ManualClock()
+    time = trusted(clock)
+    for _ in range(50):
+        clock.advance(HOUR_S)
+        clock.set_now_ms(clock.now_ms() + 1500)  # slewed
+        assert time.now_ms() == clock.now_ms()
+    clock.set_now_ms(clock.now_ms() + LEAP_MS - 1)
+    assert time.now_ms() == clock.now_ms()
+    assert time.ahead_ms() == 0
+
+
+def test_a_leap_ahead_changes_nothing_until_the_clock_was_steady_for_a_day(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    time = trusted(clock)
+    clock.advance(HOUR_S)
+    leap(clock, 400)
+    with caplog.at_level(logging.WARNING):
+        assert time.now_ms() == START_MS + 3600_000
+        clock.advance(23 * HOUR_S)
+        assert time.now_ms() == START_MS + DAY_MS  # it goes on at the pace of time
+    assert [one.getMessage().startswith("the clock is 400 days") for one in caplog.records] == [True]
+    assert time.ahead_ms() == 400 * DAY_MS
+    clock.advance(HOUR_S)
+    assert time.now_ms() == clock.now_ms() == START_MS + 401 * DAY_MS + 3600_000
+    assert time.ahead_ms() == 0
+
+
+def test_a_clock_that_is_set_right_again_is_gone_by_at_once() -> None:
+    clock = ManualClock()
+    time = trusted(clock)
+    leap(clock, 400)
+    assert time.now_ms() == START_MS
+    clock.advance(HOUR_S)
+    leap(clock, -400)
+    assert time.now_ms() == clock.now_ms() == START_MS + 3600_000
+    assert time.ahead_ms() == 0
+
+
+def test_a_clock_that_leaps_again_has_to_be_steady_from_then() -> None:
+    clock = ManualClock()
+    time = trusted(clock)
+    for _ in range(10):
+        leap(clock, 1)
+        clock.advance(20 * HOUR_S)
+        assert time.now_ms() < START_MS + 9 * DAY_MS
+    assert time.now_ms() == START_MS + 200 * 3600_000
+
+
+def test_it_is_never_ahead_of_the_clock() -> None:
+    clock = ManualClock()
+    time = trusted(clock)
+    clock.advance(DAY_S)
+    leap(clock, -30)
+    assert time.now_ms() == clock.now_ms()
+    clock.advance(2 * DAY_S)
+    assert time.now_ms() == clock.now_ms()
+    leap(clock, 30)
+    assert time.now_ms() == clock.now_ms() - 30 * DAY_MS, "back was believed, and ahead is a leap from there"
+
+
+def test_a_start_goes_by_what_was_seen_last() -> None:
+    clock = ManualClock()
+    time = trusted(clock, seen_ms=START_MS - 400 * DAY_MS)
+    assert time.now_ms() == START_MS - 400 * DAY_MS
+    clock.advance(DAY_S)
+    time.now_ms()
+    clock.advance(DAY_S)
+    assert time.now_ms() == clock.now_ms()
+
+
+def test_stamps_follow_small_leaps_and_no_large_ones() -> None:
+    clock = ManualClock()
+    time = trusted(clock)
+    stamps = StampingClock(time)
+    leap(clock, 0.5)
+    assert stamps.now_ms() == clock.now_ms()
+    leap(clock, 400)
+    assert stamps.now_ms() == START_MS
+    clock.advance(5)
+    assert (stamps.now_ms(), stamps.monotonic()) == (START_MS + 5000, 5.0)

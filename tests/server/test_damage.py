@@ -1,0 +1,182 @@
+"""Rows that nobody can read: a reader is told where they are, an operator gives them up, and everybody goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import strom
+from integration.wire import Wire
+from record.batches import encoded, resealed
+from strom.cli.main import app
+from strom.errors import ChecksumMismatch, Corrupt, MalformedBatch, OffsetOutOfRange
+from strom.model.predicate import col
+from strom.record import batch as batches
+from strom.record.batch import read_columns, read_header
+from strom.server.local import LocalServer
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+BATCHES, ROWS = 6, 100
+LOST = range(200, 300)
+
+
+def rows(start: int, count: int = ROWS) -> pa.RecordBatch:
+    ids = range(start, start + count)
+    return pa.record_batch([list(ids), [f"name {i}" for i in ids]], schema=SCHEMA)
+
+
+def fill(folder: Path) -> None:
+    """Six batches of a hundred rows."""
+    with LocalServer(folder) as server, strom.connect(server.address) as database:
+        table = database.create_table("t", SCHEMA, properties={"table.log.arrow.compression.type": "NONE"})
+        for number in range(BATCHES):
+            table.append(rows(number * ROWS))
+            table.flush()
+
+
+def flip_a_byte(folder: Path) -> None:
+    """In the third batch, on the disk of a server that is down."""
+    (segment,) = folder.glob("buckets/*/*/*/*.log")
+    content = bytearray(segment.read_bytes())
+    start = content.index(b"name 200")
+    content[start] ^= 1
+    segment.write_bytes(content)
+
+
+def store_what_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a server did that looked at no values: the third batch has offsets that fall, under a right checksum."""
+
+    async def produce(address: str) -> None:
+        async with Wire(address) as wire:
+            table = await wire.create("t", SCHEMA)
+            for number in range(BATCHES):
+                batch = encoded(rows(number * ROWS))
+                await wire.produce(table, bytes(_falling(batch) if number == 2 else batch))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "check_content", lambda *_, **__: True)
+        with LocalServer(folder) as server:
+            asyncio.run(produce(server.address))
+
+
+def _falling(batch: bytearray) -> bytearray:
+    header = read_header(batch)
+    position, _ = read_columns(batch, header).buffers[3]
+    batch[position + 40 : position + 44] = (7000).to_bytes(4, "little")
+    return resealed(batch)
+
+
+Damaging = Callable[[Path, pytest.MonkeyPatch], type[Corrupt]]
+
+
+def flipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> type[Corrupt]:
+    fill(folder)
+    flip_a_byte(folder)
+    return ChecksumMismatch
+
+
+def unreadable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> type[Corrupt]:
+    store_what_cannot_be_read(folder, monkeypatch)
+    return MalformedBatch
+
+
+@pytest.mark.parametrize("damaging", [flipped, unreadable])
+def test_readers_go_on_behind_what_an_operator_gives_up(
+    damaging: Damaging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = damaging(tmp_path, monkeypatch)
+    left = [i for i in range(BATCHES * ROWS) if i not in LOST]
+    with LocalServer(tmp_path) as server, strom.connect(server.address) as database:
+        table = database.table("t")
+        reads = {
+            "scan": lambda: table.scan().to_arrow().column("id").to_pylist(),
+            "column": lambda: table.scan(columns=["name"]).to_arrow().column(0).to_pylist(),
+            "filter": lambda: table.scan(where=col("name") != "").to_arrow().column("id").to_pylist(),
+            "tail": lambda: _tail(table, left[-1]),
+        }
+        for name, read in reads.items():
+            with pytest.raises(error, match="strom log damage mark") as caught:
+                read()
+            words = str(caught.value)
+            assert "fluss.t, bucket 0: offsets 200 to 299" in words, name
+        command = re.search(r"strom (log damage mark .*)", words)
+        assert command is not None
+        run = CliRunner().invoke(app, ["--server", server.address, *command[1].split()])
+        assert run.exit_code == 0, run.output
+        assert "200" in run.output
+        with caplog.at_level(logging.WARNING, "strom.client.damage"):
+            assert reads["scan"]() == left
+        assert [one.getMessage() for one in caplog.records if one.name == "strom.client.damage"] == [
+            "fluss.t, bucket 0: 100 rows at offsets 200 to 299 are marked as damaged and left out"
+        ]
+    with LocalServer(tmp_path) as server, strom.connect(server.address) as database:
+        table = database.table("t")
+        assert table.scan().to_arrow().column("id").to_pylist() == left
+        assert table.scan(columns=["name"]).to_arrow().num_rows == len(left)
+        assert table.scan(where=col("name") != "").to_arrow().num_rows == len(left)
+        assert table.scan(limit=3, where=col("id") >= 250).to_arrow().column("id").to_pylist() == [
+            300,
+            301,
+            302,
+        ]
+        assert _tail(table, left[-1]) == left
+        (mark,) = table.damage()
+        assert (mark.bucket, mark.start, mark.end) == (0, 200, 300)
+        status = table.describe()
+        assert (status.rows, status.buckets[0].damaged_rows) == (len(left), 100)
+        doctor = CliRunner().invoke(app, ["--server", server.address, "doctor"])
+        assert "fluss.t bucket 0: 100 rows are marked as damaged" in doctor.output
+        table.append(rows(BATCHES * ROWS))
+        table.flush()
+        assert table.scan().to_arrow().num_rows == len(left) + ROWS
+        assert table.unmark_damaged(0, 0, 1000) == []
+        with pytest.raises(error):
+            table.scan().to_arrow()
+
+
+def _tail(table: strom.Table, last: int) -> list[int]:
+    found: list[int] = []
+    with table.tail("earliest") as tail:
+        for batch in tail:
+            found += batch.data.column("id").to_pylist()
+            if found[-1] >= last:
+                break
+    return found
+
+
+def test_a_mark_takes_whole_batches_and_only_offsets_that_are_there(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with LocalServer(tmp_path) as server, strom.connect(server.address) as database:
+        table = database.table("t")
+        (mark,) = table.mark_damaged(0, 150, 201)
+        assert (mark.start, mark.end) == (100, 300)
+        (mark,) = table.mark_damaged(0, 300, 301)
+        assert (mark.start, mark.end) == (100, 400)
+        assert table.scan().to_arrow().num_rows == 300
+        with pytest.raises(OffsetOutOfRange):
+            table.mark_damaged(0, 590, 601)
+        with pytest.raises(strom.errors.InvalidRequest, match="no bucket 7"):
+            table.mark_damaged(7, 0, 1)
+
+
+def test_a_peer_goes_on_behind_a_gap(tmp_path: Path) -> None:
+    """What the wire carries for a gap is a batch without records that takes its offsets."""
+    fill(tmp_path)
+    with LocalServer(tmp_path) as server, strom.connect(server.address) as database:
+        database.table("t").mark_damaged(0, 200, 300)
+
+        async def read() -> list[tuple[int, int, int]]:
+            async with Wire(server.address) as wire:
+                found = await wire.read_all(database.table("t").table_id)
+                return [(header.base_offset, header.next_offset, header.record_count) for header, _ in found]
+
+        found = asyncio.run(read())
+    assert (200, 300, 0) in found
+    assert found[-1][1] == BATCHES * ROWS
