@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from strom.cli.connection import Connection
-from strom.client.display import size_text
 from strom.errors import StromError
 
 if TYPE_CHECKING:
@@ -154,6 +153,8 @@ def _server(connection: Connection) -> Iterator[Finding]:
 
 
 def _disks(status: Mapping[str, Any]) -> Iterator[Finding]:
+    from strom.client.display import size_text
+
     for server in status.get("servers", ()):
         free = int(server.get("disk_free_bytes", 0))
         if server.get("disk_full"):
