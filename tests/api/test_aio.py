@@ -155,3 +155,25 @@ def test_primary_key_tables_with_await(either: ServerProcess) -> None:
             await db.drop_table(users.name)
 
     run(main())
+
+
+def test_every_lookup_sees_what_this_connection_wrote(server: ServerProcess) -> None:
+    """Rows may still be on their way: whoever wrote them finds them, by whatever they are asked for."""
+
+    async def main() -> None:
+        async with await aio.connect(server.address) as db:
+            columns = {"city": "STRING", "id": "BIGINT", "name": "STRING"}
+            key = {"primary_key": ["city", "id"], "bucket_key": "city", "buckets": 2}
+            table = await db.create_table(new_name(), columns, **key)
+            await table.create_index("by_name", "name")
+            asked = {
+                "key": lambda row: table.lookup_many([{"city": row["city"], "id": row["id"]}]),
+                "prefix": lambda row: table.lookup_prefix({"city": row["city"]}),
+                "index": lambda row: table.lookup_index("by_name", row["name"]),
+            }
+            for number, (way, ask) in enumerate(asked.items()):
+                row = {"city": way, "id": number, "name": f"of {way}"}
+                await table.upsert([row])
+                assert (await ask(row)).to_pylist() == [row], way
+
+    run(main())

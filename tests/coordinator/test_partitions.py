@@ -204,6 +204,16 @@ def test_partitions_ahead_keep_to_the_limit_the_earliest_first() -> None:
     assert house.do(commands.auto_partition, table.table_id, now_ms=NOW_MS) == AutoPartitioned()
 
 
+def test_partitions_that_go_make_room_for_those_that_come_in_the_same_moment() -> None:
+    house = House(limits=Limits(partition_num_max=2))
+    table = house.table("events", partition_by=("day",), properties=BY_DAY)
+    house.do(commands.auto_partition, table.table_id, now_ms=NOW_MS)
+    assert names(house) == ["20231114", "20231115"]
+    done = house.do(commands.auto_partition, table.table_id, now_ms=NOW_MS + 30 * DAY_MS)
+    assert len(done.dropped) == len(done.created) == 2
+    assert names(house) == ["20231214", "20231215"]
+
+
 def test_several_keys_are_dropped_by_time_but_never_made_ahead() -> None:
     house = House()
     keyed = {**BY_DAY, "table.auto-partition.key": "day", "table.auto-partition.num-precreate": "0"}

@@ -47,6 +47,7 @@ from strom.model import types as t
 from strom.model.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
+from strom.testing.clock import ManualClock
 
 
 @pytest.fixture(autouse=True)
@@ -526,3 +527,21 @@ def test_a_delete_names_rows_of_files_no_younger_than_itself(lake: Lake) -> None
     (deletes,) = found.deletes
     everywhere = dataclasses.replace(deletes, lower=None, upper=None)
     assert [everywhere.may_name(file) for file in found.data] == [True, True, False]
+
+
+def test_a_clock_that_was_set_back_makes_no_snapshot_older_than_its_parent(lake: Lake) -> None:
+    """Readers that ask for a time go by these: a round would be missed, or come before what it follows."""
+    first = lake.round(lake.file(events(1), [0]), end=1)
+    assert first.committed_ms is not None
+    second = commit_round(
+        lake.table,
+        lake.truth,
+        round_id="later",
+        added=[lake.file(events(2), [1])],
+        offsets={LakeKey(None, 0): Tiered(2, 1)},
+        clock=ManualClock(first.committed_ms - 3_600_000),
+    )
+    assert second.committed_ms is not None
+    assert second.committed_ms >= first.committed_ms
+    times = [one.timestamp_ms for one in lake.table.refresh().metadata.snapshots]
+    assert times == sorted(times)

@@ -285,3 +285,21 @@ def test_without_the_lake_extra_a_hot_read_works_and_a_lake_read_says_what_to_in
             assert other.scan(tier="hot").count() == 2
             with pytest.raises(NotInstalled, match=r"pip install 'strom\[lake\]'"):
                 other.scan().to_arrow()
+
+
+def test_a_limit_amid_a_file_ends_the_rows_however_they_are_read(server: ServerProcess) -> None:
+    with lake_table(server, file_rows=9) as (_, table, tierer):
+        table.append(rows(*range(20)))
+        table.flush()
+        tierer.round(table)
+        table.append(rows(*range(20, 30)))
+        table.flush()
+
+        async def read(limit: int) -> int:
+            async with await aio.connect(server.address) as db:
+                found = await db.table(table.name)
+                return sum([batch.num_rows async for batch in found.scan(limit=limit).to_batches()])
+
+        for limit in (0, 1, 4, 9, 13, 25, 30, 99):
+            assert asyncio.run(read(limit)) == min(limit, 30)
+            assert table.scan(limit=limit).to_arrow().num_rows == min(limit, 30)

@@ -456,3 +456,9 @@ def test_a_database_that_was_built_anew_lasts_under_its_name(tmp_path: Path) -> 
     with closing(open_store(tmp_path, restored)) as store:
         assert values(store) == {"a": b"1"}
     assert restored.names[-2:] == [("rename", layout.DATABASE_FILE), ("sync", "")]
+
+
+def test_a_commit_is_on_the_disk_when_it_is_answered(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path)) as store:
+        (found,) = store._writer._rows("PRAGMA synchronous")
+        assert found == (2,), "FULL: with NORMAL a power failure takes the last commits of a write-ahead log"

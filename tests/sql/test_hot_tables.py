@@ -346,3 +346,9 @@ def test_a_query_lets_go_of_everything_when_it_is_closed(db: strom.Database, use
     result.close()
     with pytest.raises(InvalidQuery, match="closed"):
         result.to_arrow()
+
+
+def test_columns_that_differ_only_in_case_are_told(db: strom.Database) -> None:
+    table = db.create_table(new_name("case"), {"id": "BIGINT", "Name": "STRING", "name": "STRING"})
+    with pytest.raises(InvalidQuery, match="only in case"):
+        db.sql(f"SELECT * FROM {table.name} WHERE id = 1").to_arrow()
