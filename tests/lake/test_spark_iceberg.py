@@ -96,13 +96,9 @@ class Spark:
                     words.seek(0)
                     raise AssertionError(words.read()[-4000:])
 
-            try:
+            with process:  # which closes its input, and waits
                 said(task)
                 yield lambda statement: said([statement])
-            finally:
-                assert process.stdin is not None
-                process.stdin.close()
-                process.wait(timeout=60)
 
     def answer(self, columns: Sequence[str], summed: Sequence[str]) -> Answer:
         """What it finds in the table."""

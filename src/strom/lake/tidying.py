@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from strom.client.cluster import Cluster
 from strom.client.lake import LakeDoor, LakeFacts
 from strom.client.metadata import TableInfo
+from strom.lake.care import NO_SNAPSHOT, SERVICE
 from strom.lake.warehouses import Warehouses
 from strom.model.lake_upkeep import LakeUpkeep
 from strom.model.properties import lake_upkeep
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from strom.lake.maintenance import Upkept
     from strom.lake.table import LakeTable
 
-SERVICE = "strom lake"
 RUNS_MAX = 100
 """A run writes about 2 GB anew."""
 
@@ -45,7 +45,10 @@ async def compact_lake(cluster: Cluster, warehouses: Warehouses, table: TableInf
         low = await cluster.world.offload.run(readable_low, lake, found.truth, now_ms)
         told = {**found.facts(now_ms), "delete_files": found.truth.totals.delete_files}
         report = report_of(found.truth, readable_low=low, facts=told)
-        await door.report(facts.table_id, report, service_id=SERVICE)
+        # No round is under way here: the record is replaced if it is still the one that was seen. A round that came
+        # between has told what it made of the table, and the next one tells the rest.
+        seen = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id
+        await door.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=seen)
     return found
 
 

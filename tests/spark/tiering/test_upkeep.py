@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,6 @@ import strom
 from api.place import events
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import facts_of, iceberg, in_lake
-from strom.client.lake import Assigned
 from strom.errors import LakeUnavailable
 from strom.lake.catalogs import open_catalog
 from strom.lake.maintenance import EVERY, Maintenance, Upkept
@@ -31,7 +29,6 @@ from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
-_numbers = itertools.count(10**6)
 SMALL = {
     "table.datalake.compaction.files": "4",
     "table.datalake.snapshots.keep": "5",
@@ -66,12 +63,14 @@ class Service:
 
     def round(self) -> RoundResult:
         """One."""
-        info, number = self._table.info, next(_numbers)
+        info, name = self._table.info, self._context.service_id
+        told = self._context.cluster.heartbeat(name, wants=1, tables=[info.table_id], at_once=True)
+        (assigned,) = told.assigned
         lake = LakeTable.ensure(
             self.catalog, info.path, info.table_id, info.description, created_ms=info.created_ms
         )
-        progress = RoundProgress(Assigned(info.table_id, number, info.path), f"here-{number}")
-        return Round(self._context, lake, info, progress, f"{number}-here").run()
+        progress = RoundProgress(assigned, f"here-{assigned.round}")
+        return Round(self._context, lake, info, progress, f"{assigned.round}-here").run()
 
 
 @contextmanager
