@@ -402,7 +402,7 @@ SETTINGS: tuple[Setting, ...] = (
         "The largest request taken.",
         "Limits",
         minimum=1024,
-        maximum=2**31 - 1,
+        maximum=2**30 - 2**20,  # clients take answers up to 2**30, and one batch always has to fit
     ),
     Setting(
         "server.request.max-bytes-before-login",
@@ -464,6 +464,7 @@ SETTINGS: tuple[Setting, ...] = (
         "What one batch may grow to when it is decompressed.",
         "Limits",
         minimum=1024,
+        maximum=2**28,  # what clients decode: more could be written, and not read
     ),
     Setting(
         "server.projection.columns-max",

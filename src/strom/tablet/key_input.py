@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.errors import SchemaMismatch
+from strom.errors import RecordTooLarge, SchemaMismatch
 from strom.kv import kv_batch
+from strom.kv.changelog_batch import ChangelogBatch
 from strom.kv.columns import VALIDITY, Source
 from strom.kv.definition import KeyDefinition
 from strom.kv.kv_batch import KvBatch
 from strom.kv.row_decoder import KeyDecoder, RowDecoder
 from strom.model.schema import Schema
+from strom.record.decode import changes, decode
+from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_BEFORE
+from strom.record.row_sizes import row_sizes
+
+ROW_ROOM: Final = 4096
+ROW_ROOM_PER_COLUMN: Final = 256
+"""What an answer with one row has around it."""
 
 
 class Incoming(NamedTuple):
@@ -77,3 +86,30 @@ def _decoders(
     sent = range(len(arrow)) if targets is None else targets
     required = [position for position in sent if not arrow.field(position).nullable]
     return RowDecoder(arrow, required), KeyDecoder(arrow, [arrow.field(position).name for position in key])
+
+
+def check_rows_fit(batch: ChangelogBatch, schema: pa.Schema, bytes_max: int) -> None:
+    """Refuse changes that make a row too large to be answered in one frame: nobody could look it up.
+
+    Looked at only where the batch of all changes is as large. What a row was before does not count: it can be made
+    smaller, and deleted.
+    """
+    room = ROW_ROOM + ROW_ROOM_PER_COLUMN * len(schema)
+    limit = max(bytes_max - room, bytes_max // 2)
+    if batch.header.size <= limit or not batch.header.record_count:
+        return
+    rows = decode(
+        batch.content, schema, header=batch.header, check_crc=False, decompressed_bytes_max=sys.maxsize
+    )
+    sizes = row_sizes(rows)
+    kinds = changes(batch.content, batch.header)
+    if kinds is not None:
+        sizes = sizes[(kinds != CHANGE_UPDATE_BEFORE) & (kinds != CHANGE_DELETE)]
+    largest = int(sizes.max(initial=0))
+    if largest > limit:
+        raise RecordTooLarge(
+            f"a row of {largest} bytes could not be read back: rows have at most {limit} here "
+            "(server.request.max-bytes, less what an answer needs)",
+            size=largest,
+            limit=limit,
+        )

@@ -51,7 +51,7 @@ from strom.runtime.files import Files
 from strom.runtime.locks import new_lock
 from strom.tablet.key_epochs import epoch_of
 from strom.tablet.key_groups import KeyPublishing
-from strom.tablet.key_input import check_keys, decode_kv
+from strom.tablet.key_input import check_keys, check_rows_fit, decode_kv
 from strom.tablet.key_jobs import Job
 from strom.tablet.key_leases import Leases
 from strom.tablet.key_lookup import AtLeast, Found, FoundMessage
@@ -348,6 +348,7 @@ class KeyTablet(KeyPublishing):
         stamp = Stamp(self.definition.schema.schema_id, writer_id, batch_sequence)
         where, limit = (written.directory, written.source, written.row), 2 * self._limits.batch_bytes_max
         batch = compose(*where, written.kinds, stamp, bytes_max=limit)
+        check_rows_fit(batch, self.definition.arrow, self._limits.batch_bytes_max)
         appended = self._append_one(batch.content, Checked(batch.header, batch.columns, None), now_ms=now_ms)
         try:
             if batch.rows.rows:
