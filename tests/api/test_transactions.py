@@ -196,6 +196,31 @@ def test_a_table_that_is_dropped_before_the_commit_refuses_it(server: ServerProc
         assert ids(log) == []
 
 
+def test_of_two_attempts_at_one_version_the_rows_of_the_later_are_freed(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[int] = []
+    drop_stages = staging.drop_stages
+
+    async def telling(cluster: Any, stages: dict[BucketId, list[bytes]]) -> None:
+        freed.extend(bucket.table_id for bucket in stages)
+        await drop_stages(cluster, stages)
+
+    monkeypatch.setattr(staging, "drop_stages", telling)
+    with log_on(server) as log, strom.connect(server.address) as db:
+        name = new_name("twice")
+        first, second = db.transaction(name, 1), db.transaction(name, 1)
+        first.append(log, rows(1))
+        second.append(log, rows(2))
+        first.commit()
+        assert not first.repeated
+        assert freed == []
+        second.commit()
+        assert second.repeated
+        assert set(freed) == {log.table_id}
+        assert ids(log) == [1]
+
+
 def test_a_refused_commit_lets_the_servers_free_its_rows(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,18 @@ def test_the_longest_delay_counts_whichever_answer_comes_last() -> None:
     assert accumulator.take(now=5.0) == batches[:1]
 
 
+def test_an_acknowledgement_ends_the_delay() -> None:
+    accumulator = new()
+    batches = [batch for _ in range(3) for batch in add(accumulator, size=1024)]
+    for _ in range(2):
+        accumulator.take(now=0.0)
+    queue = accumulator.bucket(A)
+    queue.delayed(batches[1], retry_at=5.0)
+    accumulator.acknowledged(batches[0])
+    assert queue.delays == 0
+    assert accumulator.take(now=1.0) == [batches[1]], "the server takes rows again"
+
+
 def test_one_disturbance_counts_once_however_many_batches_it_hits() -> None:
     accumulator = new()
     batches = [batch for _ in range(3) for batch in add(accumulator, size=1024)]

@@ -7,6 +7,7 @@ import pytest
 from log.workbench import FOLDER, START_MS, Workbench, append_bytes, batch_bytes
 from strom.errors import StorageFull, StorageOffline
 from strom.log import layout as at
+from strom.log.epochs import LEAP, Epochs, EpochStart, decode_epochs
 from strom.log.log import Log
 from strom.testing.disk import ForgettingDisk
 from strom.testing.disk_state import Synced
@@ -356,3 +357,13 @@ def test_an_interrupted_append_is_undone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def _interrupt(_buffers: object) -> int:
     raise KeyboardInterrupt
+
+
+def test_after_damage_of_its_file_an_epoch_is_far_from_any_that_was_given_before() -> None:
+    """Lines of it may be lost: the next number could be one that readers know with other rows."""
+    known = Epochs((EpochStart(3, 0),), 3)
+    assert known.begin(10).latest == 4
+    content = known.encode()
+    damaged = decode_epochs(content + content[-4:])
+    assert damaged.damaged
+    assert damaged.begin(10).latest == 3 + LEAP

@@ -122,3 +122,19 @@ def test_the_decision_asks_for_as_few_timestamps_as_possible() -> None:
     limits = {"active_bytes": 0, "bytes_max": None, "keep_from": None}
     assert count_expired(sealed, last_timestamp_ms=last_timestamp_ms, now_ms=350, ttl_ms=100, **limits) == 3
     assert asked == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("keep_from", "expired"), [(9, 0), (10, 1), (19, 1), (20, 2), (None, 2)])
+def test_a_segment_may_go_when_all_of_it_lies_before_what_is_kept(
+    keep_from: int | None, expired: int
+) -> None:
+    found = count_expired(
+        [SegmentFacts(end_offset=10, size_bytes=5), SegmentFacts(end_offset=20, size_bytes=5)],
+        active_bytes=5,
+        last_timestamp_ms=lambda _: 0,
+        now_ms=1_000,
+        ttl_ms=1,
+        bytes_max=None,
+        keep_from=keep_from,
+    )
+    assert found == expired

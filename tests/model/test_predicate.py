@@ -503,6 +503,20 @@ def test_at_the_edges_of_its_type_a_column_compares_as_numbers_do(op: str, kind:
         assert found == [whole[op](value, literal) for value in values], literal
 
 
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2024-01-01 12:00:00Z", "2024-01-01 12:00:00"),
+        ("2024-01-01 12:00:00+05:30", "2024-01-01 06:30:00"),
+        ("2024-01-01 12:00:00-05:30", "2024-01-01 17:30:00"),
+        ("2024-01-01 20:00:00-0800", "2024-01-02 04:00:00"),
+    ],
+)
+def test_an_instant_with_an_offset_is_the_one_in_utc(text: str, utc: str) -> None:
+    schema, _ = column_of("TIMESTAMP_LTZ(3)", [])
+    assert (col("c") == text).check(schema) == (col("c") == utc).check(schema)
+
+
 def test_between_includes_both_ends() -> None:
     schema, batch = column_of("INT", [1, 2, 3, 4])
     assert col("c").between(2, 3).check(schema).mask(batch).to_pylist() == [False, True, True, False]
