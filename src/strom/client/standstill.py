@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from strom.errors import StromError
+from strom.errors import KernelsCompiling, StromError
 from strom.runtime.clock import Clock
 
 FIRST_AFTER_S = 3.0
@@ -27,6 +27,8 @@ class Standstill:
 
     def refused(self, error: StromError, batches: int) -> None:
         """A batch has to be sent again. Told after a while, and now and again from then on."""
+        if isinstance(error, KernelsCompiling):
+            return  # that is told with how far it is (``Patience``)
         now = self._clock.monotonic()
         if self._since is None:
             self._since = now

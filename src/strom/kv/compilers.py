@@ -13,10 +13,11 @@ import os
 import selectors
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import IO, Any
+
+from numba.core.dispatcher import Dispatcher
 
 from strom.errors import COMPILING
 from strom.kv.kernel_code import DECLARED, Declared
@@ -49,9 +50,9 @@ class Compilers:
         while not self._stopped:
             missing = [one for one in kernels if not one.kept]
             progress(len(kernels) - len(missing), len(kernels))
-            if self._stopped or not missing or not missing[0].cache.keeps:
+            if self._stopped or not missing or not kernels[0].cache.keeps:
                 return  # with no place to keep it, whoever calls a kernel compiles it
-            with missing[0].cache.alone() as alone:
+            with kernels[0].cache.alone() as alone:
                 if alone:
                     self._share_out(missing, lambda left: progress(len(kernels) - left, len(kernels)))
                     return
@@ -64,12 +65,11 @@ class Compilers:
             one.kill()
 
     def _share_out(self, missing: Sequence[Declared], left: Callable[[int], None]) -> None:
-        """The heaviest first, so that no process has one to go when the other is done."""
-        waiting = deque(sorted(missing, key=_weight, reverse=True))
-        unfinished = len(waiting)
+        waiting = _Waiting(missing)
+        unfinished = len(missing)
         with selectors.DefaultSelector() as selector:
             try:
-                for _ in range(min(self._count, len(waiting))):
+                for _ in range(min(self._count, len(missing))):
                     self._start(selector, waiting)
                 while selector.get_map() and not self._stopped:
                     for key, _events in selector.select():
@@ -83,7 +83,7 @@ class Compilers:
             finally:
                 self._end()
 
-    def _start(self, selector: selectors.DefaultSelector, waiting: deque[Declared]) -> None:
+    def _start(self, selector: selectors.DefaultSelector, waiting: _Waiting) -> None:
         try:
             compiler = _Compiler()
         except OSError as error:
@@ -140,14 +140,15 @@ class _Compiler:
         self._tasks: IO[bytes] = self._process.stdin
         self.answers: IO[bytes] = self._process.stdout
 
-    def next(self, waiting: deque[Declared]) -> None:
+    def next(self, waiting: _Waiting) -> None:
         """Give it another kernel, or let it end."""
+        kernel = waiting.take_for(self)
         with suppress(OSError):  # it is gone: the selector says so
-            if waiting:
-                self._tasks.write(f"{waiting.popleft().name}\n".encode())
-                self._tasks.flush()
-            else:
+            if kernel is None:
                 self._tasks.close()
+            else:
+                self._tasks.write(f"{kernel.name}\n".encode())
+                self._tasks.flush()
 
     def answered(self) -> bool:
         """Whether it has done one; not, when it has ended."""
@@ -165,22 +166,44 @@ class _Compiler:
         self._process.wait()
 
 
-def _weight(kernel: Declared) -> int:
-    """About how long it takes to compile: by the instructions of all that goes into it."""
-    seen: dict[int, int] = {}
+class _Waiting:
+    """The kernels that nobody compiles yet, with the parts that go into each and about how long these take."""
 
-    def add(made: Any) -> None:
-        if id(made) in seen:
-            return
-        code = made.py_func.__code__
-        seen[id(made)] = len(code.co_code)
-        for name in code.co_names:
-            named = made.py_func.__globals__.get(name)
-            if hasattr(named, "py_func"):
-                add(named)
+    def __init__(self, kernels: Sequence[Declared]) -> None:
+        self._kernels = {one.name: one for one in kernels}
+        self._parts = {one.name: _parts_of(one.made) for one in kernels}
+        self._compiled: dict[_Compiler, set[int]] = {}
 
-    add(kernel.made)
-    return sum(seen.values())
+    def take_for(self, compiler: _Compiler) -> Declared | None:
+        """The heaviest, so that no process has a long one to go when the others are done; rather one whose parts this
+        process has compiled already, than one whose parts another has."""
+        own = self._compiled.setdefault(compiler, set())
+        others = set().union(*(parts for one, parts in self._compiled.items() if one is not compiler)) - own
+        name = max(self._kernels, key=lambda one: self._worth(one, own, others), default=None)
+        if name is None:
+            return None
+        own.update(self._parts[name])
+        return self._kernels.pop(name)
+
+    def _worth(self, name: str, own: set[int], others: set[int]) -> int:
+        parts = self._parts[name]
+        known = sum(weight for part, weight in parts.items() if part in own)
+        elsewhere = sum(weight for part, weight in parts.items() if part in others)
+        return sum(parts.values()) + known - elsewhere
+
+
+def _parts_of(made: Any) -> dict[int, int]:
+    """The functions that are compiled into a kernel, each with the length of its instructions."""
+    found: dict[int, int] = {}
+    ahead = [made]
+    while ahead:
+        one = ahead.pop()
+        if id(one) not in found:
+            code = one.py_func.__code__
+            found[id(one)] = len(code.co_code)
+            named = map(one.py_func.__globals__.get, code.co_names)
+            ahead += [other for other in named if isinstance(other, Dispatcher)]
+    return found
 
 
 def compile_ahead() -> None:

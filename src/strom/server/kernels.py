@@ -39,7 +39,7 @@ class Kernels:
         self._wanted: set[str] = set()
         self._ready: set[str] = set()
         self._moved = asyncio.Event()
-        self._progress: tuple[int, int] | None = None
+        self._progress: str | None = None
         """How far compiling is; None while it is not known yet whether anything has to be compiled."""
         self._working = False
         self._failure: Exception | None = None
@@ -75,8 +75,7 @@ class Kernels:
             )
         if self._progress is None:
             return None
-        done, total = self._progress
-        return KernelsCompiling(f"{COMPILING}: {done} of {total}", done=done, total=total)
+        return KernelsCompiling(f"{COMPILING}{self._progress}")
 
     async def moved(self) -> None:
         """Wait until something changed."""
@@ -138,13 +137,13 @@ class Kernels:
         loop = asyncio.get_running_loop()
 
         def progress(done: int, total: int) -> None:
-            loop.call_soon_threadsafe(self._heard, done, total)
+            loop.call_soon_threadsafe(self._heard, f": {done} of {total}")
 
-        self._heard(0, 0)
+        self._heard("")
         await self._offload.run(compiling.compile, wanted, progress)
 
-    def _heard(self, done: int, total: int) -> None:
-        self._progress = (done, total)
+    def _heard(self, progress: str) -> None:
+        self._progress = progress
         self._tell()
 
     def _tell(self) -> None:
