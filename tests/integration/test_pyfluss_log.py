@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from fluss import OffsetSpec
 
+import strom
 from integration.peer import connected, error_code, make_table, poll_rows, poll_table, run, write
 from strom.testing.process import ServerProcess
 
@@ -435,5 +436,24 @@ def test_many_writers_and_readers_at_once_lose_nothing(either: ServerProcess) ->
                 ),
             )
             assert sorted(record.row["id"] for record in await reading) == list(range(2000))
+
+    run(test)
+
+
+def test_a_scanner_goes_on_behind_rows_that_were_given_up(server: ServerProcess) -> None:
+    async def test() -> None:
+        async with connected(server.address) as connection:
+            path, table = await make_table(connection, SCHEMA)
+            for start in (0, 10, 20):
+                await write(table, rows(start, 10))
+            with strom.connect(server.address) as database:
+                database.table(path.table_name).mark_damaged(0, 10, 20)
+            scanner = await table.new_scan().create_log_scanner()
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            records = await poll_rows(scanner, 20)
+            assert [record.offset for record in records] == [*range(10), *range(20, 30)]
+            arrow = await table.new_scan().create_record_batch_log_scanner()
+            arrow.subscribe(0, 12)
+            assert (await arrow.to_arrow()).column("id").to_pylist() == list(range(20, 30))
 
     run(test)

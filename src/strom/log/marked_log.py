@@ -30,12 +30,20 @@ class MarkedLog(Log):
         projection: Projection | ProjectionOf | None = None,
         skip: Skip | None = None,
         min_one: bool = True,
+        gaps: bool = True,
     ) -> LogSlice:
-        """As ``Log.read``; in the place of what is marked comes a batch without records."""
-        if self.damage and self.start_offset <= offset < min(until, self._end_offset):
+        """As ``Log.read``; in the place of what is marked comes a batch without records.
+
+        Without ``gaps`` only where nothing is behind it: not every client of the peer's goes on behind such a batch,
+        and all of them take one that begins later than they asked for.
+        """
+        end = min(until, self._end_offset)
+        if self.damage and self.start_offset <= offset < end:
             mark = self.damage.next(offset)
             if mark is not None and mark.start <= offset:
-                return gap(mark, offset)
+                if gaps or mark.end >= end:
+                    return gap(mark, offset)
+                offset, mark = mark.end, self.damage.next(mark.end)
             until = until if mark is None else min(until, mark.start)
         return super().read(
             offset, until=until, max_bytes=max_bytes, projection=projection, skip=skip, min_one=min_one

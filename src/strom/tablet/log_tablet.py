@@ -378,15 +378,21 @@ class LogTablet:
         until: int | None = None,
         projection: ProjectionOf | None = None,
         skip: Skip | None = None,
+        gaps: bool = True,
     ) -> LogSlice:
-        """Whole batches from ``offset`` up to the high watermark (and ``until``), at least one."""
+        """Whole batches from ``offset`` up to the high watermark (and ``until``), at least one.
+
+        ``gaps``: see ``MarkedLog.read``.
+        """
         self.check_online()
         end = self.high_watermark if until is None else min(until, self.high_watermark)
         if skip is None:
             found = self.recent.read(offset, until=end, max_bytes=max_bytes, projection=projection)
             if found is not None:
                 return found
-        return self.log.read(offset, until=end, max_bytes=max_bytes, projection=projection, skip=skip)
+        return self.log.read(
+            offset, until=end, max_bytes=max_bytes, projection=projection, skip=skip, gaps=gaps
+        )
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes there are from ``offset`` to the end."""

@@ -89,7 +89,7 @@ class FetchLogCalls:
 
         def read(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
             try:
-                found = tablet.read(offset, max_bytes=max_bytes, projection=projection, skip=skip)
+                found = tablet.read(offset, max_bytes=max_bytes, projection=projection, skip=skip, gaps=False)
                 buffers, size = found.buffers, found.size
                 if columns is not None and columns.evolved is not None:
                     buffers = columns.evolved.complete(buffers)
