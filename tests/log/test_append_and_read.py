@@ -20,6 +20,7 @@ from log.workbench import (
 from strom.errors import OffsetOutOfRange
 from strom.log import layout as at
 from strom.log.index import Anchor
+from strom.log.slices import LogSlice
 from strom.record.batch import read_header
 from strom.record.encode import encode
 from strom.runtime.files import LocalFiles
@@ -64,7 +65,7 @@ def test_a_read_gives_at_least_one_batch_unless_told_otherwise() -> None:
     bench = Workbench()
     bench.append_many(3)
     assert bench.log.read(0, until=9, max_bytes=0).batches == 1
-    found = bench.log.read(0, until=9, max_bytes=0, min_one=False)
+    found = bench.log.read(0, until=9, max_bytes=0, most=None)
     assert (found.batches, found.buffers, found.next_offset) == (0, [], 0)
 
 
@@ -89,7 +90,7 @@ def test_nobody_reads_past_the_offset_they_were_given() -> None:
     bench = Workbench()
     bench.append_many(4)
     assert bench.log.read(0, until=6, max_bytes=10**6).next_offset == 6
-    assert bench.log.read(6, until=6, max_bytes=10**6) == ([], 6, 0, 0, 0, 0, 0)
+    assert bench.log.read(6, until=6, max_bytes=10**6) == LogSlice([], 6)
     assert bench.log.read(9, until=6, max_bytes=10**6).buffers == []
 
 

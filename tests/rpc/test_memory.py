@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import struct
+import subprocess
+import sys
 import weakref
 from contextlib import AsyncExitStack
 from typing import Any
@@ -25,7 +27,7 @@ from rpc.scene import (
     until,
     yes,
 )
-from strom.errors import Busy
+from strom.errors import Busy, LimitExceeded
 from strom.protocol.api_keys import AUTHENTICATE, DATABASE_EXISTS, FETCH_LOG, PRODUCE_LOG
 from strom.protocol.message import Message
 from strom.protocol.messages.connection import AuthenticateRequest
@@ -38,6 +40,7 @@ from strom.rpc.sasl import Sasl, plain_token
 from strom.rpc.share import WAIT_S, Share
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
+from strom.server.background.memory_return import MemoryReturn
 
 Play = Any
 MIB = 1024 * 1024
@@ -281,6 +284,72 @@ def test_a_share_that_comes_too_late_goes_to_the_next() -> None:
         budget.large.give(40 * MIB)
 
     in_memory(main)
+
+
+def test_an_answer_that_no_frame_holds_is_an_error_that_says_so() -> None:
+    async def main(world: World) -> None:
+        nothing = memoryview(bytes(1 << 20))
+
+        def handler(call: Call) -> Message:
+            if call.api is not FETCH_LOG:
+                return yes(call)
+            bucket = FetchLogBucketResponse(bucket_id=0, records=[nothing] * 2049)
+            return FetchLogResponse(tables_resp=[FetchLogTableResponse(table_id=1, buckets_resp=[bucket])])
+
+        async with listening(world, handler) as listener, calling(world, listener) as caller:
+            with pytest.raises(LimitExceeded, match="ask for less"):
+                await caller.call(FETCH_LOG, a_fetch())
+            assert (await caller.call(DATABASE_EXISTS, exists())).exists
+
+    in_memory(main)
+
+
+# --- giving back ---------------------------------------------------------------------------------------------
+
+
+def test_memory_goes_back_to_the_system_once_when_a_rush_is_over() -> None:
+    async def main(world: World) -> None:
+        budget = Budget(512 * MIB)
+        given: list[int] = []
+        back = MemoryReturn(budget, world.offload, lambda: given.append(budget.used))
+        running = asyncio.ensure_future(back.run())
+        budget.large.add(10 * MIB)
+        await asyncio.sleep(60.0)
+        assert not given, "so little is not worth it"
+        budget.large.add(300 * MIB)
+        await asyncio.sleep(60.0)
+        assert not given, "it is in use"
+        budget.large.give(305 * MIB)
+        await asyncio.sleep(60.0)
+        assert given == [5 * MIB], "once"
+        budget.large.add(300 * MIB)
+        budget.large.give(305 * MIB)
+        await asyncio.sleep(60.0)
+        assert given == [5 * MIB, 0], "and again after the next one"
+        running.cancel()
+
+    in_memory(main)
+
+
+def test_freed_memory_is_given_back() -> None:
+    """Through the allocators themselves: what was touched and freed leaves the process."""
+    code = (
+        "import pyarrow as pa, numpy as np\n"
+        "from strom.runtime.memory import give_back, keep_freed_blocks\n"
+        "def resident(): return int(open('/proc/self/statm').read().split()[1]) * 4096\n"
+        "keep_freed_blocks()\n"
+        "def use():\n"
+        "    a = [pa.allocate_buffer(1 << 20) for _ in range(200)]\n"
+        "    for b in a: np.frombuffer(b, np.uint8)[:] = 1\n"
+        "    return a, [bytearray(10_000) for _ in range(20_000)]\n"
+        "before = resident(); held = use(); full = resident(); del held\n"
+        "give_back()\n"
+        "print(before, full, resident())\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    before, full, after = map(int, found.split())
+    assert full - before > 350 * MIB
+    assert after - before < 60 * MIB
 
 
 # --- before login --------------------------------------------------------------------------------------------

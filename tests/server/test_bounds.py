@@ -8,21 +8,32 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
+from integration.attacks import WIDE, half, well_compressed
+from integration.key_wire import KeyTable
 from integration.wire import Wire, encoded
+from strom.errors import LimitExceeded
+from strom.model.schema import Schema
 from strom.protocol import api_keys as api
-from strom.protocol.messages import log, metadata, tables
+from strom.protocol.error_codes import code_of
+from strom.protocol.message import whole
+from strom.protocol.messages import keys, log, metadata, own_keys, tables
+from strom.record.batch import split
+from strom.record.encode import encode
 from strom.server.local import LocalServer
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-def serve(folder: Path, test: Callable[[Wire], Awaitable[None]]) -> None:
+def serve(
+    folder: Path, test: Callable[[Wire], Awaitable[None]], settings: dict[str, object] | None = None
+) -> None:
     async def main(address: str) -> None:
         async with Wire(address) as wire:
             await asyncio.wait_for(test(wire), 60)
 
-    with LocalServer(folder) as server:
+    with LocalServer(folder, settings) as server:
         asyncio.run(main(server.address))
 
 
@@ -84,3 +95,103 @@ def test_a_waiting_fetch_is_answered_when_more_comes_than_fits(tmp_path: Path) -
             assert time.process_time() - began < 0.6, "it looked again and again"
 
     serve(tmp_path, test)
+
+
+# --- what is sent and what is held --------------------------------------------------------------------------
+
+ROWS = 20_000
+CONTENT_BYTES = ROWS * (5 * 8 + 4)
+"""What one well-compressed batch of so many rows decompresses to."""
+
+
+def test_a_filter_over_compressed_batches_gives_what_was_asked_for_and_not_what_they_become(
+    tmp_path: Path,
+) -> None:
+    """Stored bytes say nothing: thirty batches of a few kilobytes are 26 MB when their rows leave."""
+
+    async def test(wire: Wire) -> None:
+        table = await wire.create("wide", WIDE)
+        batch = well_compressed(ROWS)
+        assert len(batch) * 50 < CONTENT_BYTES
+        for _ in range(30):
+            await wire.produce(table, batch)
+        predicate = half(Schema.from_arrow(WIDE))
+        offset = rows = answers = 0
+        while offset < 30 * ROWS:
+            found = await wire.fetch_rows(table, offset, predicate=predicate, max_bytes=1 << 20)
+            records = whole(found.records or b"")
+            assert len(records) <= (1 << 20) + CONTENT_BYTES, "at most one batch more than was asked for"
+            rows += sum(header.record_count for header, _ in split(records))
+            assert found.next_offset > offset
+            offset, answers = found.next_offset, answers + 1
+        assert rows == 15 * ROWS
+        assert answers >= 10
+
+    serve(tmp_path, test)
+
+
+def test_batches_that_decompress_to_more_than_the_memory_there_is_are_filtered_one_at_a_time(
+    tmp_path: Path,
+) -> None:
+    """Twelve at once, each of which alone is larger than the budget: slow, and everybody is answered."""
+
+    async def test(wire: Wire) -> None:
+        table = await wire.create("wide", WIDE)
+        await wire.produce(table, well_compressed(ROWS))
+        predicate = half(Schema.from_arrow(WIDE))
+        wires = [Wire(wire.address) for _ in range(12)]
+        found = await asyncio.gather(*(one.fetch_rows(table, 0, predicate=predicate) for one in wires))
+        for answer in found:
+            assert sum(header.record_count for header, _ in split(whole(answer.records or b""))) == ROWS // 2
+        for one in wires:
+            one.close()
+
+    serve(tmp_path, test, {"server.inflight-bytes-max": "1mb"})
+
+
+def test_a_fetch_of_a_batch_larger_than_asked_for_gives_just_that(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        table = await wire.create("t", SCHEMA)
+        large = encoded(pa.record_batch([list(range(60_000))], schema=SCHEMA))
+        for _ in range(3):
+            await wire.produce(table, large)
+        for max_bytes in (1, 1000, len(large) - 1, len(large) + 1):
+            assert len((await wire.fetch(table, 0, max_bytes=max_bytes)).records or b"") == len(large)
+
+    serve(tmp_path, test)
+
+
+PEOPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("team", pa.int64()), ("text", pa.string())])
+
+
+def test_lookups_of_many_large_rows_are_refused_before_they_are_copied(tmp_path: Path) -> None:
+    """One row, asked for over and over, in one bucket or in many of the same request: their sum counts."""
+
+    async def test(wire: Wire) -> None:
+        table = await KeyTable.create(
+            wire, "people", PEOPLE, ["id"], properties={"table.index.by_team": "team"}
+        )
+        for start in (0, 10):
+            await table.upsert([{"id": n, "team": 1, "text": "x" * 50_000} for n in range(start, start + 10)])
+        assert len(await table.lookup([{"id": 1}] * 15)) == 15
+        with pytest.raises(LimitExceeded, match="fewer keys"):
+            await table.lookup([{"id": 1}] * 30)
+        with pytest.raises(LimitExceeded, match="fewer keys"):
+            await table.lookup([{"team": 1}] * 3, index="by_team")
+        batch = pa.record_batch([pa.array([1] * 8)], schema=pa.schema([PEOPLE.field(0)]))
+        asked = own_keys.LookupRowsBucketRequest(bucket_id=0, keys=bytes(encode(batch, schema_id=1)))
+        request = own_keys.LookupRowsRequest(table_id=table.table_id, schema_id=1, buckets_req=[asked] * 10)
+        answers = (await wire.call(api.LOOKUP_ROWS, request)).buckets_resp
+        sizes = [len(whole(one.records)) for one in answers if one.error_code is None]
+        assert sum(sizes) <= 1_000_000
+        assert {one.error_code for one in answers if one.error_code is not None} == {
+            code_of(LimitExceeded(""))
+        }
+        peers = keys.LookupBucketRequest(bucket_id=0, keys=[(1).to_bytes(8, "little")] * 8)
+        found = (
+            await wire.call(api.LOOKUP, keys.LookupRequest(table_id=table.table_id, buckets_req=[peers] * 10))
+        ).buckets_resp
+        assert sum(len(one.values or b"") for answer in found for one in answer.values) <= 1_000_000
+        assert any(answer.error_code for answer in found)
+
+    serve(tmp_path, test, {"server.request.max-bytes": 1_000_000})

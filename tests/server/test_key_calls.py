@@ -349,9 +349,9 @@ def test_a_tuple_with_too_many_rows_is_refused_before_they_are_gathered(
 ) -> None:
     gathered: list[int] = []
 
-    def noting(directory: object, source: np.ndarray, *more: object) -> object:
+    def noting(directory: object, source: np.ndarray, *more: object, **named: object) -> object:
         gathered.append(len(source))
-        return gather(directory, source, *more)
+        return gather(directory, source, *more, **named)
 
     gather = reading.gather
     monkeypatch.setattr(reading, "gather", noting)

@@ -24,6 +24,7 @@ from strom.kv.copy_kernels import (
     prepare,
 )
 from strom.kv.directory import Directory
+from strom.kv.larger import Larger
 from strom.kv.layout import Selection
 from strom.kv.message_kernels import DATA_SIZE, PLACE_FIELDS, measure, write
 
@@ -34,29 +35,43 @@ DATA_BYTES_MAX = 2**31 - 1
 
 
 def gather(
-    directory: Directory, source: Int32s, row: Int32s, columns: Sequence[int] | None = None
+    directory: Directory,
+    source: Int32s,
+    row: Int32s,
+    columns: Sequence[int] | None = None,
+    *,
+    bytes_max: int | None = None,
 ) -> pa.RecordBatch:
     """Row ``row[i]`` of source ``source[i]``, in this order; source -1 is a row of NULLs.
+
+    ``Larger`` when they take more than ``bytes_max``, before they are copied (nested columns: while they are).
 
     RecordTooLarge when one column would need more than 2 GiB: ask for fewer rows. ChecksumMismatch when a base file is
     damaged where these rows lie.
     """
     selection = directory.layout.selection(columns)
     if selection.nested or not selection.positions:
-        return _gather_arrays(directory, source, row, selection)
-    return pa.ipc.read_record_batch(_message(directory, source, row, selection), selection.schema)
+        return _gather_arrays(directory, source, row, selection, bytes_max)
+    return pa.ipc.read_record_batch(_message(directory, source, row, selection, bytes_max), selection.schema)
 
 
 def gather_message(
-    directory: Directory, source: Int32s, row: Int32s, columns: Sequence[int] | None = None
+    directory: Directory,
+    source: Int32s,
+    row: Int32s,
+    columns: Sequence[int] | None = None,
+    *,
+    bytes_max: int | None = None,
 ) -> pa.Buffer:
     """The same as an Arrow message without compression. Not for nested columns."""
     selection = directory.layout.selection(columns)
     assert not selection.nested, "nested columns are gathered by pyarrow"
-    return _message(directory, source, row, selection)
+    return _message(directory, source, row, selection, bytes_max)
 
 
-def _message(directory: Directory, source: Int32s, row: Int32s, selection: Selection) -> pa.Buffer:
+def _message(
+    directory: Directory, source: Int32s, row: Int32s, selection: Selection, bytes_max: int | None
+) -> pa.Buffer:
     assert len(source) == len(row)
     places = np.empty((len(selection.positions), PLACE_FIELDS), np.int64)
     for _ in range(2):
@@ -77,6 +92,8 @@ def _message(directory: Directory, source: Int32s, row: Int32s, selection: Selec
         directory.check(source, selection)
     if size == -OUTSIDE:
         raise _outside()
+    if bytes_max is not None and size > bytes_max:
+        raise Larger(size)
     if size > DATA_BYTES_MAX and selection.var:
         check_data(places[:, DATA_SIZE].tolist(), selection)
     head = len(selection.template)
@@ -111,8 +128,12 @@ def check_data(sizes: Sequence[int], selection: Selection) -> None:
             )
 
 
-def _gather_arrays(directory: Directory, source: Int32s, row: Int32s, selection: Selection) -> pa.RecordBatch:
+def _gather_arrays(
+    directory: Directory, source: Int32s, row: Int32s, selection: Selection, bytes_max: int | None
+) -> pa.RecordBatch:
     size, to = _prepared(directory, source, row, selection)
+    if bytes_max is not None and size > bytes_max:
+        raise Larger(size)
     count = len(source)
     memory = pa.allocate_buffer(size)
     counts = np.zeros((len(to), 2), np.int64)
@@ -120,6 +141,9 @@ def _gather_arrays(directory: Directory, source: Int32s, row: Int32s, selection:
     copy_columns(*args, selection.widths, source, row, to, memory.address, 0, counts)
     nulls_and_ends = counts.tolist()
     starts, data_size = _data_places(nulls_and_ends, selection)
+    size += data_size
+    if bytes_max is not None and size > bytes_max:
+        raise Larger(size)
     data = pa.allocate_buffer(data_size)
     if data_size:
         copy_data(*args, source, row, to, memory.address, 0, np.array(starts, np.int64), data.address)
@@ -131,6 +155,9 @@ def _gather_arrays(directory: Directory, source: Int32s, row: Int32s, selection:
         form, width, type_ = kind
         if form == "nested":
             arrays.append(_gather_nested(directory, source, row, selection.positions[at]))
+            size += arrays[-1].nbytes
+            if bytes_max is not None and size > bytes_max:
+                raise Larger(2 * size)  # what follows is not known
             continue
         validity = memory.slice(place[0], bitmap) if nulls else None
         if form == "fixed":

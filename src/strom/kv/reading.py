@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.errors import IndexBuilding, IndexNotFound, LimitExceeded, StoreCorrupt
+from strom.errors import IndexBuilding, IndexNotFound, StoreCorrupt
 from strom.kv.changes import Ints
 from strom.kv.columns import Int32s, Source, source_of
 from strom.kv.directory import Directory
 from strom.kv.gather import gather, gather_message, rows_equal
+from strom.kv.larger import Larger
 from strom.kv.look import look
 from strom.kv.publication import Hashes
 from strom.kv.secondary import SecondaryIndex
@@ -51,19 +52,29 @@ class FoundMessage(NamedTuple):
 
 
 def lookup_keys(
-    store: KeyStore, keys: pa.RecordBatch, *, high: High, columns: Sequence[int] | None
+    store: KeyStore,
+    keys: pa.RecordBatch,
+    *,
+    high: High,
+    columns: Sequence[int] | None,
+    bytes_max: int | None = None,
 ) -> FoundRows:
-    """The rows of these keys; ``keys`` has the key columns in their order."""
+    """The rows of these keys; ``keys`` has the key columns in their order. ``Larger`` when they take more."""
     found, directory, places, at = _look(store, keys, high)
-    return FoundRows(found, gather(directory, *places, columns), at)
+    return FoundRows(found, gather(directory, *places, columns, bytes_max=bytes_max), at)
 
 
 def lookup_message(
-    store: KeyStore, keys: pa.RecordBatch | Source, *, high: High, columns: Sequence[int] | None
+    store: KeyStore,
+    keys: pa.RecordBatch | Source,
+    *,
+    high: High,
+    columns: Sequence[int] | None,
+    bytes_max: int | None = None,
 ) -> FoundMessage:
     """As ``lookup_keys``, ready to be sent. Not for nested columns."""
     found, directory, places, at = _look(store, keys, high)
-    return FoundMessage(found, gather_message(directory, *places, columns), at)
+    return FoundMessage(found, gather_message(directory, *places, columns, bytes_max=bytes_max), at)
 
 
 def _look(
@@ -93,7 +104,7 @@ def lookup_tuples(
     columns: Sequence[int] | None,
     bytes_max: int | None,
 ) -> FoundRows:
-    """The rows whose columns equal each tuple, tuple by tuple, older rows first; LimitExceeded when they take more."""
+    """The rows whose columns equal each tuple, tuple by tuple, older rows first; ``Larger`` when they take more."""
     which, source, row, _, directory, at = _matching(store, name, tuples, high)
     return FoundRows(which, _gather_bounded(directory, source, row, columns, bytes_max), at)
 
@@ -144,17 +155,21 @@ def lookup_page(
     """
     which, source, row, offsets, directory, at = _matching(store, name, tuples, high, after)
     parts: list[pa.RecordBatch] = []
-    size = 0
-    for start in range(0, len(which), SLICE_ROWS):
-        end = start + SLICE_ROWS
-        part = gather(directory, source[start:end], row[start:end], columns)
-        if parts and size + part.nbytes > bytes_max:
-            break
-        while part.nbytes > bytes_max and part.num_rows > 1:  # again where the first rows are the largest
-            part = part.slice(0, max(part.num_rows * bytes_max // (2 * part.nbytes), 1))
+    start, size, count = 0, 0, SLICE_ROWS
+    while start < len(which):
+        end = start + count
+        left = None if count == 1 and not parts else bytes_max - size  # one row at least, however large
+        try:
+            part = gather(directory, source[start:end], row[start:end], columns, bytes_max=left)
+        except Larger as larger:
+            if count == 1:
+                break
+            count = max(min(count, len(which) - start) * (bytes_max - size) // (2 * larger.size), 1)
+            continue
         parts.append(part)
+        start += part.num_rows
         size += part.nbytes
-        if part.num_rows < min(SLICE_ROWS, len(which) - start):
+        if size >= bytes_max:
             break
     rows = pa.concat_batches(parts) if parts else gather(directory, source, row, columns)
     count = rows.num_rows
@@ -166,19 +181,19 @@ def _gather_bounded(
 ) -> pa.RecordBatch:
     """A slice at a time: one tuple may have more rows than memory holds, and that shows before they are all there."""
     if bytes_max is None or len(source) <= SLICE_ROWS:
-        return gather(directory, source, row, columns)
+        return gather(directory, source, row, columns, bytes_max=bytes_max)
     parts: list[pa.RecordBatch] = []
     size = 0
     for start in range(0, len(source), SLICE_ROWS):
         end = start + SLICE_ROWS
-        parts.append(gather(directory, source[start:end], row[start:end], columns))
-        size += parts[-1].nbytes
+        try:
+            part = gather(directory, source[start:end], row[start:end], columns, bytes_max=bytes_max - size)
+        except Larger as larger:
+            raise Larger(max(size + larger.size, 2 * bytes_max)) from None  # what follows is not known
+        parts.append(part)
+        size += part.nbytes
         if size > bytes_max:
-            raise LimitExceeded(
-                f"{len(source)} rows are found, more than an answer of {bytes_max} bytes holds: "
-                "ask for fewer columns, or use scan(where=...)",
-                rows=len(source),
-            )
+            raise Larger(2 * size)
     return pa.concat_batches(parts)
 
 

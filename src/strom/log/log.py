@@ -41,6 +41,7 @@ from strom.runtime.files import Files
 __all__ = ["Appended", "ExpiredSegments", "Log", "LogSettings", "LogSlice", "PendingCheckpoint", "SyncPoint"]
 
 TAIL_BYTES_MAX = 64 * 1024 * 1024
+BATCH_BYTES_ANY = 1 << 62
 
 
 class Appended(NamedTuple):
@@ -511,11 +512,12 @@ class Log:
         max_bytes: int,
         projection: Projection | ProjectionOf | None = None,
         skip: Skip | None = None,
-        min_one: bool = True,
+        most: int | None = BATCH_BYTES_ANY,
     ) -> LogSlice:
         """Whole batches from the one that holds ``offset`` up to ``until``, at most ``max_bytes`` of them.
 
-        At least one, however large, unless ``min_one`` is False. Raises OffsetOutOfRange and ChecksumMismatch.
+        A first one may be larger, up to ``most`` bytes (None: it may not); ``LogSlice.lacking`` tells that it is larger
+        still. Raises OffsetOutOfRange and ChecksumMismatch.
         """
         if self._offline is not None:
             raise self._offline
@@ -530,7 +532,7 @@ class Log:
             max_bytes=max_bytes,
             projection=(lambda _: projection) if isinstance(projection, Projection) else projection,
             skip=skip,
-            min_one=min_one,
+            most=most,
         )
         try:
             return reader.read(offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strom.errors import OffsetOutOfRange
 from strom.log.damage import Damage, Mark, gap, read_damage, write_damage
-from strom.log.log import Log
+from strom.log.log import BATCH_BYTES_ANY, Log
 from strom.log.recovery import Recovered
 from strom.log.seek import batch_around
 from strom.log.settings import LogSettings
@@ -29,7 +29,7 @@ class MarkedLog(Log):
         max_bytes: int,
         projection: Projection | ProjectionOf | None = None,
         skip: Skip | None = None,
-        min_one: bool = True,
+        most: int | None = BATCH_BYTES_ANY,
         gaps: bool = True,
     ) -> LogSlice:
         """As ``Log.read``; in the place of what is marked comes a batch without records.
@@ -46,7 +46,7 @@ class MarkedLog(Log):
                 offset, mark = mark.end, self.damage.next(mark.end)
             until = until if mark is None else min(until, mark.start)
         return super().read(
-            offset, until=until, max_bytes=max_bytes, projection=projection, skip=skip, min_one=min_one
+            offset, until=until, max_bytes=max_bytes, projection=projection, skip=skip, most=most
         )
 
     def truncate(self, to_offset: int) -> int:

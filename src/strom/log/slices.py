@@ -47,6 +47,8 @@ class LogSlice(NamedTuple):
     size: int = 0
     bytes_skipped: int = 0
     rows_skipped: int = 0
+    lacking: int = 0
+    """Where nothing was read because the next batch alone is larger than allowed: its bytes."""
 
 
 def joined(first: LogSlice, second: LogSlice) -> LogSlice:
@@ -73,7 +75,7 @@ class SliceReader:
         max_bytes: int,
         projection: ProjectionOf | None = None,
         skip: Skip | None = None,
-        min_one: bool = True,
+        most: int | None = None,
     ) -> None:
         self._chain = chain
         self._until = until
@@ -81,7 +83,8 @@ class SliceReader:
         self._projection = projection
         self._projections: dict[int, Projection | None] = {}
         self._skip = skip
-        self._min_one = min_one
+        self._most = max_bytes if most is None else most
+        self._lacking = 0
         self._buffers: list[Bytes] = []
         self._memory = AnswerMemory(self._buffers, max_bytes)
         self._next_offset = 0
@@ -111,6 +114,7 @@ class SliceReader:
             self._size,
             self._bytes_skipped,
             self._rows_skipped,
+            self._lacking if self._next_offset <= offset else 0,
         )
 
     def _remember(self, place: Place) -> None:
@@ -167,8 +171,13 @@ class SliceReader:
         return self._run_bytes < RUN_BYTES or self._flush()
 
     def _fits(self, size: int, *, first: bool = True) -> bool:
-        """Whether ``size`` bytes still fit; the first batch always does, unless the caller forbids it."""
-        return self._size + size <= self._max_bytes or (self._min_one and first and not self._batches)
+        """Whether ``size`` bytes still fit; the first batch may have as many as one alone is allowed."""
+        if self._size + size <= self._max_bytes:
+            return True
+        if not first or self._batches:
+            return False
+        self._lacking = size
+        return size <= self._most
 
     # --- whole batches -------------------------------------------------------------------------------------------
 
@@ -189,7 +198,7 @@ class SliceReader:
                 if pieces is not None:
                     self._emit(octets[plain_from:start])
                     plain_from = start + entry.batch_size
-                    going = self._take(entry, pieces)
+                    going = self._take_copied(entry, pieces)
                 start += entry.batch_size
                 if not going:
                     break
@@ -227,6 +236,8 @@ class SliceReader:
             return self._may_go_on()
         projection = self._projection_of(entry)
         if projection is None:
+            if not self._fits(entry.batch_size):
+                return False
             view = memoryview(files.log.read_at(entry.position, entry.batch_size))
             check_batch(view, entry)
             return self._take(entry, [view])
@@ -270,12 +281,25 @@ class SliceReader:
         self._next_offset = walk.offset
         return self._size < self._max_bytes
 
+    def _take_copied(self, entry: Entry, pieces: list[Bytes]) -> bool:
+        """Add one batch whose pieces lie amid what was read: a copy, or a few columns would keep all of it."""
+        if not pieces:
+            return self._may_go_on()
+        size = sum(map(len, pieces))
+        if not self._fits(size):
+            return False
+        piece, end = self._memory.room(size)
+        for one in pieces:
+            piece[end : end + len(one)] = one
+            end += len(one)
+        self._memory.keep(size)
+        self._count(entry, size)
+        return self._size < self._max_bytes
+
     # --- counting ------------------------------------------------------------------------------------------------
 
     def _take(self, entry: Entry, pieces: list[Bytes]) -> bool:
         """Add one batch; False when it does not fit any more, or nothing more does."""
-        if not pieces:
-            return self._may_go_on()
         size = sum(len(piece) for piece in pieces)
         if not self._fits(size):
             return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from strom.errors import InvalidRequest
+from strom.errors import InvalidRequest, LimitExceeded
 from strom.protocol.codec import encode_onto, gather
 from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message
@@ -28,6 +28,8 @@ SUCCESS = 0
 ERROR = 1
 
 REQUEST_ID_MASK = 0x7FFF_FFFF
+FRAME_BYTES_MAX = 2**31 - 1
+"""A length is a signed number of 32 bits."""
 
 
 def read_request_head(frame: Bytes) -> tuple[int, int, int]:
@@ -76,5 +78,7 @@ def encode_error(request_id: int, error: BaseException) -> list[Bytes]:
 def _encode_response(kind: int, request_id: int, message: Message) -> list[Bytes]:
     pieces: list[Bytes] = [b""]
     size = encode_onto(pieces, message, RESPONSE_HEAD.size) + RESPONSE_HEAD.size
+    if size > FRAME_BYTES_MAX:
+        raise LimitExceeded(f"an answer of {size} bytes does not fit into a frame: ask for less", bytes=size)
     pieces[0] = _RESPONSE.pack(size, kind, request_id)
     return gather(pieces, size)

@@ -17,7 +17,7 @@ from strom.errors import MalformedBatch, TornBatch
 from strom.record import batch as batches
 from strom.record import layout as at
 from strom.record.batch import DEFAULT_LIMITS, BatchHeader, read_columns, read_header
-from strom.record.columns import ColumnLayout
+from strom.record.columns import ColumnLayout, buffer_sizes
 from strom.runtime.files import Bytes
 
 _VALUE_ALIGNMENT = 8
@@ -69,6 +69,20 @@ def decode(
                 name = schema.field(position).name
                 raise MalformedBatch(f"column {name}: the offsets of its values fall", column=name)
     return batch
+
+
+def weight(view: memoryview, header: BatchHeader, *, decompressed_bytes_max: int) -> int:
+    """About how many bytes there are at most while a batch is decoded and its rows are written anew.
+
+    The batch and a copy of it; what it decompresses to, and as much again for what is made of it. Told from sizes that
+    the batch declares, before anything is decompressed.
+    """
+    if header.message_position == header.size:
+        return 2 * header.size
+    columns = read_columns(view, header)
+    return 2 * header.size + 2 * sum(
+        buffer_sizes(view, columns, decompressed_bytes_max=decompressed_bytes_max)
+    )
 
 
 def read_message(message: Bytes, schema: pa.Schema, *, full_validation: bool) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ from strom.model.predicate import Compare, In, Like, Predicate, walk
 from strom.record import layout as at
 from strom.record.batch import DEFAULT_LIMITS, BatchHeader, check_crc, read_columns, read_header
 from strom.record.columns import ColumnLayout
-from strom.record.decode import changes, read_message
+from strom.record.decode import changes, read_message, weight
 from strom.record.encode import message_pieces
 from strom.record.project import Projection, project_batch
 from strom.record.sparse import framed
@@ -59,6 +59,10 @@ class RowFilter:
         self._absent = {
             name: kind for name, kind in _types(predicate).items() if schema.get_field_index(name) < 0
         }
+
+    def weight(self, view: memoryview, header: BatchHeader) -> int:
+        """About how many bytes ``apply`` holds at most."""
+        return weight(view, header, decompressed_bytes_max=self._decompressed_bytes_max)
 
     def apply(self, view: Bytes, *, verify: bool = True) -> list[Bytes] | None:
         """The rows that pass, in pieces; None when there are none."""

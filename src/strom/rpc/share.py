@@ -73,6 +73,17 @@ class Share:
         self._holds(pool, amount)
         return True
 
+    def part(self) -> Share:
+        """A share of its own, for a part of the call that is done beside others; ``join`` it in the end."""
+        return Share(self._budget)
+
+    def join(self, part: Share) -> None:
+        """Hold from now on what a part holds."""
+        amount = part.amount
+        if amount:
+            self.add(amount)
+            part.close()
+
     async def need(self, amount: int) -> None:
         """As ``wait``; Busy when there was no room in time."""
         if not await self.wait(amount):

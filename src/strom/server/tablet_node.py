@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from strom.rpc.budget import Budget
 from strom.runtime.compiling import Compiling
+from strom.runtime.memory import give_back
 from strom.runtime.metrics import Metrics
 from strom.runtime.scheduling import CoreWait
 from strom.runtime.settings import Settings
@@ -21,6 +22,7 @@ from strom.server.background.clock_watch import ClockWatch
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
 from strom.server.background.key_jobs import KeyJobs
+from strom.server.background.memory_return import MemoryReturn
 from strom.server.background.retention import Retention
 from strom.server.background.stages import StageExpiry
 from strom.server.calls.damage import DamageCalls
@@ -110,9 +112,11 @@ class TabletNode:
             crowded=lambda: budget.full,
             piece=turns.piece,
         )
+        budget.relief.append(self._fetches.relieve)
+        self._memory_return = MemoryReturn(budget, self._lanes, give_back)
         self.groups: Sequence[CallGroup] = (
             *self._log_calls(writes),
-            *self._key_calls(writes, readers, turns),
+            *self._key_calls(writes, readers, turns, budget),
             self.stages,
             ResumeCalls(self.tablets, view, self.tables, world.files, self._shared.limits),
         )
@@ -162,14 +166,18 @@ class TabletNode:
             DamageCalls(self.tablets, self.tables, self._world.clock),
         )
 
-    def _key_calls(self, writes: Writes, readers: Offload, turns: Turns) -> Sequence[CallGroup]:
+    def _key_calls(
+        self, writes: Writes, readers: Offload, turns: Turns, budget: Budget
+    ) -> Sequence[CallGroup]:
         """Calls on primary-key tables, and those on offsets, which ask scans where an instant lies."""
         world, lookups = self._world, LookupLimits.of(self._settings)
-        reads = KeyReads(self.tablets, self.tables, world.offload, world.clock)
+        answers = lookups.answer_bytes_max
+        reads = KeyReads(self.tablets, self.tables, world.offload, world.clock, answer_bytes_max=answers)
+        budget.relief.append(reads.relieve)
         scans = KeyScanCalls(
             self.tablets,
             self.tables,
-            KeyReads(self.tablets, self.tables, readers, world.clock),
+            KeyReads(self.tablets, self.tables, readers, world.clock, answer_bytes_max=answers),
             FilterLimits.of(self._settings),
             world.clock,
             max_bytes=self._settings["server.fetch.max-bytes"],
@@ -214,6 +222,7 @@ class TabletNode:
         self._tasks.spawn(self._retention.run(), "retention")
         self._tasks.spawn(self._retention.close_idle(), "close idle logs")
         self._tasks.spawn(self.status.measure_rates(), "measure rates")
+        self._tasks.spawn(self._memory_return.run(), "give memory back")
         self._tasks.spawn(self._jobs.run(), "upkeep of primary-key buckets")
         self._tasks.spawn(self.expiry.run(), "stages whose leases are over")
         self._kernels.follow(self._view)

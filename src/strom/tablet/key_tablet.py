@@ -459,22 +459,27 @@ class KeyTablet(KeyPublishing):
             )
 
     def lookup(
-        self, keys: pa.RecordBatch, *, columns: Sequence[int] | None = None, at_least: AtLeast | None = None
+        self,
+        keys: pa.RecordBatch,
+        *,
+        columns: Sequence[int] | None = None,
+        at_least: AtLeast | None = None,
+        bytes_max: int | None = None,
     ) -> Found:
-        """The rows of these keys at the high watermark. ``keys`` has the columns ``definition.key``, in that order."""
+        """The rows of these keys (columns ``definition.key``, in order) at the high watermark; ``Larger`` if more."""
         self.check_online()
         self._await(at_least)
-        found = lookup_keys(self.store, keys, high=self._high, columns=columns)
+        found = lookup_keys(self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max)
         return Found(
             found.positions, found.rows, found.high_watermark, self.epoch_before(found.high_watermark)
         )
 
     def lookup_message(
-        self, keys: pa.RecordBatch | Source, *, columns: Sequence[int] | None = None
+        self, keys: pa.RecordBatch | Source, *, columns: Sequence[int] | None, bytes_max: int | None
     ) -> FoundMessage:
         """As ``lookup``, for columns that are not nested: the rows as they are sent."""
         self.check_online()
-        found = lookup_message(self.store, keys, high=self._high, columns=columns)
+        found = lookup_message(self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max)
         return FoundMessage(*found, self.epoch_before(found.high_watermark))
 
     def lookup_row(self, key: bytes, *, columns: tuple[int, ...] | None, bytes_max: int) -> bytes | None:
@@ -501,8 +506,8 @@ class KeyTablet(KeyPublishing):
     ) -> Found:
         """The rows whose index columns equal each tuple. ``PREFIX_INDEX`` is the one by bucket key.
 
-        ``tuples`` has the index's columns in its order; a NULL finds NULLs. IndexNotFound, IndexBuilding; LimitExceeded
-        for rows of more than ``bytes_max``.
+        ``tuples`` has the index's columns in its order; a NULL finds NULLs. IndexNotFound, IndexBuilding;
+        ``kv.larger.Larger`` for rows of more than ``bytes_max``.
         """
         self.check_online()
         self._await(at_least)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from strom.errors import InvalidTimestamp, MalformedBatch, SchemaNotFound, StorageOffline, StromError
 from strom.log.grouped_log import GroupedLog
 from strom.log.layout import WHOLE_BATCH_BYTES_MAX
-from strom.log.log import Appended
+from strom.log.log import BATCH_BYTES_ANY, Appended
 from strom.log.slices import LogSlice
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
@@ -378,9 +378,10 @@ class LogTablet:
         until: int | None = None,
         projection: ProjectionOf | None = None,
         skip: Skip | None = None,
+        most: int = BATCH_BYTES_ANY,
         gaps: bool = True,
     ) -> LogSlice:
-        """Whole batches from ``offset`` up to the high watermark (and ``until``), at least one.
+        """Whole batches from ``offset`` up to the high watermark (and ``until``), one of up to ``most`` at least.
 
         ``gaps``: see ``MarkedLog.read``.
         """
@@ -391,7 +392,13 @@ class LogTablet:
             if found is not None:
                 return found
         return self.log.read(
-            offset, until=end, max_bytes=max_bytes, projection=projection, skip=skip, gaps=gaps
+            offset,
+            until=end,
+            max_bytes=max_bytes,
+            projection=projection,
+            skip=skip,
+            most=most,
+            gaps=gaps,
         )
 
     def bytes_from(self, offset: int) -> int:

@@ -7,12 +7,12 @@ where a batch is decoded to be sent; it ends when the old batches have expired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 
-from strom.record.batch import BatchHeader, split, stamp
-from strom.record.decode import decode
+from strom.record.batch import BatchHeader, stamp
+from strom.record.decode import decode, weight
 from strom.record.encode import encode
 from strom.runtime.files import Bytes
 
@@ -20,19 +20,37 @@ from strom.runtime.files import Bytes
 class Evolved:
     """Gives every batch the columns ``wanted``; those it has are in ``schema_read(schema_id)``, by name."""
 
-    def __init__(self, wanted: pa.Schema, schema_read: Callable[[int], pa.Schema]) -> None:
+    def __init__(
+        self, wanted: pa.Schema, schema_read: Callable[[int], pa.Schema], *, decompressed_bytes_max: int
+    ) -> None:
         self._wanted = wanted
         self._schema_read = schema_read
+        self._decompressed_bytes_max = decompressed_bytes_max
 
-    def complete(self, buffers: Sequence[Bytes]) -> list[Bytes]:
-        """The same batches, with NULLs for the columns they are too old to have."""
-        return [self._complete(header, view) for header, view in split(b"".join(buffers))]
+    def weight(self, header: BatchHeader, view: memoryview) -> int:
+        """About how many bytes ``rewritten`` holds: the batch decoded and encoded, with room for its NULLs."""
+        have = self._schema_read(header.schema_id).names
+        if not header.record_count or have == self._wanted.names:
+            return 0
+        row_bytes = sum(_null_bytes(field.type) for field in self._wanted if field.name not in have)
+        known = weight(view, header, decompressed_bytes_max=self._decompressed_bytes_max)
+        return known + 2 * header.record_count * row_bytes
+
+    def rewritten(self, header: BatchHeader, view: memoryview) -> list[Bytes] | None:
+        """The same batch, with NULLs for the columns it is too old to have."""
+        return [self._complete(header, view)]
 
     def _complete(self, header: BatchHeader, view: memoryview) -> Bytes:
         have = self._schema_read(header.schema_id)
         if not header.record_count or have.names == self._wanted.names:
             return view
-        batch = decode(view, have, header=header, check_crc=False)
+        batch = decode(
+            view,
+            have,
+            header=header,
+            check_crc=False,
+            decompressed_bytes_max=self._decompressed_bytes_max,
+        )
         arrays = [
             batch.column(field.name)
             if field.name in have.names
@@ -48,3 +66,13 @@ class Evolved:
         )
         stamp(encoded, base_offset=header.base_offset, timestamp_ms=header.timestamp_ms)
         return encoded
+
+
+def _null_bytes(kind: pa.DataType) -> int:
+    """What a NULL of this type takes, about: its value, a bit, an offset."""
+    if pa.types.is_nested(kind):
+        return 8 + sum(_null_bytes(kind.field(number).type) for number in range(kind.num_fields))
+    try:
+        return int(kind.bit_width) // 8 + 2
+    except ValueError:
+        return 8

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from strom.errors import OffsetOutOfRange, StromError
+from strom.log.slices import LogSlice
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.call import Answer
 from strom.rpc.promise import Promise
+from strom.rpc.share import Share
 from strom.runtime.files import Bytes
 from strom.runtime.tasks import Offload
+from strom.server.calls.rewriting import Rewriter, rewrite
 from strom.server.slot import Slot
 from strom.server.table_facts import Traffic
 from strom.server.tablets import Tablets, wait_for
@@ -30,8 +33,16 @@ EARLIEST = -2
 INLINE_BYTES_MAX = 256 * 1024
 SLICE_BYTES = 16 * 1024 * 1024
 """Read in one go by a reader thread. Reading and checking let other threads run, so this is no long turn."""
-SLICE_BYTES_COSTLY = 1024 * 1024
-"""The same where rows are filtered."""
+STORED_BYTES = 1024 * 1024
+"""The same, of what is stored, where batches are written anew (filtered, completed)."""
+STORED_PART = 4
+"""One batch that is written anew has at most this part of the memory it may take as stored bytes."""
+COSTLY_BYTES = 16 * 1024 * 1024
+"""Memory that is taken for such a slice before anybody knows what its batches declare."""
+COSTLY_SLICES_MAX = 64
+"""After so many of them an answer leaves, with what was found: a filter that matches rarely reads on in the next."""
+LOOKS_MAX = 3
+"""What a slice needs may show step by step: how large its batch is, then what that decompresses to."""
 CROWDED_BYTES = 64 * 1024
 WAIT_S_MAX = 600.0
 
@@ -46,10 +57,48 @@ class Found:
     next_offset: int
     bytes_skipped: int = 0
     rows_skipped: int = 0
+    needs: int = 0
+    """Nothing was read: the next batch alone takes so many bytes of memory, more than allowed."""
 
 
-Read = Callable[[LogTablet, int, int], Found]
-"""(tablet, offset, bytes at most) -> what is there. Runs on the loop or in a thread."""
+Read = Callable[[LogTablet, int, int, int], Found]
+"""(tablet, offset, bytes at most, memory allowed) -> what is there. Runs on the loop or in a thread.
+
+Only one batch makes the answer larger than its bytes, and nothing makes it hold more memory than is allowed.
+"""
+
+
+def plain(found: LogSlice) -> Found:
+    """Batches as they were read."""
+    return Found(
+        list(found.buffers),
+        found.size,
+        found.rows,
+        found.next_offset,
+        found.bytes_skipped,
+        found.rows_skipped,
+        found.lacking,
+    )
+
+
+def rewritten(found: LogSlice, by: Rewriter, *, max_bytes: int, allowed: int) -> Found:
+    """Batches that were read, written anew."""
+    if not found.buffers:
+        return plain(found._replace(lacking=STORED_PART * found.lacking))
+    made = rewrite(found.buffers, by, max_bytes=max_bytes, allowed=allowed)
+    if made.next_offset is None:
+        next_offset, bytes_skipped, rows_skipped = found.next_offset, found.bytes_skipped, found.rows_skipped
+    else:
+        next_offset, bytes_skipped, rows_skipped = made.next_offset, 0, 0  # what follows is read again
+    return Found(
+        made.buffers,
+        made.size,
+        made.rows,
+        next_offset,
+        bytes_skipped + max(made.read_bytes - made.size, 0),
+        rows_skipped + made.read_rows - made.rows,
+        made.needs,
+    )
 
 
 @dataclass
@@ -63,6 +112,10 @@ class Wanted:
     until: int | None = None
     costly: bool = False
     """Whether even a small read may take long (a row filter decodes)."""
+    large: bool = False
+    """Whether its next batch is too large for the loop."""
+    starved: bool = False
+    """Whether there was no memory to read on: answer with what there is."""
     traffic: Traffic | None = None
     error: StromError | Exception | None = None
     slot: Slot | None = None
@@ -94,6 +147,7 @@ class Terms(NamedTuple):
     min_bytes: int
     deadline: float
     answer: Callable[[Sequence[Wanted]], Message]
+    share: Share
 
 
 class Fetches:
@@ -120,6 +174,10 @@ class Fetches:
     def stop(self) -> None:
         """Answer everyone who waits, with what there is."""
         self._stopping = True
+        self.relieve()
+
+    def relieve(self) -> None:
+        """Memory is short: answer everyone who waits, with what there is. They will ask again."""
         for waiting in list(self._waiting):
             waiting.give_up()
 
@@ -131,12 +189,13 @@ class Fetches:
         min_bytes: int,
         max_wait_ms: int,
         answer: Callable[[Sequence[Wanted]], Message],
+        share: Share,
     ) -> Answer:
         """The answer, at once if there is something or nobody wants to wait."""
         max_bytes = min(max(max_bytes, 1), self._max_bytes)
         min_bytes = max(1, min(min_bytes, max_bytes))
         deadline = asyncio.get_running_loop().time() + min(max_wait_ms / 1000, WAIT_S_MAX)
-        terms = Terms(max_bytes, min_bytes, deadline, answer)
+        terms = Terms(max_bytes, min_bytes, deadline, answer, share)
         for one in wanted:
             self._find(one)
         if any(one.tablet is None and one.error is None for one in wanted):
@@ -144,7 +203,11 @@ class Fetches:
         if self._leaves_loop(wanted, max_bytes):
             return self._fetch_later(wanted, terms)
         self._read_all_inline(wanted, max_bytes)
-        if self._satisfied(wanted, min_bytes) or max_wait_ms <= 0:
+        if self._satisfied(wanted, terms):
+            return answer(wanted)
+        if self._leaves_loop(wanted, max_bytes):
+            return self._fetch_later(wanted, terms)
+        if max_wait_ms <= 0:
             return answer(wanted)
         return _Waiting(self, wanted, terms).promise
 
@@ -152,8 +215,8 @@ class Fetches:
         """A fetch that has to open logs or to read much: it leaves the loop, so it takes a task."""
         for one in wanted:
             await self._open(one)
-        await self._read_all(wanted, terms.max_bytes)
-        if self._satisfied(wanted, terms.min_bytes) or asyncio.get_running_loop().time() >= terms.deadline:
+        await self._read_all(wanted, terms)
+        if self._satisfied(wanted, terms) or asyncio.get_running_loop().time() >= terms.deadline:
             return terms.answer(wanted)
         promise = _Waiting(self, wanted, terms).promise
         try:
@@ -167,14 +230,13 @@ class Fetches:
         for one in wanted:
             if one.tablet is not None and one.tablet.error is not None:
                 one.error = one.tablet.error
-        if not self._satisfied(
-            wanted, terms.min_bytes
-        ):  # after a read aside it may be: what is left stays there
-            if self._leaves_loop(wanted, terms.max_bytes):
-                waiting.read_aside(self._read_all(wanted, terms.max_bytes))
+        if not self._satisfied(wanted, terms):  # after a read aside it may be: what is left stays there
+            if not self._leaves_loop(wanted, terms.max_bytes):
+                self._read_all_inline(wanted, terms.max_bytes)
+            if not self._satisfied(wanted, terms) and self._leaves_loop(wanted, terms.max_bytes):
+                waiting.read_aside(self._read_all(wanted, terms))
                 return
-            self._read_all_inline(wanted, terms.max_bytes)
-        if self._satisfied(wanted, terms.min_bytes):
+        if self._satisfied(wanted, terms):
             waiting.promise.set_result(terms.answer(wanted))
         else:
             waiting.wait()
@@ -228,7 +290,7 @@ class Fetches:
         return any(self._is_long(one, max_bytes) for one in wanted)
 
     def _is_long(self, one: Wanted, max_bytes: int) -> bool:
-        if one.costly:
+        if one.costly or one.large:
             return self._readable(one)
         if min(one.max_bytes, max_bytes) <= INLINE_BYTES_MAX or not self._readable(one):
             return False
@@ -243,44 +305,69 @@ class Fetches:
                 assert one.tablet is not None
                 before = one.found.size
                 try:
-                    _add(one, one.read(one.tablet, one.found.next_offset, room))
+                    _add(one, one.read(one.tablet, one.found.next_offset, room, INLINE_BYTES_MAX))
                 except (StromError, OSError) as error:
                     one.error = error
                 left -= one.found.size - before
 
-    async def _read_all(self, wanted: Sequence[Wanted], max_bytes: int) -> None:
-        left = self._room(max_bytes) - sum([one.found.size for one in wanted])
+    async def _read_all(self, wanted: Sequence[Wanted], terms: Terms) -> None:
+        left = self._room(terms.max_bytes) - sum([one.found.size for one in wanted])
+        slices = 0
         for one in self._in_turn(wanted):
-            while True:
+            while slices < COSTLY_SLICES_MAX:
                 room = min(left, one.max_bytes - one.found.size)
                 if room <= 0 or not self._readable(one):
                     break
                 before, size = one.found.next_offset, one.found.size
-                await self._read_slice(one, min(room, SLICE_BYTES_COSTLY if one.costly else SLICE_BYTES))
+                await self._read_slice(one, min(room, SLICE_BYTES), terms.share)
+                slices += one.costly
                 gained = one.found.size - size
                 left -= gained
                 full = gained > 0 and room <= SLICE_BYTES and not one.costly
                 if full or one.found.next_offset == before:
-                    break  # the next slice would begin with the batch that did not fit
+                    break  # the next slice would begin with the batch that did not fit, or there is no memory
 
     def _room(self, max_bytes: int) -> int:
         """Little when answers under way already fill the memory they may have; less while small calls are about."""
         return min(max_bytes, CROWDED_BYTES) if self._crowded() else self._piece(max_bytes)
 
-    async def _read_slice(self, one: Wanted, room: int) -> None:
+    async def _read_slice(self, one: Wanted, room: int, share: Share) -> None:
+        """Read once, with memory that is taken before it is used; nothing when there is none."""
+        assert one.tablet is not None
+        held = share.amount
+        needs = (
+            COSTLY_BYTES if one.costly else min(room, max(one.tablet.bytes_from(one.found.next_offset), 1))
+        )
+        for _ in range(LOOKS_MAX):
+            if not (share.take(needs) or (not held and await share.wait(needs))):
+                one.starved = True
+                return
+            size = one.found.size
+            try:
+                needs = await self._read_once(one, room, needs)
+            finally:
+                share.keep(held + one.found.size - size)
+            if not needs:
+                return
+
+    async def _read_once(self, one: Wanted, room: int, allowed: int) -> int:
+        """Read, and give back how much more memory the next batch needs (0: something was read)."""
         tablet, slot = one.tablet, one.slot
         assert tablet is not None
         assert slot is not None
         slot.readers += 1
         try:
             if self._is_long(one, room):
-                _add(one, await self._readers.run(one.read, tablet, one.found.next_offset, room))
+                found = await self._readers.run(one.read, tablet, one.found.next_offset, room, allowed)
             else:
-                _add(one, one.read(tablet, one.found.next_offset, room))
+                found = one.read(tablet, one.found.next_offset, room, allowed)
         except (StromError, OSError) as error:
             one.error = error
+            return 0
         finally:
             slot.readers -= 1
+        _add(one, found)
+        return found.needs
 
     def _in_turn(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Begin with another bucket each time, so that none is always last when the answer is full."""
@@ -292,12 +379,14 @@ class Fetches:
 
     # --- waiting ---------------------------------------------------------------------------------------
 
-    def _satisfied(self, wanted: Sequence[Wanted], min_bytes: int) -> bool:
-        if self._stopping or any(one.error is not None for one in wanted) or not wanted:
+    def _satisfied(self, wanted: Sequence[Wanted], terms: Terms) -> bool:
+        if self._stopping or any(one.error is not None or one.starved for one in wanted) or not wanted:
             return True
         size = sum(one.found.size for one in wanted)
-        if size >= min_bytes or all(one.ended for one in wanted):
+        if size >= terms.min_bytes or all(one.ended for one in wanted):
             return True
+        if size and terms.share.scarce:
+            return True  # nobody waits for more with memory that others need
         return any(one.found.bytes_skipped and one.moved for one in wanted)
 
 
@@ -316,6 +405,9 @@ class _Waiting:
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_at(terms.deadline, self.give_up)
         fetches._waiting[self] = None
+        size = sum([one.found.size for one in wanted])
+        if size > terms.share.amount:
+            terms.share.add(size - terms.share.amount)
         self.promise.add_done_callback(self._ended)
         self.wait()
 
@@ -385,3 +477,4 @@ def _add(one: Wanted, more: Found) -> None:
     found.next_offset = more.next_offset
     found.bytes_skipped += more.bytes_skipped
     found.rows_skipped += more.rows_skipped
+    one.large = more.needs > 0

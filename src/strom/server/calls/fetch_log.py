@@ -28,7 +28,16 @@ from strom.rpc.call import Answer, Call
 from strom.server.calls.damage import told_where
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.evolved import Evolved
-from strom.server.calls.fetch import Fetches, Found, Read, Wanted
+from strom.server.calls.fetch import (
+    STORED_BYTES,
+    STORED_PART,
+    Fetches,
+    Found,
+    Read,
+    Wanted,
+    plain,
+    rewritten,
+)
 from strom.server.calls.filtering import BatchFilter, FilterLimits
 from strom.server.table_facts import TableFacts, Tables, check_positions
 from strom.tablet.log_tablet import LogTablet, Skip
@@ -58,16 +67,18 @@ class FetchLogCalls:
             min_bytes=DEFAULT_MIN_BYTES if request.min_bytes is None else request.min_bytes,
             max_wait_ms=DEFAULT_WAIT_MS if request.max_wait_ms is None else request.max_wait_ms,
             answer=lambda found: self._answer(request, found),
+            share=call.share,
         )
 
     # --- what is wanted --------------------------------------------------------------------------------
 
     def _wanted(self, table: FetchLogTableRequest) -> list[Wanted]:
         read: Read = _never
+        costly = False
         traffic, error = None, None
         try:
             facts = self._tables.of(table.table_id)
-            read, traffic = self._reading(facts, table), facts.traffic
+            (read, costly), traffic = self._reading(facts, table), facts.traffic
         except StromError as problem:
             error = problem
         return [
@@ -76,29 +87,36 @@ class FetchLogCalls:
                 offset=bucket.fetch_offset,
                 max_bytes=max(bucket.max_fetch_bytes, 1),
                 read=read,
+                costly=costly,
                 traffic=traffic,
                 error=error,
             )
             for bucket in table.buckets_req
         ]
 
-    def _reading(self, facts: TableFacts, table: FetchLogTableRequest) -> Read:
+    def _reading(self, facts: TableFacts, table: FetchLogTableRequest) -> tuple[Read, bool]:
+        """How to read, and whether batches are written anew on the way."""
         columns = _Columns(facts, table, self._limits) if table.projection_pushdown_enabled else None
         projection = None if columns is None or columns.all else columns.projection
         skip = self._skip(facts, table)
+        evolved = None if columns is None else columns.evolved
 
-        def read(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
+        def read(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+            # The peer's clients go on behind what was given up only if the next batch there is comes at once.
+            choice: dict[str, Any] = {"projection": projection, "skip": skip, "gaps": False}
+            if evolved is None:
+                return plain(tablet.read(offset, max_bytes=max_bytes, most=allowed, **choice))
+            stored, most = min(max_bytes, STORED_BYTES), allowed // STORED_PART
+            found = tablet.read(offset, max_bytes=stored, most=most, **choice)
+            return rewritten(found, evolved, max_bytes=max_bytes, allowed=allowed)
+
+        def told(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
             try:
-                found = tablet.read(offset, max_bytes=max_bytes, projection=projection, skip=skip, gaps=False)
-                buffers, size = found.buffers, found.size
-                if columns is not None and columns.evolved is not None:
-                    buffers = columns.evolved.complete(buffers)
-                    size = sum(len(buffer) for buffer in buffers)
+                return read(tablet, offset, max_bytes, allowed)
             except Corrupt as error:
                 raise told_where(facts, tablet, offset, error) from error
-            return Found(buffers, size, found.rows, found.next_offset, found.bytes_skipped)
 
-        return read
+        return told, evolved is not None
 
     def _skip(self, facts: TableFacts, table: FetchLogTableRequest) -> Skip | None:
         if table.filter_predicate is None:
@@ -159,7 +177,9 @@ class _Columns:
         if self._positions[-1] >= len(facts.table.schemas[0].columns):
             arrow = newest.to_arrow()
             self.evolved = Evolved(
-                pa.schema([arrow.field(one) for one in self._positions]), self._schema_read
+                pa.schema([arrow.field(one) for one in self._positions]),
+                self._schema_read,
+                decompressed_bytes_max=limits.decompressed_bytes_max,
             )
 
     def projection(self, schema_id: int) -> Projection | None:
@@ -173,5 +193,5 @@ class _Columns:
         return self._facts.schema(schema_id).to_arrow() if projection is None else projection.schema
 
 
-def _never(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
+def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
     raise AssertionError("a bucket with an error is not read")

@@ -26,7 +26,16 @@ from strom.record.project import Projection
 from strom.rpc.call import Answer, Call
 from strom.server.calls.damage import told_where
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.fetch import Fetches, Found, Read, Wanted
+from strom.server.calls.fetch import (
+    STORED_BYTES,
+    STORED_PART,
+    Fetches,
+    Found,
+    Read,
+    Wanted,
+    plain,
+    rewritten,
+)
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
 from strom.server.table_facts import TableFacts, Tables
 from strom.tablet.log_tablet import LogTablet
@@ -72,6 +81,7 @@ class FetchRowsCalls:
             min_bytes=request.min_bytes,
             max_wait_ms=request.max_wait_ms,
             answer=lambda found: self._answer(request, found),
+            share=call.share,
         )
 
     def _reading(self, facts: TableFacts, request: FetchRowsRequest) -> RowsRead:
@@ -128,31 +138,30 @@ class RowsRead:
             else RowFilters(batches.predicate, self._schema_read, self._positions_wanted, limits)
         )
 
-    def __call__(self, tablet: LogTablet, offset: int, max_bytes: int, until: int | None = None) -> Found:
+    def __call__(
+        self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None = None
+    ) -> Found:
         """Read one slice; runs on the loop or in a thread."""
         try:
-            return self._read(tablet, offset, max_bytes, until)
+            return self._read(tablet, offset, max_bytes, allowed, until)
         except Corrupt as error:
             raise told_where(self._facts, tablet, offset, error) from error
 
-    def _read(self, tablet: LogTablet, offset: int, max_bytes: int, until: int | None) -> Found:
+    def _read(self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None) -> Found:
         if self._batches is None or self._rows is None:
             projection = self._projection if self._ids else None
-            found = tablet.read(offset, max_bytes=max_bytes, until=until, projection=projection)
-            return Found(list(found.buffers), found.size, found.rows, found.next_offset, found.bytes_skipped)
+            return plain(
+                tablet.read(offset, max_bytes=max_bytes, until=until, projection=projection, most=allowed)
+            )
         found = tablet.read(
-            offset, max_bytes=max_bytes, until=until, projection=self._projection, skip=self._batches.skips
+            offset,
+            max_bytes=min(max_bytes, STORED_BYTES),
+            until=until,
+            projection=self._projection,
+            skip=self._batches.skips,
+            most=allowed // STORED_PART,
         )
-        kept, rows = self._rows.kept(found.buffers)
-        size = sum(len(buffer) for buffer in kept)
-        return Found(
-            buffers=kept,
-            size=size,
-            rows=rows,
-            next_offset=found.next_offset,
-            bytes_skipped=found.bytes_skipped + max(found.size - size, 0),
-            rows_skipped=found.rows_skipped + found.rows - rows,
-        )
+        return rewritten(found, self._rows, max_bytes=max_bytes, allowed=allowed)
 
     def _columns_read(self, schema_id: int) -> tuple[int, ...]:
         """What to read of a batch: the wanted columns, and those the filter looks at."""
@@ -194,8 +203,8 @@ def _check_filtered(facts: TableFacts) -> None:
 def _up_to(read: Read, end_offset: int | None) -> Read:
     if end_offset is None or not isinstance(read, RowsRead):
         return read
-    return lambda tablet, offset, max_bytes: read(tablet, offset, max_bytes, end_offset)
+    return lambda tablet, offset, max_bytes, allowed: read(tablet, offset, max_bytes, allowed, end_offset)
 
 
-def _never(tablet: LogTablet, offset: int, max_bytes: int) -> Found:
+def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
     raise AssertionError("a bucket with an error is not read")

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strom.errors import Corrupt
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
 from strom.protocol.messages.predicate import Predicate as PredicateMessage
 from strom.protocol.predicate_wire import from_wire
-from strom.record.batch import BatchHeader, read_header, split
+from strom.record.batch import BatchHeader
 from strom.record.filter import RowFilter
 from strom.record.prune import Pruner
 from strom.runtime.files import Bytes
@@ -86,26 +85,18 @@ class RowFilters:
         self._limits = limits
         self._filters: dict[int, RowFilter] = {}
 
-    def kept(self, buffers: Sequence[Bytes]) -> tuple[list[Bytes], int]:
-        """The batches in ``buffers`` with only the rows that match, and how many those are.
+    def weight(self, header: BatchHeader, view: memoryview) -> int:
+        """What the filter takes of memory for this batch."""
+        return 0 if header.damaged else self._filter(header.schema_id).weight(view, header)
+
+    def rewritten(self, header: BatchHeader, view: memoryview) -> list[Bytes] | None:
+        """The batch with only the rows that match.
 
         What the log gave is checked already, so checksums are not looked at again.
         """
-        kept: list[Bytes] = []
-        rows = 0
-        for header, view in split(b"".join(buffers)):
-            if header.damaged:
-                kept.append(view)  # so that the reader learns of it
-                continue
-            try:
-                pieces = self._filter(header.schema_id).apply(view, verify=False)
-            except Corrupt as error:
-                error.facts |= {"first_offset": header.base_offset, "end_offset": header.next_offset}
-                raise
-            if pieces is not None:
-                kept += pieces
-                rows += read_header(pieces[0]).record_count
-        return kept, rows
+        if header.damaged:
+            return [view]  # so that the reader learns of it
+        return self._filter(header.schema_id).apply(view, verify=False)
 
     def _filter(self, schema_id: int) -> RowFilter:
         found = self._filters.get(schema_id)

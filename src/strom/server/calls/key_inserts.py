@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from strom.errors import InvalidTargets, RequestTimeout
@@ -21,11 +22,13 @@ from strom.protocol.messages.keys import (
     LookupRequest,
     LookupResponse,
     PutKvBucketResponse,
+    Value,
 )
 from strom.rpc.call import Call
+from strom.rpc.share import Share
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.key_lookups import lookup_refused, values
-from strom.server.calls.key_reads import WAIT_MS_DEFAULT, WAIT_MS_MAX, Asked, KeyReads, LookupLimits
+from strom.server.calls.key_lookups import lookup_refused, value_size, values
+from strom.server.calls.key_reads import WAIT_MS_DEFAULT, WAIT_MS_MAX, Asked, KeyReads, Left, LookupLimits
 from strom.server.calls.writes import Write, Writes, as_told
 from strom.server.key_forms import KeyForms, key_tablet
 from strom.server.table_facts import TableFacts, Tables
@@ -55,32 +58,45 @@ class LookupCalls:
         request: LookupRequest = call.request
         self._limits.check_keys(sum(len(bucket.keys) for bucket in request.buckets_req))
         if request.insert_if_not_exists:
-            return self._insert(request)
+            return self._insert(request, call.share)
         asked = [self._asked(request.table_id, bucket) for bucket in request.buckets_req]
-        return self._reads.answer(asked, lambda found: LookupResponse(buckets_resp=found))
+        return self._reads.answer(asked, lambda found: LookupResponse(buckets_resp=found), call.share)
 
     def _asked(self, table_id: int, bucket: LookupBucketRequest) -> Asked[LookupBucketResponse]:
-        def find(facts: TableFacts, tablet: LogTablet) -> LookupBucketResponse:
-            return _answer(bucket, values(facts.keys, tablet, bucket.keys, self._limits)[0])
+        def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> LookupBucketResponse:
+            return _answer(bucket, values(facts.keys, tablet, bucket.keys, bytes_max)[0])
 
         place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, len(bucket.keys), find, lambda error: lookup_refused(bucket, error))
+        return Asked(place, len(bucket.keys), find, lambda error: lookup_refused(bucket, error), value_size)
 
     # --- insert if not exists --------------------------------------------------------------------------
 
-    async def _insert(self, request: LookupRequest) -> Message:
-        found = await asyncio.gather(*(self._found_or_made(request, one) for one in request.buckets_req))
+    async def _insert(self, request: LookupRequest, share: Share) -> Message:
+        parts = [share.part() for _ in request.buckets_req]
+        left = Left(self._limits.answer_bytes_max)
+        try:
+            found = await asyncio.gather(
+                *(
+                    self._found_or_made(request, one, part, left)
+                    for one, part in zip(request.buckets_req, parts, strict=True)
+                )
+            )
+        finally:
+            for part in parts:
+                share.join(part)
         return LookupResponse(buckets_resp=found)
 
     async def _found_or_made(
-        self, request: LookupRequest, bucket: LookupBucketRequest
+        self, request: LookupRequest, bucket: LookupBucketRequest, share: Share, left: Left
     ) -> LookupBucketResponse:
         try:
-            return await self._try(request, bucket)
+            return await self._try(request, bucket, share, left)
         except Exception as error:
             return lookup_refused(bucket, error)
 
-    async def _try(self, request: LookupRequest, bucket: LookupBucketRequest) -> LookupBucketResponse:
+    async def _try(
+        self, request: LookupRequest, bucket: LookupBucketRequest, share: Share, left: Left
+    ) -> LookupBucketResponse:
         acks = -1 if request.acks is None else request.acks
         self._writes.check(acks)
         slot = self._tablets.slot(BucketId(request.table_id, bucket.partition_id, bucket.bucket_id))
@@ -89,10 +105,13 @@ class LookupCalls:
         _check_insertable(forms)
         tablet = await self._reads.opened(slot)
 
-        def look(keys: Sequence[Any]) -> Any:
-            return values(forms, tablet, keys, self._limits)
+        async def look(keys: Sequence[Any], part: Share) -> tuple[list[Value], list[int]]:
+            find = partial(values, forms, tablet, keys)
+            return await self._reads.bounded(
+                slot, find, part, left, lambda found: sum([len(one.values or b"") for one in found[0]])
+            )
 
-        answers, missing = await self._reads.aside(slot, lambda: look(bucket.keys))
+        answers, missing = await look(bucket.keys, share)
         if not missing:
             return _answer(bucket, answers)
         wanted = [bucket.keys[number] for number in missing]
@@ -105,7 +124,11 @@ class LookupCalls:
                 raise RequestTimeout(f"not durable within {timeout_ms} ms; it may still be") from None
         if begun.error_code is not None:
             raise error_of(begun.error_code, begun.error_message)
-        made, _ = await self._reads.aside(slot, lambda: look(wanted))
+        part = share.part()
+        try:
+            made, _ = await look(wanted, part)
+        finally:
+            share.join(part)
         for number, answer in zip(missing, made, strict=True):
             answers[number] = answer
         return _answer(bucket, answers)

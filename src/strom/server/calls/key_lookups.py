@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidRequest, LimitExceeded, StromError
+from strom.kv.larger import Larger
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROWS, PREFIX_LOOKUP, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -43,6 +44,9 @@ from strom.server.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast, Found
 from strom.tablet.log_tablet import LogTablet
 
+PAGE_BYTES = 8 * 1024 * 1024
+"""Rows of one tuple of an index that are told at a time."""
+
 _EMPTY = Value()
 
 
@@ -56,6 +60,8 @@ class _Asked(NamedTuple):
     """Keys, or tuples of an index."""
     header: BatchHeader
     columns: tuple[int, ...]
+    bytes_max: int
+    """``Larger`` for rows that take more."""
 
 
 class _Answer(NamedTuple):
@@ -86,17 +92,19 @@ class KeyLookupCalls:
         request: PrefixLookupRequest = call.request
         self._limits.check_keys(sum(len(bucket.keys) for bucket in request.buckets_req))
         asked = [self._prefixes(request.table_id, bucket) for bucket in request.buckets_req]
-        return self._reads.answer(asked, lambda found: PrefixLookupResponse(buckets_resp=found))
+        return self._reads.answer(
+            asked, lambda found: PrefixLookupResponse(buckets_resp=found), share=call.share
+        )
 
     def _prefixes(
         self, table_id: int, bucket: PrefixLookupBucketRequest
     ) -> Asked[PrefixLookupBucketResponse]:
-        def find(facts: TableFacts, tablet: LogTablet) -> PrefixLookupBucketResponse:
+        def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> PrefixLookupBucketResponse:
             forms = facts.keys
             return PrefixLookupBucketResponse(
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
-                value_lists=value_lists(forms, tablet, bucket.keys, self._limits),
+                value_lists=value_lists(forms, tablet, bucket.keys, bytes_max),
             )
 
         def refused(error: BaseException) -> PrefixLookupBucketResponse:
@@ -105,7 +113,7 @@ class KeyLookupCalls:
             )
 
         place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, len(bucket.keys), find, refused, single=False)
+        return Asked(place, len(bucket.keys), find, refused, _prefix_size, single=False)
 
     # --- LookupRows ------------------------------------------------------------------------------------
 
@@ -114,7 +122,7 @@ class KeyLookupCalls:
         request: LookupRowsRequest = call.request
         asked = [self._asked(request, bucket) for bucket in request.buckets_req]
         self._limits.check_keys(sum([one.keys for one in asked]))
-        return self._reads.answer(asked, self._whole, wait_ms=request.timeout_ms)
+        return self._reads.answer(asked, self._whole, call.share, wait_ms=request.timeout_ms)
 
     def _whole(self, found: Sequence[LookupRowsBucketResponse]) -> LookupRowsResponse:
         """All buckets' answers; together they are not larger than one may be."""
@@ -131,11 +139,11 @@ class KeyLookupCalls:
         except StromError as problem:
             error = problem
 
-        def raised(facts: TableFacts, tablet: LogTablet) -> LookupRowsBucketResponse:
+        def raised(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> LookupRowsBucketResponse:
             raise error
 
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, 0, raised, lambda error: _rows_refused(bucket, error))
+        return Asked(place, 0, raised, lambda error: _rows_refused(bucket, error), _size)
 
     def _rows(
         self,
@@ -145,10 +153,10 @@ class KeyLookupCalls:
         header: BatchHeader,
         at_least: AtLeast | None,
     ) -> Asked[LookupRowsBucketResponse]:
-        def find(facts: TableFacts, tablet: LogTablet) -> LookupRowsBucketResponse:
+        def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> LookupRowsBucketResponse:
             forms = facts.knowing(request.schema_id).keys
             columns = forms.columns(request.schema_id, request.columns)
-            asked = _Asked(forms, tablet, request, batch, header, columns)
+            asked = _Asked(forms, tablet, request, batch, header, columns, bytes_max)
             after = bucket.rows_after
             found = self._answer(asked) if after is None else self._page(asked, after)
             return LookupRowsBucketResponse(
@@ -167,23 +175,22 @@ class KeyLookupCalls:
             header.record_count,
             find,
             lambda error: _rows_refused(bucket, error),
+            _size,
             at_least,
             single=request.index is None,
         )
 
     def _answer(self, asked: _Asked) -> _Answer:
-        forms, tablet, request, batch, header, columns = asked
+        forms, tablet, request, batch, header, columns, bytes_max = asked
         all_columns = None if len(columns) == len(forms.arrow) and columns == forms.all_columns else columns
         if request.index is None and header.record_count <= SLICE_KEYS and forms.flat(columns):
             keys = forms.key_batches.read(batch, header, self._batches.decompressed_bytes_max)
-            quick = key_tablet(tablet).lookup_message(keys, columns=all_columns)
+            quick = key_tablet(tablet).lookup_message(keys, columns=all_columns, bytes_max=bytes_max)
             message = memoryview(quick.message)
-            self._limits.check_bytes(len(message))
             records = encode_message(message, len(quick.positions), schema_id=request.schema_id)
             return _Answer(records, quick.positions, quick.high_watermark, quick.epoch)
-        found = self._found(forms, tablet, request.index, self._tuples(asked), all_columns)
+        found = self._found(forms, tablet, request.index, self._tuples(asked), all_columns, bytes_max)
         whole_batch = encode(found.rows, schema_id=request.schema_id)
-        self._limits.check_bytes(len(whole_batch))
         return _Answer([whole_batch], found.positions, found.high_watermark, found.epoch)
 
     def _page(self, asked: _Asked, after: int) -> _Answer:
@@ -194,7 +201,9 @@ class KeyLookupCalls:
             raise InvalidRequest(
                 "rows_after is for one tuple of an index: a key has one row", index=request.index
             )
-        most = self._limits.answer_bytes_max // 2  # what is sent has its frame around it
+        most = min(PAGE_BYTES, self._limits.answer_bytes_max // 2)  # what is sent has its frame around it
+        if asked.bytes_max < most:
+            raise Larger(most)
         found = key_tablet(asked.tablet).lookup_page(
             index, self._tuples(asked), after, columns=asked.columns, bytes_max=most
         )
@@ -219,16 +228,20 @@ class KeyLookupCalls:
         index: str | None,
         keys: pa.RecordBatch,
         columns: tuple[int, ...] | None,
+        bytes_max: int,
     ) -> Found:
         """All keys, a slice at a time so that an answer that is too large is seen before it is made."""
         if keys.num_rows <= SLICE_KEYS:
-            return self._slice(forms, tablet, index, keys, columns)
+            return self._slice(forms, tablet, index, keys, columns, bytes_max)
         parts: list[Found] = []
         size = 0
         for start in range(0, keys.num_rows, SLICE_KEYS):
-            part = self._slice(forms, tablet, index, keys.slice(start, SLICE_KEYS), columns)
+            wanted = keys.slice(start, SLICE_KEYS)
+            try:
+                part = self._slice(forms, tablet, index, wanted, columns, max(bytes_max - size, 0))
+            except Larger as larger:
+                raise Larger((size + larger.size) * keys.num_rows // (start + wanted.num_rows)) from None
             size += part.rows.nbytes
-            self._limits.check_bytes(size)
             parts.append(part._replace(positions=part.positions + start))
         return Found(
             positions=np.concatenate([part.positions for part in parts]),
@@ -244,24 +257,31 @@ class KeyLookupCalls:
         index: str | None,
         keys: pa.RecordBatch,
         columns: Sequence[int] | None,
+        bytes_max: int,
     ) -> Found:
         if index is None or (index == "$prefix" and forms.prefix_index is None):
-            return key_tablet(tablet).lookup(keys, columns=columns)
-        most = self._limits.answer_bytes_max
-        return key_tablet(tablet).lookup_index(index, keys, columns=columns, bytes_max=most)
+            return key_tablet(tablet).lookup(keys, columns=columns, bytes_max=bytes_max)
+        return key_tablet(tablet).lookup_index(index, keys, columns=columns, bytes_max=bytes_max)
 
 
 def values(
-    forms: KeyForms, tablet: LogTablet, keys: Sequence[Any], limits: LookupLimits
+    forms: KeyForms, tablet: LogTablet, keys: Sequence[Any], bytes_max: int
 ) -> tuple[list[Value], list[int]]:
-    """The peer's answer to keys: a value per key, an empty one where there is no row; and which these are."""
+    """The peer's answer to keys: a value per key, an empty one where there is no row; and which these are.
+
+    ``Larger`` when they take more than ``bytes_max``.
+    """
     answers = [_EMPTY] * len(keys)
     size = 0
     for start in range(0, len(keys), SLICE_KEYS):
-        found = key_tablet(tablet).lookup(forms.keys(keys[start : start + SLICE_KEYS]))
+        wanted = forms.keys(keys[start : start + SLICE_KEYS])
+        found = _bounded(
+            lambda left, wanted=wanted: key_tablet(tablet).lookup(wanted, bytes_max=left),  # type: ignore[misc]
+            size,
+            bytes_max,
+        )
         encoded = forms.rows(found.rows)
         size += len(encoded.data)
-        limits.check_bytes(size)
         content, places = encoded.data.data, encoded.starts.tolist()
         for row, position in enumerate(found.positions.tolist()):
             answers[start + position] = Value(values=content[places[row] : places[row + 1]])
@@ -269,28 +289,38 @@ def values(
 
 
 def value_lists(
-    forms: KeyForms, tablet: LogTablet, prefixes: Sequence[Any], limits: LookupLimits
+    forms: KeyForms, tablet: LogTablet, prefixes: Sequence[Any], bytes_max: int
 ) -> list[ValueList]:
-    """The peer's answer to prefixes: a list of rows per prefix."""
+    """The peer's answer to prefixes: a list of rows per prefix. ``Larger`` when they take more than ``bytes_max``."""
     lists: list[list[memoryview]] = [[] for _ in prefixes]
     size = 0
     for start in range(0, len(prefixes), SLICE_KEYS):
         tuples = forms.prefixes(prefixes[start : start + SLICE_KEYS])
-        found = (
-            key_tablet(tablet).lookup(tuples)
-            if forms.prefix_index is None
-            else key_tablet(tablet).lookup_index(
-                forms.prefix_index, tuples, bytes_max=limits.answer_bytes_max
-            )
+        found = _bounded(
+            lambda left, tuples=tuples: _of_prefixes(forms, tablet, tuples, left),  # type: ignore[misc]
+            size,
+            bytes_max,
         )
-        limits.check_bytes(found.rows.nbytes)
         encoded = forms.rows(found.rows)
         size += len(encoded.data)
-        limits.check_bytes(size)
         content, places = encoded.data.data, encoded.starts.tolist()
         for row, position in enumerate(found.positions.tolist()):
             lists[start + position].append(content[places[row] : places[row + 1]])
     return [ValueList(values=one) for one in lists]
+
+
+def _of_prefixes(forms: KeyForms, tablet: LogTablet, tuples: pa.RecordBatch, bytes_max: int) -> Found:
+    if forms.prefix_index is None:
+        return key_tablet(tablet).lookup(tuples, bytes_max=bytes_max)
+    return key_tablet(tablet).lookup_index(forms.prefix_index, tuples, bytes_max=bytes_max)
+
+
+def _bounded(find: Callable[[int], Found], size: int, bytes_max: int) -> Found:
+    """What is found for some keys, after ``size`` bytes for those before them."""
+    try:
+        return find(max(bytes_max - size, 0))
+    except Larger as larger:
+        raise Larger(max(size + larger.size, 2 * bytes_max if size else 0)) from None
 
 
 def _rows_refused(bucket: LookupRowsBucketRequest, error: BaseException) -> LookupRowsBucketResponse:
@@ -302,6 +332,15 @@ def _rows_refused(bucket: LookupRowsBucketRequest, error: BaseException) -> Look
 def _size(answer: LookupRowsBucketResponse) -> int:
     records = answer.records
     return sum(map(len, records)) if isinstance(records, list) else len(records or b"")
+
+
+def _prefix_size(answer: PrefixLookupBucketResponse) -> int:
+    return sum([sum(map(len, one.values)) for one in answer.value_lists])
+
+
+def value_size(answer: LookupBucketResponse) -> int:
+    """Bytes of the rows in the answer of one bucket."""
+    return sum([len(one.values or b"") for one in answer.values])
 
 
 def _at_least(bucket: LookupRowsBucketRequest) -> AtLeast | None:

@@ -25,7 +25,7 @@ from strom.record.batch import BatchLimits, read_header
 from strom.record.encode import encode_message
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.key_reads import KeyReads, LookupLimits
+from strom.server.calls.key_reads import QUICK_BYTES_MAX, KeyReads, LookupLimits
 from strom.server.key_forms import key_tablet
 from strom.server.table_facts import TableFacts
 
@@ -89,6 +89,7 @@ class KeyManyCalls:
     def __init__(self, reads: KeyReads, limits: LookupLimits, batches: BatchLimits) -> None:
         self._reads = reads
         self._limits = limits
+        self._bytes_max = min(QUICK_BYTES_MAX, limits.answer_bytes_max)
         self._decompressed_max = batches.decompressed_bytes_max
         self._known: dict[bytes, _Question] = {}
         self.at_once = {LOOKUP_ROWS: self._at_once}
@@ -119,10 +120,8 @@ class KeyManyCalls:
             return None
         began = self._reads.pace.begin()
         keys = facts.keys.key_batches.places(records, header, self._decompressed_max)
-        found = key_tablet(tablet).lookup_message(keys, columns=columns)
+        found = key_tablet(tablet).lookup_message(keys, columns=columns, bytes_max=self._bytes_max)
         message = memoryview(found.message)
-        if len(message) > self._limits.answer_bytes_max:
-            return None
         batch = encode_message(message, len(found.positions), schema_id=question.schema_id)
         self._reads.pace.end(began)
         facts.traffic.keys_in.inc(count)

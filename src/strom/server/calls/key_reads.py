@@ -11,11 +11,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
-from strom.errors import LimitExceeded, RequestTimeout, StromError
+from strom.errors import Busy, LimitExceeded, RequestTimeout, StromError
+from strom.kv.larger import Larger
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
+from strom.rpc.share import Share
 from strom.runtime.clock import Clock
 from strom.runtime.effort import Effort, effort_of_thread
 from strom.runtime.settings import Settings
@@ -39,6 +42,14 @@ processes that empty the caches; a column of a base file that is checked first, 
 back takes another one, and on a busy machine two waits for a processor."""
 ASIDE_S = 1.0
 SLICE_KEYS = 4096
+QUICK_BYTES_MAX = 1024 * 1024
+"""Rows of more bytes are not found on the loop."""
+FIRST_BYTES = 128 * 1024
+"""Beside it, so much is allowed before it is known how much there is."""
+COPIES = 2
+"""How often an answer is in memory while it is made: as it was found, and as it is sent."""
+LOOKS_MAX = 8
+"""How often it may turn out that there is more than was allowed."""
 WAIT_MS_DEFAULT = 30_000
 WAIT_MS_MAX = 600_000
 
@@ -80,17 +91,19 @@ class LookupLimits:
 class Asked(Generic[R]):
     """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` tells why not.
 
-    ``single``: a key has one row at most.
+    ``find`` is told how many bytes of rows it may find, and raises ``Larger`` for more; ``size`` tells how many they
+    are. ``single``: a key has one row at most.
     """
 
-    __slots__ = ("at_least", "bucket", "find", "keys", "refused", "single")
+    __slots__ = ("at_least", "bucket", "find", "keys", "refused", "single", "size")
 
     def __init__(
         self,
         bucket: BucketId,
         keys: int,
-        find: Callable[[TableFacts, LogTablet], R],
+        find: Callable[[TableFacts, LogTablet, int], R],
         refused: Callable[[BaseException], R],
+        size: Callable[[R], int],
         at_least: AtLeast | None = None,
         single: bool = True,
     ) -> None:
@@ -98,6 +111,7 @@ class Asked(Generic[R]):
         self.keys = keys
         self.find = find
         self.refused = refused
+        self.size = size
         self.at_least = at_least
         self.single = single
 
@@ -138,32 +152,59 @@ class Pace:
 class KeyReads:
     """Performs lookups."""
 
-    def __init__(self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock) -> None:
+    def __init__(
+        self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock, *, answer_bytes_max: int
+    ) -> None:
         self._tablets = tablets
+        self._answer_bytes_max = answer_bytes_max
+        self._waiting: set[asyncio.Future[None]] = set()
         self.pace = Pace(clock.monotonic)
         self._tables = tables
         self._readers = readers
+
+    def relieve(self) -> None:
+        """Memory is short: whoever waits for rows to be visible, with the keys at hand, comes again."""
+        for moved in list(self._waiting):
+            if not moved.done():
+                moved.set_exception(Busy("memory is short, and the rows are not visible yet: try again"))
 
     def answer(
         self,
         asked: Sequence[Asked[R]],
         whole: Callable[[Sequence[R]], Message],
+        share: Share,
         wait_ms: int | None = None,
     ) -> Message | Awaitable[Message]:
         """Every bucket's answer: at once when all of it is quick."""
         found: list[R] = []
+        most = left = min(QUICK_BYTES_MAX, self._answer_bytes_max)
         for one in asked:
-            quick = self._quick(one)
+            quick = self._quick(one, left)
             if quick is None:
-                return self._answer_later(asked, found, whole, bounded_wait(wait_ms))
+                share.add(most - left)
+                return self._answer_later(asked, found, whole, share, bounded_wait(wait_ms))
             found.append(quick)
+            if len(asked) > 1:
+                left = max(left - one.size(quick), 0)
         return whole(found)
 
     async def _answer_later(
-        self, asked: Sequence[Asked[R]], found: list[R], whole: Callable[[Sequence[R]], Message], wait_ms: int
+        self,
+        asked: Sequence[Asked[R]],
+        found: list[R],
+        whole: Callable[[Sequence[R]], Message],
+        share: Share,
+        wait_ms: int,
     ) -> Message:
         rest = asked[len(found) :]
-        found += await asyncio.gather(*(self.slowly(one, wait_ms) for one in rest))
+        parts = [share.part() for _ in rest]
+        left = Left(self._answer_bytes_max - share.amount)
+        try:
+            slow = [self.slowly(one, wait_ms, part, left) for one, part in zip(rest, parts, strict=True)]
+            found += await asyncio.gather(*slow)
+        finally:
+            for part in parts:
+                share.join(part)
         return whole(found)
 
     def ready(self, bucket: BucketId, at_least: AtLeast | None = None) -> tuple[TableFacts, LogTablet] | None:
@@ -179,7 +220,7 @@ class KeyReads:
             return None
         return facts, tablet
 
-    def _quick(self, one: Asked[R]) -> R | None:
+    def _quick(self, one: Asked[R], bytes_max: int) -> R | None:
         """The answer if it can be given on the loop."""
         try:
             ready = self.ready(one.bucket, one.at_least)
@@ -188,13 +229,15 @@ class KeyReads:
             facts, tablet = ready
             facts.traffic.keys_in.inc(one.keys)
             began = self.pace.begin()
-            found = one.find(facts, tablet)
+            found = one.find(facts, tablet, bytes_max)
             self.pace.end(began)
             return found
+        except Larger:
+            return None
         except Exception as error:
             return self._refused(one, error)
 
-    async def slowly(self, one: Asked[R], wait_ms: int) -> R:
+    async def slowly(self, one: Asked[R], wait_ms: int, share: Share, left: Left | None = None) -> R:
         """The answer after whatever has to be waited for, found in a reader thread."""
         try:
             slot = self._tablets.slot(one.bucket)
@@ -202,9 +245,11 @@ class KeyReads:
             tablet = await self.opened(slot)
             facts = self._table(one.bucket, tablet)
             if one.at_least is not None:
-                await visible(tablet, one.at_least, wait_ms)
+                await self._visible(tablet, one.at_least, wait_ms)
             facts.traffic.keys_in.inc(one.keys)
-            return await self.aside(slot, lambda: one.find(facts, tablet))
+            left = left or Left(self._answer_bytes_max)
+            find = partial(one.find, facts, tablet)
+            return await self.bounded(slot, find, share, left, one.size)
         except Exception as error:
             return self._refused(one, error)
 
@@ -220,6 +265,28 @@ class KeyReads:
                 await turn
         return tablet
 
+    async def bounded(
+        self, slot: Slot, find: Callable[[int], T], share: Share, left: Left, size: Callable[[T], int]
+    ) -> T:
+        """What ``find`` gives in a reader thread, with memory that is taken before it is used."""
+        allowed = min(FIRST_BYTES, self._answer_bytes_max)
+        for _ in range(LOOKS_MAX):
+            await share.need(COPIES * allowed)
+            try:
+                found = await self.aside(slot, partial(find, allowed))
+            except Larger as larger:
+                share.close()
+                allowed = left.allow(larger.size, allowed)
+                continue
+            except BaseException:
+                share.close()
+                raise
+            taken = size(found)
+            left.take(taken)
+            share.keep(taken)
+            return found
+        raise _too_large(self._answer_bytes_max)
+
     async def aside(self, slot: Slot, work: Callable[[], T]) -> T:
         """Work on a tablet in a reader thread; it stays open meanwhile."""
         slot.readers += 1
@@ -227,6 +294,34 @@ class KeyReads:
             return await self._readers.run(work)
         finally:
             slot.readers -= 1
+
+    async def _visible(self, tablet: LogTablet, at_least: AtLeast, wait_ms: int) -> None:
+        """Wait until everything before an offset is visible. StaleEpoch when another record has its place."""
+        keys = key_tablet(tablet)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        while not keys.visible(at_least):
+            moved: asyncio.Future[None] = loop.create_future()
+
+            def reached(error: StromError | None, moved: asyncio.Future[None] = moved) -> None:
+                if moved.done():
+                    return
+                if error is None:
+                    moved.set_result(None)
+                else:
+                    moved.set_exception(error)
+
+            ticket = tablet.pending.add(at_least.offset, reached)
+            self._waiting.add(moved)
+            try:
+                await asyncio.wait_for(moved, max(deadline - loop.time(), 0))
+            except TimeoutError:
+                raise RequestTimeout(
+                    f"offset {at_least.offset} was not visible within {wait_ms} ms", offset=at_least.offset
+                ) from None
+            finally:
+                tablet.pending.cancel(ticket)
+                self._waiting.discard(moved)
 
     def _table(self, bucket: BucketId, tablet: LogTablet) -> TableFacts:
         facts = self._tables.of(bucket.table_id)
@@ -245,28 +340,27 @@ def bounded_wait(wait_ms: int | None) -> int:
     return WAIT_MS_DEFAULT if wait_ms is None else min(max(wait_ms, 0), WAIT_MS_MAX)
 
 
-async def visible(tablet: LogTablet, at_least: AtLeast, wait_ms: int) -> None:
-    """Wait until everything before an offset is visible. StaleEpoch when another record has its place."""
-    keys = key_tablet(tablet)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_ms / 1000
-    while not keys.visible(at_least):
-        moved: asyncio.Future[None] = loop.create_future()
+class Left:
+    """How many bytes the answer of a whole request may still get; its buckets share it."""
 
-        def reached(error: StromError | None, moved: asyncio.Future[None] = moved) -> None:
-            if moved.done():
-                return
-            if error is None:
-                moved.set_result(None)
-            else:
-                moved.set_exception(error)
+    def __init__(self, size: int) -> None:
+        self._most = self._size = size
 
-        ticket = tablet.pending.add(at_least.offset, reached)
-        try:
-            await asyncio.wait_for(moved, max(deadline - loop.time(), 0))
-        except TimeoutError:
-            raise RequestTimeout(
-                f"offset {at_least.offset} was not visible within {wait_ms} ms", offset=at_least.offset
-            ) from None
-        finally:
-            tablet.pending.cancel(ticket)
+    def allow(self, size: int, before: int) -> int:
+        """So much, and no more than is left; refused where as much was allowed before."""
+        if before >= self._size:
+            raise _too_large(self._most)
+        return min(size, self._size)
+
+    def take(self, size: int) -> None:
+        """So much is found."""
+        if size > self._size:
+            raise _too_large(self._most)
+        self._size -= size
+
+
+def _too_large(limit: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"the rows found take more than {limit} bytes: ask for fewer keys or columns, or use scan(where=...)",
+        limit=limit,
+    )

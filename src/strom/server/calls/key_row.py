@@ -125,11 +125,12 @@ class KeyRowCalls:
         asked = Asked(
             question.bucket,
             1,
-            lambda facts, tablet: self._find(question, key, facts, tablet),
+            lambda facts, tablet, bytes_max: self._find(question, key, facts, tablet),
             _refused,
+            lambda answer: len(answer.row or b""),
             at_least,
         )
-        return self._reads.slowly(asked, question.wait_ms)
+        return self._reads.slowly(asked, question.wait_ms, call.share)
 
     def _question(self, content: bytes) -> _Question:
         known = self._known.get(content)

@@ -28,18 +28,21 @@ from strom.protocol.messages.own_keys import (
 from strom.protocol.predicate_wire import from_wire
 from strom.record.sparse import dense_batch, sparse_batches
 from strom.rpc.call import Call
+from strom.rpc.share import Share
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import FilterLimits
-from strom.server.calls.key_reads import KeyReads
+from strom.server.calls.key_reads import COPIES, KeyReads
 from strom.server.key_forms import KeyForms, key_tablet
 from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
 BUCKETS_MAX = 10_000
-LIMIT_BYTES_MAX = 64 * 1024 * 1024
+LIMIT_BYTES_MAX = 32 * 1024 * 1024
+DEAD_BYTES_MAX = 16 * 1024 * 1024
+"""Dead offsets of one slice, as they are found and as they are sent."""
 
 
 class KeyScanCalls:
@@ -71,19 +74,21 @@ class KeyScanCalls:
 
     def scan_rows(self, call: Call) -> Awaitable[Message]:
         """One slice of the rows that are live at an instant."""
-        return self._scan_rows(call.request)
+        return self._scan_rows(call.request, call.share)
 
-    async def _scan_rows(self, request: ScanRowsRequest) -> Message:
+    async def _scan_rows(self, request: ScanRowsRequest, share: Share) -> Message:
         try:
             slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
             facts = self._tables.with_schema(request.table_id, request.schema_id)
             wanted = self._wanted(request, facts)
             tablet = await self._reads.opened(slot)
             now_ms = self._clock.now_ms()
+            await share.need(COPIES * wanted["max_bytes"] + (DEAD_BYTES_MAX if request.dead else 0))
             answer = await self._reads.aside(slot, lambda: _slice(tablet, wanted, request.schema_id, now_ms))
         except StromError as error:
             return ScanRowsResponse(error_code=code_of(error), error_message=message_of(error))
         rows, size, response = answer
+        share.keep(size + len(response.dead or b""))
         facts.traffic.rows_out.inc(rows)
         facts.traffic.bytes_out.inc(size)
         return response
@@ -126,14 +131,18 @@ class KeyScanCalls:
 
     # --- LimitScan -------------------------------------------------------------------------------------
 
-    async def limit_scan(self, request: LimitScanRequest, facts: TableFacts) -> LimitScanResponse:
+    async def limit_scan(
+        self, request: LimitScanRequest, facts: TableFacts, share: Share
+    ) -> LimitScanResponse:
         """Some rows of one bucket, as the peer encodes them."""
         slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
         tablet = await self._reads.opened(slot)
         now_ms = self._clock.now_ms()
+        await share.need(COPIES * LIMIT_BYTES_MAX)
         rows, content = await self._reads.aside(
             slot, lambda: _first_rows(facts.keys, tablet, request.limit, now_ms)
         )
+        share.keep(len(content))
         facts.traffic.rows_out.inc(rows)
         facts.traffic.bytes_out.inc(len(content))
         return LimitScanResponse(is_log_table=False, records=content)

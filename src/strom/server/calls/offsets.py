@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from strom.errors import InvalidRequest, LimitExceeded, StromError
+from strom.log.log import TAIL_BYTES_MAX
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LIMIT_SCAN, LIST_OFFSETS, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -18,6 +19,7 @@ from strom.protocol.messages.log import (
     ListOffsetsResponse,
 )
 from strom.rpc.call import Call
+from strom.rpc.share import Share
 from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler
@@ -83,22 +85,24 @@ class OffsetCalls:
 
     def limit_scan(self, call: Call) -> Awaitable[Message]:
         """The last rows of one bucket."""
-        return self._limit_scan(call.request)
+        return self._limit_scan(call.request, call.share)
 
-    async def _limit_scan(self, request: LimitScanRequest) -> Message:
+    async def _limit_scan(self, request: LimitScanRequest, share: Share) -> Message:
         try:
             facts = self._tables.of(request.table_id)
             if not 0 < request.limit <= LIMIT_ROWS_MAX:
                 raise LimitExceeded(f"the limit of a scan is 1 to {LIMIT_ROWS_MAX} rows", limit=request.limit)
             if facts.table.schema.primary_key:
-                return await self._keys.limit_scan(request, facts)
+                return await self._keys.limit_scan(request, facts, share)
             slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
             tablet = await wait_for(slot.opened())
+            await share.need(max(min(TAIL_BYTES_MAX, tablet.bytes_from(tablet.start_offset)), 1))
             slot.readers += 1
             try:
                 found = await self._readers.run(tablet.tail_rows, request.limit)
             finally:
                 slot.readers -= 1
+            share.keep(found.size)
         except StromError as error:
             return LimitScanResponse(error_code=code_of(error), error_message=message_of(error))
         facts.traffic.rows_out.inc(found.rows)

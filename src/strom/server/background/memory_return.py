@@ -1,0 +1,49 @@
+"""Memory that was needed for a while goes back to the system.
+
+Allocators keep what they were given back, for the next one who asks: while calls come and go that is half the price of
+a read. After a rush that is over it is memory that others on the machine could use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from strom.rpc.budget import Budget
+from strom.runtime.tasks import Offload
+
+LOOK_EVERY_S = 5.0
+PEAK_BYTES_MIN = 64 * 1024 * 1024
+"""Less than this was never worth the pages that the next calls touch anew."""
+QUIET_PART = 4
+"""It is quiet when so small a part of the peak is in use, at two looks in a row."""
+
+
+class MemoryReturn:
+    """Watches a budget, and has memory given back when a rush is over."""
+
+    def __init__(self, budget: Budget, offload: Offload, give_back: Callable[[], None]) -> None:
+        self._budget = budget
+        self._offload = offload
+        self._give_back = give_back
+        self._quiet = False
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self.is_over():
+                await self._offload.run(self._give_back)
+
+    def is_over(self) -> bool:
+        """Whether a rush has ended since the look before the last."""
+        budget = self._budget
+        if budget.peak < PEAK_BYTES_MIN or budget.used * QUIET_PART > budget.peak:
+            self._quiet = False
+            return False
+        if not self._quiet:
+            self._quiet = True
+            return False
+        self._quiet = False
+        budget.forget_peak()
+        return True
