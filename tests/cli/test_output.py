@@ -32,3 +32,11 @@ def test_a_table_on_the_screen_shows_so_many_rows_and_counts_the_rest(
     assert len(lines) == 2 + TABLE_ROWS_MAX
     assert lines[-1].strip() == str(TABLE_ROWS_MAX - 1)
     assert f"{1_400 - TABLE_ROWS_MAX} more rows" in told.err
+
+
+def test_a_row_of_one_null_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    batch = pa.RecordBatch.from_pydict({"name": pa.array(["a", None, "b"])})
+    write_batches([batch], batch.schema, Form.csv)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert all(lines), "an empty line is no row at all to those who read it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strom.errors import LakeSnapshotNotFound, OffsetOutOfRange
 from strom.lake.reading import _slice
 from strom.lake.statistics import BOUND_BYTES_MAX, _cut_bytes, _cut_text
-from strom.lake.union_planner import _not_taken_over
+from strom.lake.union_planner import _hot_part, _not_taken_over
+from strom.lake.warehouses import Warehouses
 from strom.model.bucket import BucketId
 from strom.model.lake import Tiered
 
@@ -65,3 +68,45 @@ def test_a_partition_made_again_is_read_of_the_lake_until_it_was_given_all_its_r
     chosen = SimpleNamespace(buckets=[(new, "a")], gone=[(old, "a")], tiered=lambda _: Tiered(10, 0))
     found = _not_taken_over(cast(Any, chosen), {new: cast(Any, SimpleNamespace(end=end))})
     assert found == ([(old, "a")] if read else [])
+
+
+def hot_part(start: int, end: int) -> Any:
+    """The hot part of a log bucket of which the lake holds the offsets below 10."""
+    bucket = BucketId(1, None, 0)
+    table = SimpleNamespace(table_id=1, path="t", description=SimpleNamespace(has_primary_key=False))
+    chosen = SimpleNamespace(
+        wanted=SimpleNamespace(table=table), buckets=[(bucket, None)], gone=[], tiered=lambda _: Tiered(10, 0)
+    )
+    cut = SimpleNamespace(start=start, end=end, epoch=0)
+    plan, _ = _hot_part(cast(Any, chosen), {bucket: cast(Any, cut)})
+    return [(one.start, one.end) for one in cast(Any, plan).ranges]
+
+
+def test_a_log_may_begin_where_the_lake_ends_and_not_later() -> None:
+    assert hot_part(start=0, end=15) == [(10, 15)]
+    assert hot_part(start=10, end=15) == [(10, 15)], "retention took all that the lake holds"
+    assert hot_part(start=10, end=10) == []
+    with pytest.raises(OffsetOutOfRange, match="lost the offsets from 10 to 11"):
+        hot_part(start=11, end=15)
+
+
+@pytest.mark.parametrize(("time_ms", "expected"), [(100, 1), (149, 1), (150, 2), (10**6, 2), (99, None)])
+def test_the_snapshot_of_a_time_is_the_last_that_was_committed_by_then(
+    time_ms: int, expected: int | None
+) -> None:
+    async def snapshots(*_: Any) -> list[Any]:
+        return [
+            SimpleNamespace(snapshot_id=1, committed_ms=100),
+            SimpleNamespace(snapshot_id=2, committed_ms=150),
+        ]
+
+    async def main() -> int | None:
+        house = cast(Any, SimpleNamespace(snapshots=snapshots))
+        try:
+            return await Warehouses.snapshot_at(
+                house, cast(Any, None), cast(Any, SimpleNamespace(path="t")), time_ms
+            )
+        except LakeSnapshotNotFound:
+            return None
+
+    assert asyncio.run(main()) == expected

@@ -303,3 +303,16 @@ def test_a_limit_amid_a_file_ends_the_rows_however_they_are_read(server: ServerP
         for limit in (0, 1, 4, 9, 13, 25, 30, 99):
             assert asyncio.run(read(limit)) == min(limit, 30)
             assert table.scan(limit=limit).to_arrow().num_rows == min(limit, 30)
+
+
+def test_two_system_tables_in_one_query_are_two(server: ServerProcess) -> None:
+    with lake_table(server, buckets=3) as (db, table, tierer):
+        table.append(rows(*range(20)))
+        table.flush()
+        tierer.round(table)
+        name = table.name.partition(".")[2] or table.name
+        query = (
+            f'SELECT (SELECT count(*) FROM "{name}$snapshots") s, (SELECT count(*) FROM "{name}$offsets") o'
+        )
+        with db.sql(query) as found:
+            assert found.to_arrow().to_pylist() == [{"s": 1, "o": 3}]
