@@ -9,6 +9,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strom.errors import InvalidRequest
 from strom.spark.options import ReadOptions, Server, place_text
+from strom.spark.stream_writer import named
 
 SAID = {"bootstrap.servers": "localhost:9123", "table": "shop.orders"}
 
@@ -84,3 +85,18 @@ def test_a_password_is_never_shown() -> None:
     server = Server.of({"bootstrap.servers": "h", "user": "ann", "password": "s3cret"})
     assert server.password == "s3cret"
     assert "s3cret" not in repr(server)
+
+
+@pytest.mark.parametrize(
+    ("description", "name"),
+    [
+        ("nightly\nid = 5b1f\nrunId = 77\nbatch = 3", "nightly"),
+        ("two words<br/>id = 5b1f<br/>runId = 77<br/>batch = 3", "two words"),
+        ("id = 5b1f\nrunId = 77\nbatch = 3", None),
+        (None, None),
+    ],
+)
+def test_a_query_is_known_by_the_name_in_the_description_of_its_job(
+    description: str | None, name: str | None
+) -> None:
+    assert named(description) == name

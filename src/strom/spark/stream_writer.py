@@ -7,6 +7,7 @@ comes again is decided once: its new stages are freed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -25,8 +26,9 @@ from strom.spark.writing import Shape, Staged, TaskWriter, order_for
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-DESCRIPTION, NAME_END = "spark.job.description", "<br/>id = "
-"""Spark describes the job of a batch by the query's name, if it has one, its id and more."""
+DESCRIPTION = "spark.job.description"
+_NAMED = re.compile(r"(?P<name>.+?)(?:<br/>|\s)+id = ", re.DOTALL)
+"""Spark describes the job of a batch by the query's name, if it has one, its id and more, each in a line."""
 NAME_MAX = 200
 
 _seen: set[str] = set()
@@ -131,9 +133,17 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
 def _name() -> str | None:
     """What somebody called the query."""
     context = TaskContext.get()
-    told = (None if context is None else context.getLocalProperty(DESCRIPTION)) or ""
-    name, found, _ = told.partition(NAME_END)
-    return (name[:NAME_MAX] or None) if found else None
+    return named(None if context is None else context.getLocalProperty(DESCRIPTION))
+
+
+def named(description: str | None) -> str | None:
+    """The name in what Spark says of a job; None where the query has none.
+
+    >>> named("nightly\\nid = 5b1f\\nrunId = 77\\nbatch = 3")
+    'nightly'
+    """
+    found = _NAMED.match(description or "")
+    return None if found is None else found["name"].strip()[:NAME_MAX]
 
 
 def _whose() -> tuple[str, int]:
