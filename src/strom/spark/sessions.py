@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -41,6 +42,12 @@ LOCAL = {"spark.python.unix.domain.socket.enabled": "true"}
 """Where workers and the JVM share a machine and the system has Unix sockets."""
 DAEMON = {"spark.python.daemon.module": "strom.spark.daemon"}
 """Where workers surely find Strom: no traceback when a query has rows enough."""
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+"""Put before what the user says for the driver's Java."""
+LOGGING = Path(__file__).parent / "log4j2.properties"
+"""What is logged where nobody has a configuration of their own: no warnings that every healthy run has."""
+PANDAS = "PySpark does not yet fully support pandas"
+"""What PySpark 4.3 warns of with every pandas from 3.0 on; no row of ours goes through pandas."""
 STARTUP = str(Path(__file__).parent / "startup")
 """On the module path of Spark's Python processes on this machine: they start a second sooner (``sitecustomize``)."""
 
@@ -85,7 +92,8 @@ def session(
     local = master is not None and (master == "local" or master.startswith("local["))
     if local:
         chosen |= DAEMON
-    chosen |= dict(config or {})
+    chosen |= _quiet() | dict(config or {})
+    warnings.filterwarnings("ignore", message=PANDAS)
     _refuse_another(chosen.get(SERVERS))
     builder = SparkSession.builder.appName(name)
     if master is not None:
@@ -93,7 +101,33 @@ def session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     with _module_path(STARTUP) if local else nullcontext():
-        return builder.getOrCreate()
+        made = builder.getOrCreate()
+    _end_quietly(made)
+    return made
+
+
+def _quiet() -> dict[str, str]:
+    """Without needless words on stderr. A Spark that has a configuration of its logging keeps it."""
+    found = {} if sys.stderr.isatty() else {"spark.ui.showConsoleProgress": "false"}
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    own = folder is not None and any(Path(folder).glob("log4j2.*"))
+    return found if own else {**found, JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
+
+
+def _end_quietly(spark: SparkSession) -> None:
+    """When a session is stopped, Java closes a connection on which PySpark still listens for accumulators, for up to a
+    second: that is the end of it, and no error. Every other error there is printed."""
+    server = getattr(getattr(spark, "_sc", None), "_accumulatorServer", None)
+    if server is None or "handle_error" in vars(server):
+        return
+    told = server.handle_error
+
+    def handle_error(request: object, client: object) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionResetError | BrokenPipeError):
+            told(request, client)
+
+    server.handle_error = handle_error
 
 
 @contextmanager

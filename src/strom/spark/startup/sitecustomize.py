@@ -9,6 +9,7 @@ nowhere else stays where it is.
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import machinery, util
 from pathlib import Path
 
@@ -44,5 +45,7 @@ def run_the_one_behind() -> None:
 
 
 if __name__ == "sitecustomize":
+    # PySpark says so in every process, of every pandas from 3.0 on; no row of Strom's goes through pandas.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     sys.path[:] = without_copies(sys.path)
     run_the_one_behind()

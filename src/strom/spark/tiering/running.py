@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -92,8 +91,6 @@ def _session(where: Where) -> Iterator[SparkSession]:
 
     master = where.master or (None if SUBMITTED in os.environ else LOCAL_MASTER)
     config = {**SETTINGS, "spark.ui.enabled": "false", **where.spark}
-    # No row goes through pandas here; what Spark thinks of its version is of no use to whoever reads the lines.
-    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     spark = strom.spark.session(master=master, name="strom-tiering", config=config)
     spark.sparkContext.setLogLevel("ERROR")
     try:
