@@ -8,6 +8,7 @@ join and stage (``affected.py``, ``recompute.py``); one decision that publishes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from strom.spark.joins.affected import following
 from strom.spark.joins.batches import Batches
 from strom.spark.joins.definition import OnLike, SelectLike, Side, pairs_of
 from strom.spark.joins.explaining import explained
+from strom.spark.joins.initial import InitialJoin, watched
 from strom.spark.joins.plan import JoinPlan, join_plan
 from strom.spark.joins.query import JoinQuery
 from strom.spark.joins.result import Result, result_of
@@ -87,6 +89,7 @@ class _Said:
     tasks: int
     rows: int
     fail_on_data_loss: bool
+    progress: bool
 
     @property
     def ends(self) -> bool:
@@ -104,6 +107,8 @@ class DeltaJoin:
         self._upstream = upstream
         self.plan = plan
         self.result = result
+        self.initial: InitialJoin | None = None
+        """How far the initial join is, or was: while ``start`` waits for it another thread may look."""
 
     @property
     def table(self) -> str:
@@ -131,19 +136,22 @@ class DeltaJoin:
         tasks: int | None = None,
         max_rows_per_trigger: int = ROWS_PER_TRIGGER,
         fail_on_data_loss: bool = True,
+        progress: bool = True,
     ) -> JoinQuery:
         """Keep the result from now on.
 
         A new ``checkpoint`` begins with the join of both tables as they are, made by Spark (``start="full"``), or
         with nothing and the changes from ``"earliest"`` or ``"latest"`` on. ``rebuild`` takes over a result that
-        another checkpoint kept. ``trigger`` is Spark's, ``tasks`` how many of them a batch has.
+        another checkpoint kept. ``trigger`` is Spark's, ``tasks`` how many of them a batch has. While the first join is
+        made, ``progress`` shows how far that is: a line on a terminal, elsewhere the log ``strom.spark``; see
+        ``initial``.
 
         >>> wide.start("/data/checkpoints/wide", trigger={"availableNow": True}).wait()
         """
         if start not in STARTS:
             raise InvalidRequest(f"start is {', '.join(STARTS)}, not {start!r}")
         count = tasks or self._spark.sparkContext.defaultParallelism
-        said = _Said(start, trigger or {}, rebuild, count, max_rows_per_trigger, fail_on_data_loss)
+        said = _Said(start, trigger or {}, rebuild, count, max_rows_per_trigger, fail_on_data_loss, progress)
         running: dict[str, JoinQuery] = {}
         try:
             return self._chained(checkpoint, said, running)
@@ -164,6 +172,13 @@ class DeltaJoin:
         running[self.table] = self._started(checkpoint, said, tuple(before.values()))
         return running[self.table]
 
+    def _making(self, *, progress: bool) -> AbstractContextManager[None]:
+        """Around the initial join."""
+        plan = self.plan
+        rows = sum(_rows(plan.server, side.table) for side in (plan.left, plan.right))
+        self.initial = InitialJoin(self.table, rows)
+        return watched(self._spark, self.initial, progress=progress)
+
     def _started(self, checkpoint: str, said: _Said, before: tuple[JoinQuery, ...]) -> JoinQuery:
         plan, result = self.plan, self.result
 
@@ -171,7 +186,15 @@ class DeltaJoin:
             database = connections.database(plan.server)
             for side in (plan.left, plan.right):
                 check_ready(database, side.table, side.way)
-            return begin(self._spark, plan, result, checkpoint, said.start, rebuild=said.rebuild)
+            return begin(
+                self._spark,
+                plan,
+                result,
+                checkpoint,
+                said.start,
+                rebuild=said.rebuild,
+                making=lambda: self._making(progress=said.progress),
+            )
 
         note = told(ready, server=plan.server)
         starts = {"left": note.left, "right": note.right}
@@ -187,6 +210,10 @@ class DeltaJoin:
         query = writer.start()
         batches.belong_to(str(query.id))
         return JoinQuery(query, result.table, batches.progress, batches.metrics, driven.sides(), before)
+
+
+def _rows(server: Server, table: str) -> int:
+    return connections.table(server, table).scan().count()
 
 
 def _active() -> SparkSession:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,9 +122,16 @@ def _local(spark: SparkSession, checkpoint: str) -> Path | None:
 
 
 def begin(
-    spark: SparkSession, plan: JoinPlan, result: Result, checkpoint: str, start: str, *, rebuild: bool
+    spark: SparkSession,
+    plan: JoinPlan,
+    result: Result,
+    checkpoint: str,
+    start: str,
+    *,
+    rebuild: bool,
+    making: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Note:
-    """Where the changes begin: as noted, or after the initial result was made."""
+    """Where the changes begin: as noted, or after the initial result was made, within ``making``."""
     note = read_note(spark, checkpoint)
     if note is not None:
         if note.fingerprint != plan.fingerprint:
@@ -136,7 +144,8 @@ def begin(
     if start == "full":
         left, right = (_moment(plan, side) for side in (plan.left, plan.right))
         note = Note(plan.fingerprint, left.place, right.place)
-        write_initial(spark, plan, result, left, right)
+        with making():
+            write_initial(spark, plan, result, left, right)
     else:
         _empty(plan, result)
         note = Note(plan.fingerprint, start, start)
