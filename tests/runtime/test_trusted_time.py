@@ -105,3 +105,15 @@ def test_stamps_follow_small_leaps_and_no_large_ones() -> None:
     assert stamps.now_ms() == START_MS
     clock.advance(5)
     assert (stamps.now_ms(), stamps.monotonic()) == (START_MS + 5000, 5.0)
+
+
+def test_stamps_are_of_today_after_a_stop_of_days_and_of_no_other_year() -> None:
+    clock = ManualClock()
+    stopped = StampingClock(trusted(clock, seen_ms=START_MS - 3 * DAY_MS))
+    assert stopped.now_ms() == clock.now_ms()
+    clock.advance(5)
+    assert stopped.now_ms() == clock.now_ms()
+    leap(clock, 2)
+    assert stopped.now_ms() < START_MS, "this leap was seen"
+    clock = ManualClock()
+    assert StampingClock(trusted(clock, seen_ms=START_MS - 400 * DAY_MS)).now_ms() == START_MS - 400 * DAY_MS

@@ -136,3 +136,39 @@ def test_too_many_open_files_is_something_to_try_again_and_no_failure_of_the_dis
         store.add(_piece(1), 1, START_MS)
     monkeypatch.undo()
     assert store.add(_piece(1), 1, START_MS).rows == 1
+
+
+def test_a_bucket_that_cannot_be_opened_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = _store(tmp_path, StageRoom(1 << 30))
+    for number in (1, 2):
+        store.add(_piece(number, seal=True), 1, START_MS)
+    store.close()
+    room, opened = StageRoom(1 << 30), os.open
+
+    def too_many(path: str, flags: int, mode: int = 0o777) -> int:
+        if stage_id(2).hex() in path:
+            raise OSError(24, "Too many open files", path)
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", too_many)
+    with pytest.raises(Busy, match="open files"):
+        _store(tmp_path, room)
+    monkeypatch.undo()
+    assert (room.number, room.bytes) == (0, 0)
+
+
+def test_a_seal_is_synced_also_when_its_bucket_is_closed_before_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = StageRoom(1 << 30)
+    store = _store(tmp_path, room, durable=True)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    store.add(_piece(1, seal=True), 1, START_MS)
+    store.close()
+    assert synced == []
+    _make_durable(store)
+    assert len(synced) == 1
+    assert (room.number, room.bytes, room.handles.open) == (0, 0, 0)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strom.errors import ChecksumMismatch, StorageFull, StorageOffline
+from strom.errors import ChecksumMismatch, Retry, StorageFull, StorageOffline
 from strom.log import layout as at
 from strom.log.active import publish_batch, write_batch
 from strom.log.groups import Group, Groups, Origin, decode_groups, encode_closed, encode_open
@@ -252,7 +252,7 @@ class GroupedLog(MarkedLog):
             try:
                 # Also when nothing was written: a new epoch begins, and with it the file is written anew.
                 self._cut_at(opened.segment, opened.start)
-            except OSError as error:
+            except (OSError, Retry) as error:  # whatever it was: half of it may be done
                 raise self._failed("take back a group", error) from error
             self._last_timestamp_ms = opened.last_timestamp_ms
         return self._end_offset

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strom.errors import OffsetOutOfRange, StorageFull, StorageOffline
+from strom.errors import OffsetOutOfRange, Retry, StorageFull, StorageOffline
 from strom.log import layout as at
 from strom.log.active import create_segment, publish_batch, write_batch
 from strom.log.chain import Chain, expired
@@ -386,7 +386,7 @@ class Log:
             self._sync.pending_checkpoint(self._checkpoint(segment, end)).write()
             self._sync.truncated(end.offset)
             cut_behind(self._files, self._chain, segment, files, end)
-        except OSError as error:
+        except (OSError, Retry) as error:  # whatever it was: half of it is done
             raise self._failed("truncate", error) from error
         self._chain.epochs = self._chain.epochs.begin(end.offset, log_start=self.start_offset)
         self._epoch_durable = False
@@ -489,7 +489,7 @@ class Log:
         if self._offline is None:
             self._offline = error
 
-    def _failed(self, what: str, error: OSError) -> StorageOffline:
+    def _failed(self, what: str, error: OSError | Retry) -> StorageOffline:
         offline = StorageOffline(
             f"the disk failed to {what} in {self._folder}: {error}; restart the server once the disk is well",
             folder=self._folder,

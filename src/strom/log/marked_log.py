@@ -49,13 +49,6 @@ class MarkedLog(Log):
             offset, until=until, max_bytes=max_bytes, projection=projection, skip=skip, most=most
         )
 
-    def truncate(self, to_offset: int) -> int:
-        """As ``Log.truncate``; what is marked behind the cut is written anew, and marked no longer."""
-        end = super().truncate(to_offset)
-        if self.damage:
-            self._keep_damage(self.damage.between(self.start_offset, end))
-        return end
-
     def batch_around(self, offset: int) -> tuple[int, int]:
         """The offsets [from, until) of the batch that holds ``offset``; see ``seek.batch_around``."""
         return batch_around(self._chain, offset, end_offset=self._end_offset)
@@ -81,6 +74,13 @@ class MarkedLog(Log):
         before = self.damage.rows
         self._keep_damage(self.damage.without(start, end))
         return before - self.damage.rows
+
+    def _begin_epoch(self) -> None:
+        """Before the first batch of an epoch: what a cut or a crash took, and is written anew, is marked no longer."""
+        kept = self.damage.between(self.start_offset, self._end_offset)
+        if kept.marks != self.damage.marks:
+            self._keep_damage(kept)
+        super()._begin_epoch()
 
     def _keep_damage(self, damage: Damage) -> None:
         try:

@@ -6,6 +6,7 @@ more than ``LEAP_MS``, it goes on at the monotonic pace from what was trusted la
 had happened; and it follows the wall clock again once that was steady for ``trust_after_ms``. Then a leap was meant.
 
 A server that starts goes by the time that it saw last: a long stop looks like a leap, and costs nothing but patience.
+Only stamps cannot wait: there a stop of up to ``STOP_MS`` is believed to have been one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from strom.runtime.clock import Clock
 LEAP_MS = 10 * 60 * 1000
 #: Less is a machine that slept, or a server that was down: no news.
 STRIKING_MS = 24 * 60 * 60 * 1000
+#: A server that was down for so long is likelier than a clock that is wrong by as much.
+STOP_MS = 90 * STRIKING_MS
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +35,8 @@ class TrustedTime:
         self._at = clock.monotonic()
         self._apart_since: float | None = None
         self._apart_ms = 0
+        self._stopped = seen_ms is not None
+        """Whether nobody counted while the two parted: before the first look, and while that leap lasts."""
 
     def monotonic(self) -> float:
         """As the clock says."""
@@ -45,6 +50,7 @@ class TrustedTime:
         if abs(apart_ms) <= LEAP_MS:
             self._follow(now_ms, at)
         elif self._apart_since is None or abs(apart_ms - self._apart_ms) > LEAP_MS:
+            self._stopped = self._stopped and self._apart_since is None
             self._apart_since, self._apart_ms = at, apart_ms
             self._tell(apart_ms)
         elif (at - self._apart_since) * 1000 >= self._trust_after_ms:
@@ -53,12 +59,12 @@ class TrustedTime:
         return min(now_ms, self._trusted_ms + int((at - self._at) * 1000))
 
     def stamp_ms(self) -> int:
-        """The time to stamp writes with: the wall clock's, unless it is a day or more ahead of what is trusted.
+        """The time to stamp writes with: the wall clock's, unless it leapt a day or more ahead of what is trusted.
 
         Timestamps of a log never fall, so one stamp of next year would stay on everything written until then.
         """
         trusted_ms, now_ms = self.now_ms(), self._clock.now_ms()
-        return trusted_ms if now_ms - trusted_ms >= STRIKING_MS else now_ms
+        return trusted_ms if now_ms - trusted_ms >= (STOP_MS if self._stopped else STRIKING_MS) else now_ms
 
     def ahead_ms(self) -> int:
         """How far the wall clock is ahead of what is trusted; 0 while it is trusted."""
@@ -68,6 +74,7 @@ class TrustedTime:
     def _follow(self, now_ms: int, at: float) -> None:
         self._trusted_ms, self._at = now_ms, at
         self._apart_since, self._apart_ms = None, 0
+        self._stopped = False
 
     def _tell(self, apart_ms: int) -> None:
         logger.log(

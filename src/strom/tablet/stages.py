@@ -159,7 +159,10 @@ class StageStore:
         try:
             for name in files.list(store._folder):
                 store._find(name)
-        except OSError as error:
+        except BaseException as error:
+            store.close()  # what it found counts when it is found again
+            if not isinstance(error, OSError):
+                raise
             raise StorageOffline(
                 f"the disk failed while {store._folder} was opened: {error}", folder=store._folder
             ) from error
@@ -404,7 +407,8 @@ class StageStore:
     def close(self) -> None:
         """Let go of the files. A stage that is not sealed is lost with this, and its writer begins again."""
         for stage in self._stages.values():
-            self._handles.close(stage, self._path(stage))
+            if stage.state != "sealing" or self.error is not None:  # otherwise its sync is still to come
+                self._handles.close(stage, self._path(stage))
             self._room.ended(stage.head.sink)
         self._stages = {}
         self._room.note(-self.bytes)

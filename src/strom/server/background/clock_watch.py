@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from strom.errors import StromError
 from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import Offload
@@ -51,5 +52,5 @@ class ClockWatch:
         content = b"%d\n" % self.time.now_ms()
         try:
             await self._offload.run(self._files.write_whole, self._path, content)
-        except OSError as error:
+        except (StromError, OSError) as error:
             logger.warning("the time cannot be kept in %s: %s", self._path, error)

@@ -220,7 +220,9 @@ class StageCalls:
         for commit in commits:
             bulk = slot.tablet is not None and slot.tablet.stages.bytes >= BULK_BYTES_MIN
             try:
-                tablet, done = await in_lane(slot, partial(self._group, commit, form), bulk=bulk)
+                tablet, done = await in_lane(
+                    slot, partial(_group, commit, form, self._clock.now_ms()), bulk=bulk
+                )
             except (Refused, Corrupt) as error:
                 raise _of_decision(error, commit.origin) from error
             skipped += done.skipped
@@ -235,9 +237,6 @@ class StageCalls:
                 break
             await _reached(tablet.pending, end)
         return await in_lane(slot, lambda tablet: _released(tablet, commits))
-
-    def _group(self, commit: Commit, form: PieceForm, tablet: LogTablet) -> tuple[LogTablet, Applied]:
-        return tablet, tablet.apply([commit], form=form, now_ms=self._clock.now_ms())
 
     def _count(self, slot: Slot, tablet: LogTablet, facts: TableFacts, commit: Commit, done: Applied) -> None:
         tablet.check_online()  # its disk failed, or it was dropped, while it was off the loop
@@ -327,6 +326,10 @@ async def _reached(pending: Pending, offset: int) -> None:
         await future
     finally:
         pending.cancel(ticket)
+
+
+def _group(commit: Commit, form: PieceForm, now_ms: int, tablet: LogTablet) -> tuple[LogTablet, Applied]:
+    return tablet, tablet.apply([commit], form=form, now_ms=now_ms)
 
 
 def _released(tablet: LogTablet, commits: list[Commit]) -> int:
