@@ -28,6 +28,7 @@ from strom.runtime.files import Files
 from strom.runtime.random import Randomness
 from strom.runtime.settings import load
 from strom.runtime.world import World
+from strom.server.background import disk_space
 from strom.server.serve import RunningServer
 from strom.testing.clock import START_MS, LoopClock
 from strom.testing.disk import ForgettingDisk, Survival
@@ -195,6 +196,10 @@ def _survival(power_loss: bool | Survival) -> bool | Survival:
     return not power_loss if isinstance(power_loss, bool) else power_loss
 
 
+FULL_DISK_TOLD_BY = disk_space.__name__
+"""An error to those who run the machine, and right of the server to say: the world is full, nothing in it is broken."""
+
+
 class Alarm(logging.Handler):
     """Hears of what should never happen in a living process: crashed tasks, failed callbacks, errors in the log."""
 
@@ -212,6 +217,8 @@ class Alarm(logging.Handler):
         logging.getLogger("strom").removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == FULL_DISK_TOLD_BY:
+            return
         error = record.exc_info[1] if record.exc_info else None
         self._tell(f"{record.getMessage()}: {error!r}", error)
 
