@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from strom.errors import StorageFull
+from strom.runtime.tasks import InlineOffload
+from strom.runtime.world import World
+from strom.server.background.clock_watch import ClockWatch
 from strom.server.background.disk_space import SAMPLE_S, DiskSpace
+from strom.testing.clock import ManualClock
+from strom.testing.disk import ForgettingDisk
+from strom.testing.network import MemoryNetwork
+from strom.testing.random import SeededRandomness
 
 
 class Disk:
@@ -76,3 +85,17 @@ def test_a_disk_that_fills_up_and_has_room_again_is_told_once_each(caplog: pytes
             watched.sample()
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
     assert "/data is full" in caplog.text
+
+
+def test_a_full_disk_does_not_end_the_watch_of_the_clock(caplog: pytest.LogCaptureFixture) -> None:
+    """What retention goes by is only as old as the last look: a server that cannot write it down looks again."""
+    disk = ForgettingDisk()
+    disk.make_folder("/data")
+    world = World(ManualClock(), SeededRandomness(1), disk, MemoryNetwork(), InlineOffload())
+    watch = ClockWatch(world, "/data", "tablet-0", trust_after_ms=1_000)
+    disk.fill(0)
+    asyncio.run(watch.keep())
+    assert "the time cannot be kept" in caplog.text
+    disk.fill(None)
+    asyncio.run(watch.keep())
+    assert disk.read_whole("/data/clock-tablet-0") == b"%d\n" % watch.time.now_ms()

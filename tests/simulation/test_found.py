@@ -151,7 +151,7 @@ def test_a_bucket_that_could_not_be_made_durable_when_it_was_opened_stays_offlin
         await append(table)
         cluster.kill()
         assert await cluster.start()
-        cluster.disk.fail_next_sync()
+        cluster.disk.fail_next_sync(2)  # the server's own record of the time, and the bucket
         await asyncio.sleep(10)
         with pytest.raises(StorageOffline):
             await append(table)
