@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from strom.errors import LakeCorrupt, LakeError, StorageFull
+from strom.errors import LakeCorrupt
 from strom.model.file_uri import local_path
 from strom.model.lake import LakeConfig
 from strom.model.lake_owner import OWNER_FILE, WarehouseOwner
@@ -27,7 +27,7 @@ def bring_home(files: Files, config: LakeConfig) -> None:
         return
     try:
         _settle(files, f"{folder}/{OWNER_FILE}", config)
-    except (LakeError, StorageFull, OSError, ValueError) as problem:
+    except Exception as problem:  # whatever copied files hold: the tables do not need the lake
         logger.error(
             "the lake in %s was copied or moved, and its paths cannot be rewritten: %s", folder, problem
         )

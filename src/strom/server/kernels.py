@@ -21,6 +21,9 @@ from strom.runtime.compiling import Compiling
 from strom.runtime.tasks import Offload, Tasks
 from strom.server.catalog_view import CatalogChange, CatalogView
 
+TRY_AGAIN_S = 5.0
+"""After a failure, as of a full disk: whoever comes meanwhile is told of it."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -43,6 +46,7 @@ class Kernels:
         """How far compiling is; None while it is not known yet whether anything has to be compiled."""
         self._working = False
         self._failure: Exception | None = None
+        self._again_at = 0.0
 
     def follow(self, view: CatalogView) -> None:
         """Make ready what the catalog's tables need, those of now and those to come."""
@@ -86,6 +90,8 @@ class Kernels:
         self._wanted |= {*needs, PEER_ROWS} - self._ready
         if self._make is None or self._working or not self._wanted:
             return
+        if self._failure is not None and self._clock.monotonic() < self._again_at:
+            return
         with suppress(ServerStopping):
             self._tasks.spawn(self._work(self._make), "kernels of primary-key tables")
             self._working = True
@@ -111,7 +117,9 @@ class Kernels:
             while self._wanted:
                 await self._prepare(compiling)
         except Exception as error:
-            self._failure = error
+            self._failure, self._again_at = error, self._clock.monotonic() + TRY_AGAIN_S
+            # Who waits with patience asks again then.
+            asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._tell)
             raise
         finally:
             self._working = False
