@@ -55,6 +55,19 @@ def test_a_process_that_fails_does_not_hold_up_the_others(
     assert small[1].kept
 
 
+def test_what_another_server_compiles_is_watched_and_not_compiled_again(small: list[Declared]) -> None:
+    cache = small[0].cache
+    told: list[int] = []
+
+    def another_has_one_more(_seconds: float) -> None:
+        ready = next(one for one in small if not one.kept)
+        cache.write(ready._family, ready._file, b"its code")
+
+    with cache.alone():
+        Compilers(another_has_one_more).compile(small, lambda done, total: told.append(done))
+    assert told == [0, 1, 2]
+
+
 def test_what_is_stopped_returns(small: list[Declared]) -> None:
     compilers = Compilers(sleep)
     compilers.compile(small, lambda done, total: compilers.stop())

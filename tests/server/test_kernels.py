@@ -18,7 +18,7 @@ from strom.api.database import Database
 from strom.client.options import ClientOptions
 from strom.errors import COMPILING, KernelsCompiling
 from strom.kv.compilers import KernelCompiling
-from strom.kv.needs import PEER_ROWS
+from strom.kv.needs import LISTS, PEER_ROWS
 from strom.runtime.compiling import Progress
 from strom.runtime.world import World
 from strom.server.local import LocalServer
@@ -186,6 +186,61 @@ def test_what_only_other_clients_need_keeps_nobody_else_waiting(tmp_path: Path) 
         table.upsert(ROWS)
         assert table.lookup(3) == ROWS[3]
         assert table.count() == len(ROWS)
+
+
+def test_a_new_index_has_its_buckets_wait_and_no_other_table(tmp_path: Path) -> None:
+    held = HeldCompiling([LISTS])
+    world = replace(World.system(), compiling=held)
+    with (
+        LocalServer(tmp_path / "data", world=world) as server,
+        strom.connect(server.address) as db,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        table, other = users(db), users(db, "others")
+        table.upsert(ROWS)
+        table.flush()
+        indexing = threads.submit(table.create_index, "by_name", "name")
+        held.step(1)
+        found = threads.submit(table.lookup, 5)
+        other.upsert(ROWS)
+        assert other.lookup(3) == ROWS[3]
+        assert not found.done()
+        held.release()
+        indexing.result(SOON_S)
+        assert found.result(SOON_S) == ROWS[5]
+        assert table.lookup_index("by_name", ["n9"]).to_pylist() == [ROWS[9]]
+
+
+def test_kernels_that_cannot_be_made_are_told_and_tried_again(tmp_path: Path) -> None:
+    class Failing(HeldCompiling):
+        broken = True
+
+        def compile(self, groups: Collection[str], progress: Progress) -> None:
+            if self.broken:
+                raise MemoryError("no room to compile")
+
+    failing = Failing()
+    world = replace(World.system(), compiling=failing)
+    impatient = ClientOptions(retry_timeout_ms=500, backoff_ms_max=20)
+    with (
+        LocalServer(tmp_path / "data", world=world) as server,
+        strom.connect(server.address, options=impatient) as db,
+    ):
+        table = users(db)
+        with pytest.raises(KernelsCompiling, match="no room to compile"):
+            table.lookup(1)
+        failing.broken = False
+        table.upsert(ROWS)
+        until(lambda: _answers(table))
+        assert table.lookup(2) == ROWS[2]
+
+
+def _answers(table: strom.Table) -> bool:
+    try:
+        table.lookup(2)
+    except KernelsCompiling:
+        return False
+    return True
 
 
 def _write(table: strom.Table, timeout_ms: int) -> None:

@@ -147,3 +147,49 @@ def test_a_hold_that_nobody_ends_ends_by_itself_and_says_so(monkeypatch: pytest.
         offload.close()
 
     asyncio.run(main())
+
+
+def test_what_a_job_waits_for_first_takes_no_thread_and_keeps_no_hold_from_coming() -> None:
+    async def main() -> None:
+        offload, tasks, hold = ThreadOffload(1), Tasks(), Hold()
+        waiting, other = (Lane(name, offload, tasks, hold=hold) for name in ("waiting", "other"))
+        ready = asyncio.Event()
+
+        async def first() -> None:
+            await ready.wait()
+
+        async def never() -> None:
+            raise ServerStopping("it does not come")
+
+        done = waiting.submit(lambda: "done", first=first)
+        behind = waiting.submit(lambda: "behind")
+        refused = waiting.submit(lambda: "never", first=never)
+        assert await other.submit(lambda: "other") == "other"
+        await asyncio.wait_for(hold.engage(), 10)
+        hold.release()
+        assert not done.done()
+        ready.set()
+        assert await done == "done"
+        assert await behind == "behind"
+        with pytest.raises(ServerStopping):
+            await refused
+        await tasks.close()
+        offload.close()
+
+    asyncio.run(main())
+
+
+def test_a_job_that_waits_first_is_cancelled_with_its_lane() -> None:
+    async def main() -> None:
+        tasks = Tasks()
+        lane = Lane("test", InlineOffload(), tasks)
+
+        async def first() -> None:
+            await asyncio.Event().wait()
+
+        waiting = lane.submit(lambda: None, first=first)
+        await asyncio.sleep(0)
+        await tasks.close()
+        assert waiting.cancelled()
+
+    asyncio.run(main())

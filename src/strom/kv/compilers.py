@@ -130,7 +130,7 @@ class _Compiler:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "strom.kv.compilers"],
+            [sys.executable, "-P", "-m", "strom.kv.compilers"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -71,6 +71,11 @@ class Slot:
         unused = tablet is None or (not len(tablet.pending) and tablet.online and not tablet.has_stages)
         return self._lane.idle and self.readers == 0 and unused
 
+    @property
+    def held_up(self) -> bool:
+        """Whether work on the tablet has to wait for kernels."""
+        return self.gate is not None and not self.gate.open
+
     def do(
         self,
         job: Callable[[LogTablet], T],

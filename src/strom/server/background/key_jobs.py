@@ -137,6 +137,8 @@ class KeyJobs:
             return False
 
     def _due(self, slot: Slot, tablet: LogTablet) -> bool:
+        if slot.held_up:
+            return False  # it is looked at again when it can be done
         end, defined_by, again_at = self._asked.get(id(tablet), (-1, None, 0.0))
         moved = tablet.high_watermark > end or slot.defined_by is not defined_by
         return moved or self._clock.monotonic() >= again_at
