@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strom.protocol.api_keys import (
     APIS,
+    BACKUP,
     CUT_BUCKETS,
     FETCH_LOG,
     FETCH_ROWS,
@@ -45,6 +46,7 @@ def test_only_reads_wait() -> None:
         LOOKUP_ROWS,
         LOOKUP_ROW,
         CUT_BUCKETS,
+        BACKUP,
     }
 
 
