@@ -287,8 +287,9 @@ async def bombs(facts: Facts, number: int) -> None:
     """Batches of some kilobytes that decompress to a quarter of a gigabyte."""
     async with Wire(facts.address) as wire:
         while True:
-            with suppress(StromError):
-                await wire.produce(facts.wide, bomb(250 * MIB))
+            for size in (90 * MIB, 250 * MIB):
+                with suppress(StromError):
+                    await wire.produce(facts.wide, bomb(size))
             request = own_keys.UpsertRowsRequest(
                 acks=-1,
                 table_id=facts.people,

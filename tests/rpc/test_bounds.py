@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ from strom.protocol.messages.keys import LookupRequest
 from strom.protocol.messages.log import FetchLogBucketResponse, FetchLogResponse, FetchLogTableResponse
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
+from strom.rpc.connection import TURN_S
 from strom.rpc.limits import Limits
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
@@ -391,6 +393,32 @@ def test_many_frames_of_one_connection_let_others_have_their_turn() -> None:
             await until(lambda: len(order) == 1001)
             modest_id = min(set(order), key=order.count)
             assert order.index(modest_id) < 100
+
+    in_memory(main)
+
+
+def test_calls_that_take_long_let_others_have_their_turn_after_each() -> None:
+    async def main(world: World) -> None:
+        order: list[int] = []
+
+        def handler(call: Call) -> Message:
+            order.append(call.connection_id)
+            ends = time.perf_counter() + 2 * TURN_S
+            while time.perf_counter() < ends:
+                pass
+            return yes(call)
+
+        async with (
+            listening(world, handler) as listener,
+            stranger(world, listener) as greedy,
+            stranger(world, listener) as modest,
+        ):
+            one = b"".join(encode_request(DATABASE_EXISTS.key, 0, 1, exists()))
+            greedy.send(one * 30)
+            modest.send(one)
+            await until(lambda: len(order) == 31)
+            modest_id = min(set(order), key=order.count)
+            assert order.index(modest_id) < 4
 
     in_memory(main)
 

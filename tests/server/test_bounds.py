@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -159,6 +160,29 @@ def test_a_fetch_of_a_batch_larger_than_asked_for_gives_just_that(tmp_path: Path
             assert len((await wire.fetch(table, 0, max_bytes=max_bytes)).records or b"") == len(large)
 
     serve(tmp_path, test)
+
+
+def test_fetches_that_wait_make_room_the_oldest_first(tmp_path: Path) -> None:
+    """They hold memory and do nothing. With more of them than there is room for, nobody else may feel it."""
+
+    async def test(wire: Wire) -> None:
+        table = await wire.create("t", SCHEMA)
+        await wire.produce(table, encoded(pa.record_batch([list(range(100))], schema=SCHEMA)))
+        asked: dict[str, Any] = {"wait_ms": 50_000, "max_bytes": 1 << 20, "min_bytes": 1 << 20}
+        waiting = [asyncio.ensure_future(wire.fetch(table, 0, **asked)) for _ in range(300)]
+        async with Wire(wire.address) as other:
+            for _ in range(20):
+                began = time.perf_counter()
+                assert (await other.fetch(table, 0)).records
+                assert time.perf_counter() - began < 0.9, "it is not what waits for somebody to make room"
+            assert not waiting[-1].done()
+            found = await asyncio.gather(*waiting[:100])
+            assert all(len(one.records or b"") > 800 for one in found), "with what there was"
+            assert not waiting[-1].done()
+        for one in waiting:
+            one.cancel()
+
+    serve(tmp_path, test, {"server.inflight-bytes-max": "1mb"})
 
 
 PEOPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("team", pa.int64()), ("text", pa.string())])

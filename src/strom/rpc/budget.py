@@ -147,6 +147,12 @@ class Budget:
         return self.small.full or self.large.full
 
     @property
+    def crowded(self) -> bool:
+        """Whether more than half of a pool is used: who only waits, with memory at hand, should make room."""
+        small, large = self.small, self.large
+        return 2 * small.used > small.limit or 2 * large.used > large.limit
+
+    @property
     def scarce(self) -> bool:
         """Whether somebody stands in line: nobody should hold memory without need."""
         return self.small.waiting or self.large.waiting

@@ -27,6 +27,8 @@ from strom.runtime.files import Bytes
 
 FRAMES_PER_TURN = 32
 """Frames of one connection served in a row before the others get their turn."""
+TURN_S = 0.001
+"""Or for so long: a frame that is answered on the loop may take as much as a hundred others."""
 LINGER_S = 1.0
 """How long a refused connection stays open: closing it at once would take the error away from the other side."""
 
@@ -227,6 +229,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         flow, reader = self.flow, self._reader
         if not flow.may_serve():
             return
+        ends = self._traffic.now() + TURN_S
         for _ in range(FRAMES_PER_TURN):
             try:
                 frame = reader.next()
@@ -237,6 +240,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._serve(frame)
                 if flow.holds or not reader.more:
                     return
+                if self._traffic.now() >= ends:
+                    break
             elif not reader.wanted or not (granted := flow.grant(reader.wanted, reader.frame_arrived)):
                 return
             else:

@@ -31,6 +31,11 @@ class Share:
         """Whether others stand in line for memory."""
         return self._budget.scarce
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so much is held, by all calls, that who only waits should make room."""
+        return self._budget.crowded
+
     def take(self, amount: int) -> bool:
         """Hold ``amount`` more, if there is room and nobody waits for it."""
         pool = self._of(amount)

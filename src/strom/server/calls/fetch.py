@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from strom.errors import OffsetOutOfRange, StromError
@@ -45,6 +46,8 @@ LOOKS_MAX = 3
 """What a slice needs may show step by step: how large its batch is, then what that decompresses to."""
 CROWDED_BYTES = 64 * 1024
 WAIT_S_MAX = 600.0
+GIVEN_UP_PER_WAIT = 2
+"""So many waiting fetches make room for one more."""
 
 
 @dataclass
@@ -175,6 +178,11 @@ class Fetches:
         """Answer everyone who waits, with what there is."""
         self._stopping = True
         self.relieve()
+
+    def _make_room(self, share: Share) -> None:
+        """One more waits. Where memory gets short, those that have waited longest are answered for it."""
+        for oldest in list(islice(self._waiting, GIVEN_UP_PER_WAIT)) if share.crowded else ():
+            oldest.give_up()
 
     def relieve(self) -> None:
         """Memory is short: answer everyone who waits, with what there is. They will ask again."""
@@ -410,6 +418,7 @@ class _Waiting:
             terms.share.add(size - terms.share.amount)
         self.promise.add_done_callback(self._ended)
         self.wait()
+        fetches._make_room(terms.share)
 
     def wait(self) -> None:
         """Wait for the next row of any bucket that has not given all."""

@@ -157,7 +157,7 @@ class KeyReads:
     ) -> None:
         self._tablets = tablets
         self._answer_bytes_max = answer_bytes_max
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # the oldest first
         self.pace = Pace(clock.monotonic)
         self._tables = tables
         self._readers = readers
@@ -165,8 +165,7 @@ class KeyReads:
     def relieve(self) -> None:
         """Memory is short: whoever waits for rows to be visible, with the keys at hand, comes again."""
         for moved in list(self._waiting):
-            if not moved.done():
-                moved.set_exception(Busy("memory is short, and the rows are not visible yet: try again"))
+            _give_up(moved)
 
     def answer(
         self,
@@ -245,7 +244,7 @@ class KeyReads:
             tablet = await self.opened(slot)
             facts = self._table(one.bucket, tablet)
             if one.at_least is not None:
-                await self._visible(tablet, one.at_least, wait_ms)
+                await self._visible(tablet, one.at_least, wait_ms, share)
             facts.traffic.keys_in.inc(one.keys)
             left = left or Left(self._answer_bytes_max)
             find = partial(one.find, facts, tablet)
@@ -295,7 +294,7 @@ class KeyReads:
         finally:
             slot.readers -= 1
 
-    async def _visible(self, tablet: LogTablet, at_least: AtLeast, wait_ms: int) -> None:
+    async def _visible(self, tablet: LogTablet, at_least: AtLeast, wait_ms: int, share: Share) -> None:
         """Wait until everything before an offset is visible. StaleEpoch when another record has its place."""
         keys = key_tablet(tablet)
         loop = asyncio.get_running_loop()
@@ -312,7 +311,9 @@ class KeyReads:
                     moved.set_exception(error)
 
             ticket = tablet.pending.add(at_least.offset, reached)
-            self._waiting.add(moved)
+            self._waiting[moved] = None
+            if share.crowded:
+                _give_up(next(iter(self._waiting)))
             try:
                 await asyncio.wait_for(moved, max(deadline - loop.time(), 0))
             except TimeoutError:
@@ -321,7 +322,7 @@ class KeyReads:
                 ) from None
             finally:
                 tablet.pending.cancel(ticket)
-                self._waiting.discard(moved)
+                del self._waiting[moved]
 
     def _table(self, bucket: BucketId, tablet: LogTablet) -> TableFacts:
         facts = self._tables.of(bucket.table_id)
@@ -338,6 +339,11 @@ class KeyReads:
 def bounded_wait(wait_ms: int | None) -> int:
     """How long a request waits at most that names this time, or none."""
     return WAIT_MS_DEFAULT if wait_ms is None else min(max(wait_ms, 0), WAIT_MS_MAX)
+
+
+def _give_up(moved: asyncio.Future[None]) -> None:
+    if not moved.done():
+        moved.set_exception(Busy("memory is short, and the rows are not visible yet: try again"))
 
 
 class Left:
