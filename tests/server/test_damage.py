@@ -181,3 +181,19 @@ def test_a_peer_goes_on_behind_a_gap(tmp_path: Path) -> None:
         found = asyncio.run(read())
     assert [one[0] for one in found] == [0, 100, 300, 400, 500]
     assert found[-1] == (500, 600, 0)
+
+
+def test_a_primary_key_table_keeps_its_rows_whatever_of_its_changelog_is_given_up(tmp_path: Path) -> None:
+    rows = [{"id": number, "v": number} for number in range(30)]
+    with LocalServer(tmp_path, {}) as server, strom.connect(server.address) as db:
+        table = db.create_table("k", {"id": "BIGINT", "v": "BIGINT"}, primary_key="id", buckets=1)
+        for start in (0, 10, 20):
+            table.upsert(rows[start : start + 10])
+            table.flush()
+        table.mark_damaged(0, 12, 14)
+        assert table.changelog("earliest").to_arrow().num_rows == 20
+    with LocalServer(tmp_path, {}) as server, strom.connect(server.address) as db:
+        table = db.table("k")
+        assert table.count() == 30
+        table.upsert([{"id": 30, "v": 30}])
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(31))

@@ -32,10 +32,13 @@ class LoggedBatch(NamedTuple):
 
 
 def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) -> Iterator[LoggedBatch]:
-    """The batches in [start, until); both lie between two batches."""
+    """The batches in [start, until); both lie between two batches.
+
+    As they were written: what readers of the changelog leave out (log/damage.py) made the table what it is all the same.
+    """
     offset = start
     while offset < until:
-        found = log.read(offset, until=until, max_bytes=READ_BYTES)
+        found = Log.read(log, offset, until=until, max_bytes=READ_BYTES)
         if found.next_offset <= offset:
             raise StoreCorrupt(f"the changelog has a hole at {offset}", offset=offset)
         for header, view in split(b"".join(found.buffers)):
