@@ -34,7 +34,7 @@ class LoggedBatch(NamedTuple):
 def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) -> Iterator[LoggedBatch]:
     """The batches in [start, until); both lie between two batches.
 
-    As they were written: what readers of the changelog leave out (log/damage.py) made the table what it is all the same.
+    As they were written: what readers of the changelog leave out (log/damage.py) made the table what it is as well.
     """
     offset = start
     while offset < until:
