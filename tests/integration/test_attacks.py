@@ -167,6 +167,7 @@ def test_attacks_are_survived_and_others_hardly_notice(
 ) -> None:
     seconds = min(60.0 * float(os.environ.get("STROM_TORTURE_MINUTES", "10")) / len(ATTACKS), 30.0)
     wrong: list[str] = []
+    at_rest = _status(scene.server.pids[0], "VmRSS")
     with capsys.disabled():
         for name in ATTACKS:
             idle = watch(scene, 3.0)
@@ -180,7 +181,7 @@ def test_attacks_are_survived_and_others_hardly_notice(
             print(line, flush=True)
             if found.peak_bytes > BUDGET + BEYOND_MAX or found.p99_s > allowed_s:
                 wrong.append(line)
-        _wait_until_given_back(scene.server.pids[0])
+        _wait_until_given_back(scene.server.pids[0], at_rest)
         print(f"{_status(scene.server.pids[0], 'VmRSS') // MIB} MB a moment after the last", flush=True)
     assert not wrong, "\n".join(wrong)
 
@@ -188,9 +189,9 @@ def test_attacks_are_survived_and_others_hardly_notice(
 _CHEAP = {"announce", "trickle", "garbage", "half_open", "guess"}
 
 
-def _wait_until_given_back(pid: int) -> None:
-    """Memory goes back to the system when a rush is over."""
+def _wait_until_given_back(pid: int, at_rest: int) -> None:
+    """Memory goes back to the system when a rush is over, but for what the attacks left in the tables."""
     deadline = time.monotonic() + 30.0
-    while _status(pid, "VmRSS") > BEYOND_MAX + 100 * MIB:
+    while _status(pid, "VmRSS") > at_rest + 200 * MIB:
         assert time.monotonic() < deadline, f"{_status(pid, 'VmRSS') // MIB} MB are not given back"
         time.sleep(0.5)

@@ -215,7 +215,7 @@ class Fetches:
             return answer(wanted)
         if self._leaves_loop(wanted, max_bytes):
             return self._fetch_later(wanted, terms)
-        if max_wait_ms <= 0:
+        if max_wait_ms <= 0 or not _may_wait(wanted, terms):
             return answer(wanted)
         return _Waiting(self, wanted, terms).promise
 
@@ -224,7 +224,8 @@ class Fetches:
         for one in wanted:
             await self._open(one)
         await self._read_all(wanted, terms)
-        if self._satisfied(wanted, terms) or asyncio.get_running_loop().time() >= terms.deadline:
+        over = asyncio.get_running_loop().time() >= terms.deadline
+        if over or self._satisfied(wanted, terms) or not _may_wait(wanted, terms):
             return terms.answer(wanted)
         promise = _Waiting(self, wanted, terms).promise
         try:
@@ -244,7 +245,7 @@ class Fetches:
             if not self._satisfied(wanted, terms) and self._leaves_loop(wanted, terms.max_bytes):
                 waiting.read_aside(self._read_all(wanted, terms))
                 return
-        if self._satisfied(wanted, terms):
+        if self._satisfied(wanted, terms) or not _may_wait(wanted, terms):
             waiting.promise.set_result(terms.answer(wanted))
         else:
             waiting.wait()
@@ -393,8 +394,6 @@ class Fetches:
         size = sum(one.found.size for one in wanted)
         if size >= terms.min_bytes or all(one.ended for one in wanted):
             return True
-        if size and terms.share.scarce:
-            return True  # nobody waits for more with memory that others need
         return any(one.found.bytes_skipped and one.moved for one in wanted)
 
 
@@ -413,9 +412,6 @@ class _Waiting:
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_at(terms.deadline, self.give_up)
         fetches._waiting[self] = None
-        size = sum([one.found.size for one in wanted])
-        if size > terms.share.amount:
-            terms.share.add(size - terms.share.amount)
         self.promise.add_done_callback(self._ended)
         self.wait()
         fetches._make_room(terms.share)
@@ -476,6 +472,17 @@ class _Waiting:
         self._forget_tickets()
         if self._task is not None:
             self._task.cancel()
+
+
+def _may_wait(wanted: Sequence[Wanted], terms: Terms) -> bool:
+    """Whether a fetch may wait for more with what it found at hand: not with memory that others need."""
+    size = sum([one.found.size for one in wanted])
+    if not size:
+        return True
+    share = terms.share
+    return (
+        not share.crowded and not share.scarce and (size <= share.amount or share.take(size - share.amount))
+    )
 
 
 def _add(one: Wanted, more: Found) -> None:
