@@ -101,13 +101,13 @@ def test_projection_never_decompresses(compression: str, broken: int) -> None:
     position, length = columns.buffers[layout.columns[broken].buffer_start + 1]
     view[position + 8 : position + length] = b"\xaa" * (length - 8)
     resealed(view)
-    check(view, layout=layout)
+    check(view, layout=layout, content=False)
     with pytest.raises(MalformedBatch):
         decode(view, TEN.schema)
 
     projection = Projection(layout, [2, 7])
     found = projected(view, projection)
-    check(found, layout=ColumnLayout(projection.schema))
+    check(found, layout=ColumnLayout(projection.schema), content=False)
     assert (b"\xaa" * (length - 8) in bytes(found)) == (broken == 7)
     if broken == 3:
         assert decode(found, projection.schema).equals(TEN.select([2, 7]))

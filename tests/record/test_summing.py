@@ -53,7 +53,7 @@ def test_the_sums_are_those_of_each_buffer_alone(
     count: int, seed: int, compression: str, statistics: list[int] | None
 ) -> None:
     batch = encode(rows(count, seed), schema_id=1, compression=compression, statistics=statistics)
-    header, columns, crcs = summed(batch)
+    header, columns, crcs, _ = summed(batch)
     assert (header, columns) == check(batch, layout=LAYOUT)
     assert crcs == [crc32c(bytes(batch[start : start + length])) for start, length in columns.buffers]
 
@@ -90,7 +90,7 @@ def test_every_damaged_byte_is_a_wrong_checksum_also_in_padding_and_metadata() -
 
 def test_padding_may_hold_anything_as_long_as_the_checksum_covers_it() -> None:
     batch = encode(rows(41, 3), schema_id=1)
-    header, columns, crcs = summed(batch)
+    header, columns, crcs, _ = summed(batch)
     position, length = next(one for one in columns.buffers if one[1] % 8)
     batch[position + length] = 0xAB
     with pytest.raises(ChecksumMismatch):
