@@ -253,7 +253,7 @@ def test_a_start_that_dies_while_paths_are_rewritten_is_finished_by_the_next(
     with running(shutil.copytree(original, tmp_path / "aside")) as (db, _):
         expected = told(db)
 
-    class Dies(Exception):
+    class Dies(BaseException):
         """As a killed process does."""
 
     def die(*_: object) -> None:
