@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from strom.rpc.budget import Budget
 from strom.rpc.call import Call
 from strom.rpc.connection import TURN_S
 from strom.rpc.limits import Limits
+from strom.rpc.slow_calls import SlowCalls
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
 
@@ -419,6 +421,45 @@ def test_calls_that_take_long_let_others_have_their_turn_after_each() -> None:
             await until(lambda: len(order) == 31)
             modest_id = min(set(order), key=order.count)
             assert order.index(modest_id) < 4
+
+    in_memory(main)
+
+
+def test_who_keeps_the_loop_for_long_waits_while_others_ask_small_things() -> None:
+    budget = Budget(1000)
+    slow = SlowCalls(budget)
+    assert slow.wait_s(0.1, 10.0) == 0, "nobody is about"
+    budget.small_at = 10.0
+    assert slow.wait_s(0.001, 10.0) == 0, "that is a moment"
+    assert slow.wait_s(0.1, 10.0) == pytest.approx(0.9)
+    assert slow.wait_s(0.1, 10.0) == pytest.approx(1.8), "after the other one"
+    budget.small_at = 20.0
+    assert slow.wait_s(5.0, 20.0) == pytest.approx(20.0), "there is an end to it"
+    assert slow.wait_s(0.1, 50.0) == 0
+
+
+def test_a_connection_whose_calls_take_long_is_read_again_after_its_rest() -> None:
+    async def main(world: World) -> None:
+        served: list[float] = []
+        budget = Budget(64_000_000)
+        loop = asyncio.get_running_loop()
+
+        def handler(call: Call) -> Message:
+            served.append(loop.time())
+            budget.small_at = time.monotonic()
+            ends = time.perf_counter() + 0.01
+            while time.perf_counter() < ends:
+                pass
+            return yes(call)
+
+        async with (
+            listening(world, handler, budget=budget) as listener,
+            stranger(world, listener) as client,
+        ):
+            client.send(b"".join(encode_request(DATABASE_EXISTS.key, 0, 1, exists())) * 3)
+            await until(lambda: len(served) == 3)
+            pauses = [later - earlier for earlier, later in pairwise(served)]
+            assert min(pauses) > 0.06, "nine times what it took, of virtual time"
 
     in_memory(main)
 

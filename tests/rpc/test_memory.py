@@ -311,7 +311,7 @@ def test_memory_goes_back_to_the_system_once_when_a_rush_is_over() -> None:
     async def main(world: World) -> None:
         budget = Budget(512 * MIB)
         given: list[int] = []
-        back = MemoryReturn(budget, world.offload, lambda: given.append(budget.used))
+        back = MemoryReturn(budget, (), lambda: given.append(budget.used))
         running = asyncio.ensure_future(back.run())
         budget.large.add(10 * MIB)
         await asyncio.sleep(60.0)

@@ -154,3 +154,30 @@ def test_the_loop_is_uvloop_where_it_is_installed() -> None:
         return type(asyncio.get_running_loop()).__module__
 
     assert run(main()) == "uvloop"
+
+
+def test_work_for_every_thread_is_done_in_each_of_them() -> None:
+    async def main() -> None:
+        offload = ThreadOffload(3)
+        seen: list[int] = []
+        await offload.everywhere(lambda: seen.append(threading.get_ident()))
+        assert len(set(seen)) == 3
+        assert threading.get_ident() not in seen
+        held = threading.Event()
+        busy = asyncio.ensure_future(offload.run(held.wait))
+        seen.clear()
+        two = threading.Event()
+
+        def note() -> None:
+            seen.append(threading.get_ident())
+            if len(seen) == 2:
+                two.set()
+
+        everywhere = asyncio.ensure_future(offload.everywhere(note))
+        assert await asyncio.to_thread(two.wait, 10), "one thread is busy, and the others do not wait for it"
+        held.set()
+        await busy
+        await everywhere
+        offload.close()
+
+    asyncio.run(main())

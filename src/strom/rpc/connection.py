@@ -238,9 +238,11 @@ class ServerConnection(asyncio.BufferedProtocol):
                 return
             if frame is not None:
                 self._serve(frame)
+                if (late := self._traffic.now() - ends) >= 0:
+                    self._step_back(late)
                 if flow.holds or not reader.more:
                     return
-                if self._traffic.now() >= ends:
+                if late >= 0:
                     break
             elif not reader.wanted or not (granted := flow.grant(reader.wanted, reader.frame_arrived)):
                 return
@@ -248,6 +250,13 @@ class ServerConnection(asyncio.BufferedProtocol):
                 reader.admit(granted)
         flow.hold(Hold.TURN)
         self._loop.call_soon(flow.release, Hold.TURN)
+
+    def _step_back(self, late_s: float) -> None:
+        """It had the loop for longer than a turn: read no more of it for a while, if others ask small things."""
+        wait_s = self._service.slow.wait_s(late_s, self._traffic.now())
+        if wait_s and not self.flow.holds & Hold.SLOW:
+            self.flow.hold(Hold.SLOW)
+            self._loop.call_later(wait_s, self.flow.release, Hold.SLOW)
 
     def _refuse(self, error: StromError) -> None:
         """The stream makes no sense any more: say why if possible, then close."""
@@ -316,8 +325,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _answered(self, waiting: _Waiting, future: _Answer) -> None:
         del self._waiting[waiting]
         if self._transport is not None:
+            ends = self._traffic.now() + TURN_S
             buffers = self._frame_of(waiting, future)
             self._write(buffers)
+            if (late := self._traffic.now() - ends) > 0:
+                self._step_back(late)
             self._traffic.answered(waiting.call.api, waiting.began, waiting.size, buffers)
             if waiting.call.api.role is Role.CONNECTION:
                 self._login_changed()

@@ -31,6 +31,7 @@ class Hold:
     BUDGET = 8  # too many bytes of all connections are
     TURN = 16  # others first
     STOPPING = 32  # the listener closes
+    SLOW = 64  # its last call took long on the loop, and others ask small things
 
 
 class Flow:

@@ -23,6 +23,7 @@ from strom.rpc.limits import Limits
 from strom.rpc.promise import Promise
 from strom.rpc.sasl import Sasl, user_named
 from strom.rpc.share import Share
+from strom.rpc.slow_calls import SlowCalls
 from strom.rpc.traffic import Traffic
 from strom.runtime.files import Bytes
 
@@ -64,6 +65,7 @@ class Service:
         self.limits = limits
         self.budget = budget
         self.traffic = traffic
+        self.slow = SlowCalls(budget)
         self.authentication = authentication
         self._handler = handler
         self._failed: Callable[[Call, BaseException], Message | None] | None = getattr(

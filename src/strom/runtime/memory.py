@@ -20,7 +20,10 @@ def keep_freed_blocks() -> None:
 
 
 def give_back() -> None:
-    """Return what is free to the system: glibc's blocks and Arrow's. Takes milliseconds; from any thread."""
+    """Return what is free to the system: glibc's blocks, and those of Arrow's that this thread made.
+
+    Takes milliseconds.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))

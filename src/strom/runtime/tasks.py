@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from strom.errors import ServerStopping
@@ -13,6 +15,9 @@ from strom.runtime.scheduling import step_back
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
+
+MEET_S = 0.05
+"""How long threads wait for each other in ``everywhere``."""
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +27,9 @@ class Offload(Protocol):
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """The result of ``work(*arguments)``; its errors are raised here."""
+
+    async def everywhere(self, work: Callable[[], None]) -> None:
+        """Run ``work`` once in every thread there is, as far as they are free."""
 
     def close(self) -> None:
         """Let running work finish and take no more."""
@@ -35,12 +43,25 @@ class ThreadOffload:
 
     def __init__(self, workers: int, *, background: bool = False) -> None:
         assert workers > 0
+        self._workers = workers
         self._threads = ThreadPoolExecutor(
             workers, thread_name_prefix="strom-offload", initializer=step_back if background else None
         )
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    async def everywhere(self, work: Callable[[], None]) -> None:
+        met = threading.Barrier(self._workers)
+
+        def once_all_are_here() -> None:
+            with suppress(
+                threading.BrokenBarrierError
+            ):  # one is busy: it is left out, and nobody waits for it
+                met.wait(MEET_S)
+            work()
+
+        await asyncio.gather(*(self.run(once_all_are_here) for _ in range(self._workers)))
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -55,6 +76,9 @@ class InlineOffload:
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         await asyncio.sleep(0)
         return work(*arguments)
+
+    async def everywhere(self, work: Callable[[], None]) -> None:
+        await self.run(work)
 
     def close(self) -> None:
         """Nothing runs between calls."""

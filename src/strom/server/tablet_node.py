@@ -113,7 +113,7 @@ class TabletNode:
             piece=turns.piece,
         )
         budget.relief.append(self._fetches.relieve)
-        self._memory_return = MemoryReturn(budget, self._lanes, give_back)
+        self._memory_return = MemoryReturn(budget, (world.offload, self._lanes), give_back)
         self.groups: Sequence[CallGroup] = (
             *self._log_calls(writes),
             *self._key_calls(writes, readers, turns, budget),

@@ -102,5 +102,8 @@ class InTurns:
         async with self._turns:
             return await self._offload.run(work, *arguments)
 
+    async def everywhere(self, work: Callable[[], None]) -> None:
+        await self._offload.everywhere(work)
+
     def close(self) -> None:
         """Whoever made the offload behind it closes that."""

@@ -7,7 +7,7 @@ a read. After a rush that is over it is memory that others on the machine could 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from strom.rpc.budget import Budget
 from strom.runtime.tasks import Offload
@@ -22,9 +22,9 @@ QUIET_PART = 4
 class MemoryReturn:
     """Watches a budget, and has memory given back when a rush is over."""
 
-    def __init__(self, budget: Budget, offload: Offload, give_back: Callable[[], None]) -> None:
+    def __init__(self, budget: Budget, offloads: Sequence[Offload], give_back: Callable[[], None]) -> None:
         self._budget = budget
-        self._offload = offload
+        self._offloads = offloads
         self._give_back = give_back
         self._quiet = False
 
@@ -33,7 +33,9 @@ class MemoryReturn:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if self.is_over():
-                await self._offload.run(self._give_back)
+                self._give_back()
+                for offload in self._offloads:
+                    await offload.everywhere(self._give_back)  # each thread has a heap of its own
 
     def is_over(self) -> bool:
         """Whether a rush has ended since the look before the last."""
