@@ -14,6 +14,7 @@ import fluss
 import pyarrow as pa
 import pytest
 
+import strom
 from integration.peer import connected, make_table, poll_rows, run, write
 from strom.server.folder import encode_format
 from strom.testing.process import ServerFailed, ServerProcess, alive
@@ -185,3 +186,16 @@ def test_health_metrics_and_status_are_served(either: ServerProcess) -> None:
     assert len(status["servers"]) == either.tablets
     assert sum(table["rows"] for table in status["tables"] if table["name"].startswith("fluss.shown_")) >= 10
     assert "fluss.shown_" in get("/")
+
+
+def test_a_server_that_is_stopped_while_it_loads_kernels_stops(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        with strom.connect(server.address) as db:
+            db.create_table("k", {"id": "BIGINT"}, primary_key="id").upsert([{"id": 1}])
+            db.flush()
+        server.stop()
+        for _ in range(
+            3
+        ):  # its buckets wait for the kernels from the start on; none may keep it from stopping
+            server.start()
+            assert server.stop() == 0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import strom
@@ -97,6 +97,7 @@ _VALUES = st.one_of(
 
 
 @given(_VALUES)
+@settings(deadline=None)
 def test_a_literal_means_its_value(value: object) -> None:
     with duckdb.connect() as connection:
         ((found,),) = connection.execute(f"SELECT {literal_of(value)}").fetchall()

@@ -47,6 +47,7 @@ class Kernels:
         self._working = False
         self._failure: Exception | None = None
         self._again_at = 0.0
+        self.stopping = False
 
     def follow(self, view: CatalogView) -> None:
         """Make ready what the catalog's tables need, those of now and those to come."""
@@ -97,9 +98,11 @@ class Kernels:
             self._working = True
 
     def stop(self) -> None:
-        """Compile no more: the server is going down."""
+        """Compile no more: the server is going down, and who waits is told so instead of waiting for ever."""
+        self.stopping = True
         if self._compiling is not None:
             self._compiling.stop()
+        self._tell()
 
     def _changed(self, change: CatalogChange) -> None:
         self._look(table for one in change.tables if (table := change.catalog.table_by_id(one)) is not None)
@@ -178,6 +181,8 @@ class Gate:
     async def passed(self, *, patient: bool) -> None:
         """Wait. Without patience, KernelsCompiling as soon as it is seen that it takes long."""
         while not self.open:
+            if self._kernels.stopping:
+                raise ServerStopping("the server is going down")
             refusal = self.refusal()
             if refusal is not None and not patient:
                 raise refusal

@@ -9,9 +9,11 @@ nowhere else stays where it is.
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from importlib import machinery, util
 from pathlib import Path
+from typing import Any
 
 
 def without_copies(path: list[str]) -> list[str]:
@@ -36,6 +38,20 @@ def _copied(place: Path, behind: list[str]) -> bool:
     return any(one and Path(one).resolve() == real for one in behind)
 
 
+def without_broken_pipes() -> None:
+    """A daemon of PySpark's prints nothing about a pipe that Spark closed, as it does when a query has rows enough.
+
+    ``strom.spark.daemon`` is the same for the workers of tasks; those that plan are started by PySpark's own name.
+    """
+    print_exc = traceback.print_exc
+
+    def quiet(*arguments: Any, **named: Any) -> None:
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            print_exc(*arguments, **named)
+
+    traceback.print_exc = quiet
+
+
 def run_the_one_behind() -> None:
     """This file hides another of its name, which somebody may rely on."""
     here = str(Path(__file__).parent)
@@ -48,4 +64,6 @@ if __name__ == "sitecustomize":
     # PySpark says so in every process, of every pandas from 3.0 on; no row of Strom's goes through pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     sys.path[:] = without_copies(sys.path)
+    if "pyspark.daemon" in sys.orig_argv:
+        without_broken_pipes()
     run_the_one_behind()
