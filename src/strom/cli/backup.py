@@ -20,7 +20,7 @@ data folder. The server goes on; writes pause for moments. A lake outside of the
 the cluster knows of it. Run this on the server's machine, as a user who may read its data folder; DIR is a folder
 there. With --data, a data folder on which no server runs.
 
-\\b
+\b
 Examples:
   strom backup /backups/monday
   strom backup /backups/monday --data /var/lib/strom
@@ -32,7 +32,7 @@ The new folder may lie anywhere; the first start on it makes the lake in it comp
 the cluster than the one that was backed up, and does not write to a lake outside of the folder until
 `strom lake take-over`.
 
-\\b
+\b
 Example:
   strom restore /backups/monday --data /var/lib/strom2
   strom up --data /var/lib/strom2
