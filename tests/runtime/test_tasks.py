@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
+import weakref
 
 import pytest
 
@@ -181,3 +183,34 @@ def test_work_for_every_thread_is_done_in_each_of_them() -> None:
         offload.close()
 
     asyncio.run(main())
+
+
+def test_work_that_fails_leaves_nothing_behind_but_its_error() -> None:
+    """Without the garbage collector, which a server lets run rarely."""
+
+    class Rows:
+        """Something large."""
+
+    held: list[weakref.ref[Rows]] = []
+
+    def work() -> None:
+        rows = Rows()
+        held.append(weakref.ref(rows))
+        raise ValueError("expected")
+
+    async def main() -> None:
+        offload = ThreadOffload(1)
+        ring = asyncio.get_running_loop().create_future()
+        try:
+            await offload.run(work)
+        except ValueError as error:
+            ring.set_exception(error)
+        assert ring.exception() is not None
+        assert held[0]() is None
+        offload.close()
+
+    gc.disable()
+    try:
+        run(main())
+    finally:
+        gc.enable()

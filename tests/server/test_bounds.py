@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,15 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from integration.attacks import WIDE, half, well_compressed
+from integration.attacks import PEOPLE as ATTACKED
+from integration.attacks import WIDE, bomb, half, row_bomb, well_compressed
 from integration.key_wire import KeyTable
 from integration.wire import Wire, encoded
-from strom.errors import LimitExceeded
+from strom.errors import InvalidRequest, LimitExceeded, RecordTooLarge
 from strom.model.schema import Schema
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import code_of
 from strom.protocol.message import whole
 from strom.protocol.messages import keys, log, metadata, own_keys, tables
+from strom.protocol.messages.predicate import CompoundPredicate, Predicate
+from strom.record import batch as batches
 from strom.record.batch import split
 from strom.record.encode import encode
 from strom.server.local import LocalServer
@@ -160,6 +165,74 @@ def test_a_fetch_of_a_batch_larger_than_asked_for_gives_just_that(tmp_path: Path
             assert len((await wire.fetch(table, 0, max_bytes=max_bytes)).records or b"") == len(large)
 
     serve(tmp_path, test)
+
+
+def test_a_filter_of_very_many_parts_is_refused_before_all_of_it_is_read(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        table = await wire.create("wide", WIDE)
+        part = half(Schema.from_arrow(WIDE))
+        few, many = (
+            Predicate(type=1, compound=CompoundPredicate(function=1, children=[part] * count))
+            for count in (900, 15_000)
+        )
+        await wire.fetch_rows(table, 0, predicate=few)
+        with pytest.raises(InvalidRequest, match="too many fields"):
+            await wire.fetch_rows(table, 0, predicate=many)
+
+    serve(tmp_path, test)
+
+
+def test_batches_that_grow_large_are_taken_in_one_after_the_other(tmp_path: Path) -> None:
+    """Bombs into many buckets at once: what they decompress to is taken from the budget first, also by upserts."""
+
+    async def test(wire: Wire) -> None:
+        table = await wire.create("wide", WIDE, buckets=3)
+        held, most = 0, 0
+        content = batches.check_content
+
+        def watched(*arguments: Any, **named: Any) -> bool:
+            nonlocal held, most
+            with lock:
+                held += 1
+                most = max(most, held)
+            try:
+                return content(*arguments, **named)
+            finally:
+                with lock:
+                    held -= 1
+
+        lock = threading.Lock()
+        wires = [Wire(wire.address) for _ in range(6)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batches, "check_content", watched)
+            await asyncio.gather(
+                *(one.produce(table, bomb(40 << 20), bucket=n % 3) for n, one in enumerate(wires))
+            )
+        assert most == 1
+        for one in wires:
+            one.close()
+
+    serve(tmp_path, test, {"server.inflight-bytes-max": "64mb"})
+
+
+def test_rows_of_a_refused_write_do_not_stay(tmp_path: Path) -> None:
+    """Nor those of the last one that was taken: every bucket would hold some."""
+
+    async def test(wire: Wire) -> None:
+        table = await KeyTable.create(wire, "people", ATTACKED, ["id"])
+        await table.upsert([{"id": 0, "text": "small"}])
+        gc.disable()  # as good as in a server, where it runs rarely
+        try:
+            with pytest.raises(RecordTooLarge):
+                await table.send(row_bomb(64 << 20))
+            deadline = time.monotonic() + 10
+            while (held := pa.total_allocated_bytes()) > 32 << 20:
+                assert time.monotonic() < deadline, f"{held} bytes are still held"
+                await asyncio.sleep(0.02)
+        finally:
+            gc.enable()
+
+    serve(tmp_path, test, {"server.request.max-bytes": "10mb"})
 
 
 def test_fetches_that_wait_make_room_the_oldest_first(tmp_path: Path) -> None:

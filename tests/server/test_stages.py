@@ -65,7 +65,7 @@ class Place:
                 **more,
             }
         )
-        answer = await self.stages.stage_rows(SimpleNamespace(request=request))  # type: ignore[arg-type]
+        answer = await self.stages.stage_rows(SimpleNamespace(request=request, share=Share(Budget(1 << 30))))  # type: ignore[arg-type]
         assert isinstance(answer, messages.StageRowsResponse)
         return answer
 

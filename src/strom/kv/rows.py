@@ -39,6 +39,10 @@ from strom.runtime.files import Files
 __all__ = ["BaseFile", "Block", "FileFacts", "Needed", "NewFile", "Rows"]
 
 
+KEPT_BYTES_MAX = 1024 * 1024
+"""Rows of one write that may stay in memory until the next."""
+
+
 class FileFacts(NamedTuple):
     """What decides whether a base file is worth a merge."""
 
@@ -180,7 +184,13 @@ class Rows:
             self._renew(changed)
 
     def beside(self, source: Source) -> Directory:
-        """The newest directory with one more source, its last. For the lane alone, and until it asks again."""
+        """The newest directory with one more source, its last. For the lane alone, and until it asks again.
+
+        It is kept for the next one, unless that would keep large rows: of a write that was refused, or long ago.
+        """
+        if _is_large(source.keep):
+            self._beside = None
+            return self._directory.with_sources(source)
         made = self._beside
         if made is None or made.origin is not self._directory:
             made = self._beside = self._directory.with_sources(source)
@@ -384,6 +394,10 @@ class Rows:
         absent = np.full((missing, 3), (0, ABSENT, 0), np.int64)
         wider = Source(source.rows, np.concatenate([source.addresses, absent]), source.keep, source.nested)
         return view._replace(source=wider)
+
+
+def _is_large(keep: object) -> bool:
+    return isinstance(keep, pa.RecordBatch) and keep.get_total_buffer_size() > KEPT_BYTES_MAX
 
 
 def _places(directory: Directory) -> Places:

@@ -91,6 +91,7 @@ class _Source:
         buffer = self._buffer
         by_tag = kind._by_tag
         values = kind._defaults.copy()
+        self._fields_left -= kind.cost
         value: Any
         while position < end:
             self._fields_left -= 1

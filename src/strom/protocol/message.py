@@ -46,6 +46,8 @@ class Message:
     _plan: ClassVar[tuple[tuple[str, int, bytes, bool, int, bool], ...]] = ()
     """What to write, in order: (name, kind, encoded tag, repeated, kind of a packed element, aligned)."""
     _defaults: ClassVar[dict[str, Any]] = {}
+    cost: ClassVar[int] = 0
+    """Fields that one of these counts for, beside its own: more where many of them make no sense."""
 
     def __init_subclass__(cls) -> None:
         cls.fields = {name: value for name, value in cls.__dict__.items() if isinstance(value, Field)}

@@ -47,6 +47,9 @@ class BatchLimits:
 DEFAULT_LIMITS = BatchLimits()
 
 
+BATCHES_WEIGHED = 64
+
+
 def split(records: Bytes) -> list[tuple[BatchHeader, memoryview]]:
     """The batches of a ``records`` field, one after the other. All of them, or TornBatch / MalformedBatch."""
     view = memoryview(records)
@@ -226,6 +229,28 @@ def work_size(records: memoryview, bytes_max: int) -> int:
     except (MalformedBatch, TornBatch):
         return len(records)
     return total
+
+
+def heaviest(records: memoryview) -> int:
+    """The most bytes that one of these batches declares to decompress to; 0 where none is compressed.
+
+    Told by the first ``BATCHES_WEIGHED`` of them, and of records that are not sound by none.
+    """
+    most = position = 0
+    try:
+        for _ in range(BATCHES_WEIGHED):
+            if position >= len(records):
+                break
+            header = read_header(records, position)
+            view = records[position : position + header.size]
+            position += header.size
+            if header.message_position < header.size:
+                columns = read_columns(view, header)
+                if columns.codec != at.NOT_COMPRESSED:
+                    most = max(most, sum(buffer_sizes(view, columns, decompressed_bytes_max=_SIZE_MAX)))
+    except (MalformedBatch, TornBatch):
+        return most
+    return most
 
 
 def stamp(view: bytearray | memoryview, *, base_offset: int, timestamp_ms: int) -> None:

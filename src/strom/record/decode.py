@@ -23,6 +23,7 @@ from strom.runtime.files import Bytes
 _VALUE_ALIGNMENT = 8
 _OFFSET_MAX = (1 << 63) - 1
 _OFFSET = np.dtype("<i4")
+_ALONE = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def decode(
@@ -56,7 +57,8 @@ def decode(
     )
     message = view[header.message_position : header.size]
     source = _aligned(message, columns.head_size - header.message_position) if aligned else message
-    batch = read_message(source, schema, full_validation=full_validation)
+    alone = layout if full_validation and columns.codec != at.NOT_COMPRESSED else None
+    batch = read_message(source, schema, full_validation=full_validation, alone=alone)
     if not full_validation:
         clear = columns.codec == at.NOT_COMPRESSED
         for position, nested in layout.with_offsets:
@@ -85,10 +87,21 @@ def weight(view: memoryview, header: BatchHeader, *, decompressed_bytes_max: int
     )
 
 
-def read_message(message: Bytes, schema: pa.Schema, *, full_validation: bool) -> pa.RecordBatch:
-    """Let pyarrow read a message whose lengths were checked."""
+def read_message(
+    message: Bytes, schema: pa.Schema, *, full_validation: bool, alone: ColumnLayout | None = None
+) -> pa.RecordBatch:
+    """Let pyarrow read a message whose lengths were checked.
+
+    ``alone``, the layout of the schema: decompress without other threads. On a server others need the cores, and memory
+    that pyarrow's own threads took would stay with them.
+    """
     try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        if alone is None:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        else:
+            stream = pa.py_buffer(b"".join((alone.schema_message, message)))
+            with pa.ipc.open_stream(stream, options=_ALONE) as reader:
+                batch = reader.read_next_batch()
         batch.validate(full=full_validation)
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise MalformedBatch(f"the columns cannot be read: {problem}") from None

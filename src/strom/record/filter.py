@@ -93,7 +93,8 @@ class RowFilter:
             decompressed_bytes_max=self._decompressed_bytes_max,
         )
         message = b"".join(self._needed.message(view, header, columns))
-        return read_message(message, self._needed.schema, full_validation=True)
+        alone = None if columns.codec == at.NOT_COMPRESSED else ColumnLayout.of(self._needed.schema)
+        return read_message(message, self._needed.schema, full_validation=True, alone=alone)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         for name, kind in self._absent.items():

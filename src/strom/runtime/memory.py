@@ -27,6 +27,11 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
+    release_arrow()
+
+
+def release_arrow() -> None:
+    """Return what this thread has freed of Arrow's memory: after work that took much of it at once."""
     import pyarrow as pa  # not before somebody needs it: the light client has none
 
     pa.default_memory_pool().release_unused()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from traceback import clear_frames
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from strom.errors import ServerStopping
@@ -49,7 +50,7 @@ class ThreadOffload:
         )
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _let_go, work, *arguments)
 
     async def everywhere(self, work: Callable[[], None]) -> None:
         met = threading.Barrier(self._workers)
@@ -65,6 +66,19 @@ class ThreadOffload:
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _let_go(work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+    """``work(*arguments)``; when it fails, what it had at hand is free.
+
+    An error keeps the frames it came through, with all they hold, and whoever waits for it is often in a ring with it:
+    rows of a refused write would stay until the next great collection.
+    """
+    try:
+        return work(*arguments)
+    except BaseException as error:
+        clear_frames(error.__traceback__)
+        raise
 
 
 class InlineOffload:

@@ -84,14 +84,16 @@ class Slot:
         bulk: bool = False,
         stays: Callable[[], bool] | None = None,
         patient: bool = False,
+        memory: Callable[[], Awaitable[None]] | None = None,
     ) -> T | asyncio.Future[T]:
         """Change the tablet: at once when the job is small and nothing is before it, else in its turn.
 
         ``bulk``: other buckets' small work goes first. ``stays``: asked in its turn, whether it is small by then.
-        ``patient``: wait for kernels, however long they take; else KernelsCompiling.
+        ``patient``: wait for kernels, however long they take; else KernelsCompiling. ``memory``: takes what the job
+        needs, in its turn.
         """
         self._check()
-        first = self._first(patient)
+        first = _one_after_the_other(self._first(patient), memory)
         self.touched_at = self._clock.monotonic()
         if small and self.tablet is not None and self._lane.idle and first is None:
             return job(self.tablet)
@@ -193,10 +195,30 @@ class Slot:
             tablet.close()
 
 
-async def in_lane(slot: Slot, job: Callable[[LogTablet], T], *, small: bool = False, bulk: bool = False) -> T:
+def _one_after_the_other(
+    one: Callable[[], Awaitable[None]] | None, two: Callable[[], Awaitable[None]] | None
+) -> Callable[[], Awaitable[None]] | None:
+    if one is None or two is None:
+        return one or two
+
+    async def both() -> None:
+        await one()
+        await two()
+
+    return both
+
+
+async def in_lane(
+    slot: Slot,
+    job: Callable[[LogTablet], T],
+    *,
+    small: bool = False,
+    bulk: bool = False,
+    memory: Callable[[], Awaitable[None]] | None = None,
+) -> T:
     """Do something to a tablet in its turn. When the disk fails, the tablet goes offline, and the loop tells."""
     try:
-        result = slot.do(job, small=small, bulk=bulk)
+        result = slot.do(job, small=small, bulk=bulk, memory=memory)
         return await result if isinstance(result, asyncio.Future) else result
     except (OSError, StorageOffline) as error:
         if isinstance(error, OSError):

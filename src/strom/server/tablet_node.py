@@ -103,7 +103,7 @@ class TabletNode:
         self.expiry = StageExpiry(
             self.tablets, self._watch.time, metrics, every_ms=settings["stage.check-interval"]
         )
-        writes, self.stages = self._writing(turns)
+        writes, self.stages = self._writing(turns, budget)
         readers = InTurns(world.offload, turns)
         self._fetches = Fetches(
             self.tablets,
@@ -135,14 +135,21 @@ class TabletNode:
         self._job_threads = _threads(self._world, self._settings["kv.jobs"])
         self._core_wait = CoreWait() if isinstance(self._lanes, ThreadOffload) else None
 
-    def _writing(self, turns: Turns) -> tuple[Writes, StageCalls]:
+    def _writing(self, turns: Turns, budget: Budget) -> tuple[Writes, StageCalls]:
         """What makes rows durable, shared by plain writes and stages."""
         commit = GroupCommit(self._syncs, self._commit_tasks, self._metrics, workers=SYNC_THREADS)
         checkpoints = Checkpoints(
             self._syncs, self._commit_tasks, every_bytes=self._settings["log.checkpoint.bytes"]
         )
         clock = StampingClock(self._watch.time)
-        writes = Writes(commit, checkpoints, self._space, clock, small_calls_about=turns.small_calls_about)
+        writes = Writes(
+            commit,
+            checkpoints,
+            self._space,
+            clock,
+            budget=budget,
+            small_calls_about=turns.small_calls_about,
+        )
         stages = StageCalls(
             self.tablets,
             self.tables,

@@ -45,6 +45,8 @@ class CompoundPredicate(Message):
 class Predicate(Message):
     """A leaf (type 0) or a compound (type 1)."""
 
+    cost = 20  # a filter of thousands of parts is refused soon, and not after all of them were read
+
     type: int = int32(1)
     leaf: LeafPredicate | None = nested(2, LeafPredicate, default=None)
     compound: CompoundPredicate | None = nested(3, CompoundPredicate, default=None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from strom.rpc.budget import Budget
 from strom.runtime.tasks import Offload
 
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 2.0
 PEAK_BYTES_MIN = 64 * 1024 * 1024
 """Less than this was never worth the pages that the next calls touch anew."""
 QUIET_PART = 4

@@ -23,6 +23,7 @@ from strom.rpc.call import Answer
 from strom.rpc.promise import Promise
 from strom.rpc.share import Share
 from strom.runtime.files import Bytes
+from strom.runtime.memory import release_arrow
 from strom.runtime.tasks import Offload
 from strom.server.calls.rewriting import Rewriter, rewrite
 from strom.server.slot import Slot
@@ -367,7 +368,8 @@ class Fetches:
         slot.readers += 1
         try:
             if self._is_long(one, room):
-                found = await self._readers.run(one.read, tablet, one.found.next_offset, room, allowed)
+                read = _heavy if one.costly and allowed > COSTLY_BYTES else _plainly
+                found = await self._readers.run(read, one.read, tablet, one.found.next_offset, room, allowed)
             else:
                 found = one.read(tablet, one.found.next_offset, room, allowed)
         except (StromError, OSError) as error:
@@ -472,6 +474,18 @@ class _Waiting:
         self._forget_tickets()
         if self._task is not None:
             self._task.cancel()
+
+
+def _plainly(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+    return read(tablet, offset, max_bytes, allowed)
+
+
+def _heavy(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+    """The same; what was decompressed for it goes back at once, or every thread would keep as much."""
+    try:
+        return read(tablet, offset, max_bytes, allowed)
+    finally:
+        release_arrow()
 
 
 def _may_wait(wanted: Sequence[Wanted], terms: Terms) -> bool:

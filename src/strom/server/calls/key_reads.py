@@ -21,6 +21,7 @@ from strom.protocol.message import Message
 from strom.rpc.share import Share
 from strom.runtime.clock import Clock
 from strom.runtime.effort import Effort, effort_of_thread
+from strom.runtime.memory import release_arrow
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload
 from strom.server.key_forms import key_tablet
@@ -50,6 +51,8 @@ COPIES = 2
 """How often an answer is in memory while it is made: as it was found, and as it is sent."""
 LOOKS_MAX = 8
 """How often it may turn out that there is more than was allowed."""
+RELEASED_BYTES = 16 * 1024 * 1024
+"""Before so much is taken, the thread gives back what it had before."""
 WAIT_MS_DEFAULT = 30_000
 WAIT_MS_MAX = 600_000
 
@@ -272,7 +275,7 @@ class KeyReads:
         for _ in range(LOOKS_MAX):
             await share.need(COPIES * allowed)
             try:
-                found = await self.aside(slot, partial(find, allowed))
+                found = await self.aside(slot, partial(_released, find, allowed))
             except Larger as larger:
                 share.close()
                 allowed = left.allow(larger.size, allowed)
@@ -339,6 +342,12 @@ class KeyReads:
 def bounded_wait(wait_ms: int | None) -> int:
     """How long a request waits at most that names this time, or none."""
     return WAIT_MS_DEFAULT if wait_ms is None else min(max(wait_ms, 0), WAIT_MS_MAX)
+
+
+def _released(find: Callable[[int], T], allowed: int) -> T:
+    if allowed > RELEASED_BYTES:
+        release_arrow()  # what this thread had for the answers before
+    return find(allowed)
 
 
 def _give_up(moved: asyncio.Future[None]) -> None:

@@ -38,7 +38,7 @@ from strom.protocol.messages.own_keys import (
     UpsertRowsRequest,
     UpsertRowsResponse,
 )
-from strom.record.batch import BatchHeader, BatchLimits, check, read_header
+from strom.record.batch import BatchHeader, BatchLimits, check, heaviest, read_header
 from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, decode
 from strom.rpc.call import Call
@@ -58,6 +58,9 @@ ROWS_MAX = 1 << 21
 UPSERT, DELETE = 3, 4
 """Change types of UpsertRows, as in every record batch: +U, -D."""
 PLAIN_MODE = 0
+KEY_COPIES = 2
+"""How often rows are in memory while they are written: decompressed, and in the changelog."""
+
 _KV_HEAD = struct.Struct("<ibIhbqii")
 
 
@@ -159,6 +162,7 @@ class KeyWriteCalls:
             records,
             acks=request.acks,
             job=lambda tablet: batch.apply(tablet, now_ms),
+            memory=KEY_COPIES * heaviest(records),
             written=lambda tablet, accepted: UpsertRowsBucketResponse(
                 partition_id=wanted.partition_id,
                 bucket_id=wanted.bucket_id,
@@ -186,6 +190,7 @@ class KeyWriteCalls:
         job: Callable[[LogTablet], Accepted],
         written: Callable[[LogTablet, Accepted], Any],
         refused: Callable[[BaseException], Any],
+        memory: int = 0,
     ) -> Begun[Any]:
         # A bucket that numbers its rows may have to wait for a block of numbers.
         inline = facts.keys.auto_increment is None
@@ -193,12 +198,13 @@ class KeyWriteCalls:
             Write(
                 slot,
                 facts,
-                size=len(records),
+                size=max(len(records), memory),
                 acks=acks,
                 job=job,
                 written=written,
                 refused=refused,
                 inline_bytes_max=INLINE_BYTES_MAX if inline else -1,
+                memory=memory,
             )
         )
 

@@ -16,7 +16,7 @@ from strom.protocol.messages.log import (
     ProduceLogRequest,
     ProduceLogResponse,
 )
-from strom.record.batch import read_header, work_size
+from strom.record.batch import heaviest, read_header, work_size
 from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import ALONE_BYTES_MAX, Begun, Write, Writes, answer_all, as_told
@@ -74,16 +74,18 @@ class ProduceCalls:
                 partition_id=wanted.partition_id, bucket_id=wanted.bucket_id, base_offset=accepted.base_offset
             )
 
+        size = work_size(records, ALONE_BYTES_MAX)
         return self._writes.begin(
             Write(
                 slot,
                 facts,
-                size=work_size(records, ALONE_BYTES_MAX),
+                size=size,
                 acks=request.acks,
                 job=job,
                 written=written,
                 refused=lambda error: _refused(wanted, error),
                 alone_bytes_max=ALONE_BYTES_MAX,
+                memory=heaviest(records) if size > min(len(records), ALONE_BYTES_MAX) else 0,
             )
         )
 

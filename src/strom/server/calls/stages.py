@@ -20,8 +20,9 @@ from strom.protocol.api_keys import CUT_BUCKETS, DROP_STAGES, STAGE_ROWS, Api
 from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message, whole
 from strom.protocol.messages import stages as messages
-from strom.record.batch import BatchLimits, read_header
+from strom.record.batch import BatchLimits, heaviest, read_header
 from strom.rpc.call import Call
+from strom.rpc.share import Share
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.runtime.metrics import Metrics
@@ -31,8 +32,8 @@ from strom.server.background.group_commit import GroupCommit
 from strom.server.background.stages import StageExpiry
 from strom.server.calls.cutting import cut_tablet
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.key_writes import UpsertBatch
-from strom.server.calls.writes import BULK_BYTES_MIN, TIMEOUT_S_MAX, as_told
+from strom.server.calls.key_writes import KEY_COPIES, UpsertBatch
+from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE, TIMEOUT_S_MAX, as_told
 from strom.server.slot import Slot, in_lane
 from strom.server.table_facts import TableFacts, Tables
 from strom.server.tablets import Tablets, wait_for
@@ -87,13 +88,13 @@ class StageCalls:
 
     def stage_rows(self, call: Call) -> Awaitable[Message]:
         """Add a piece to a stage; a sealed one is acknowledged when it is durable."""
-        return self._stage(call.request)
+        return self._stage(call.request, call.share)
 
-    async def _stage(self, request: messages.StageRowsRequest) -> Message:
+    async def _stage(self, request: messages.StageRowsRequest, share: Share) -> Message:
         try:
             self._space.refuse_when_full()
             bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
-            tablet, staged = await self._staged(self._tablets.slot(bucket), request)
+            tablet, staged = await self._staged(self._tablets.slot(bucket), request, share)
             if staged.seal:
                 self._commit.request(tablet.stages)
                 if tablet.stages.seals_durable < staged.seal:
@@ -113,7 +114,9 @@ class StageCalls:
             deadline_ms=staged.deadline_ms,
         )
 
-    async def _staged(self, slot: Slot, request: messages.StageRowsRequest) -> tuple[LogTablet, Staged]:
+    async def _staged(
+        self, slot: Slot, request: messages.StageRowsRequest, share: Share
+    ) -> tuple[LogTablet, Staged]:
         records = memoryview(b"" if request.records is None else whole(request.records))
         facts = (
             self._tables.with_schema(request.table_id, read_header(records).schema_id)
@@ -139,8 +142,10 @@ class StageCalls:
             tablet.stages.on_failure = tablet.fail
             return tablet, tablet.stage_piece(piece, form=form, now_ms=now_ms)
 
-        small = form.read is None and len(records) <= INLINE_BYTES_MAX
-        return await in_lane(slot, stage, small=small, bulk=len(records) >= BULK_BYTES_MIN)
+        heavy = KEY_COPIES * heaviest(records) if len(records) else 0
+        small = form.read is None and max(len(records), heavy) <= INLINE_BYTES_MAX
+        memory = partial(share.need, heavy) if heavy > MEMORY_FREE else None
+        return await in_lane(slot, stage, small=small, bulk=len(records) >= BULK_BYTES_MIN, memory=memory)
 
     def _form(self, facts: TableFacts) -> PieceForm:
         """How the pieces of a table are read, now and when they are published."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from traceback import clear_frames
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from strom.errors import (
@@ -25,7 +27,10 @@ from strom.errors import (
 )
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
+from strom.rpc.budget import Budget
+from strom.rpc.share import Share
 from strom.runtime.clock import Clock
+from strom.runtime.memory import release_arrow
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
@@ -53,6 +58,9 @@ SLOW_FOR_S = 10.0
 ACKS = (-1, 0, 1)
 TIMEOUT_S_MAX = 600.0
 
+MEMORY_FREE = 16 * 1024 * 1024
+"""Rows that take no more, decompressed, are not counted: a few threads have some at a time."""
+
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Message)
@@ -69,6 +77,7 @@ class Write(Generic[R]):
         "facts",
         "inline_bytes_max",
         "job",
+        "memory",
         "refused",
         "size",
         "slot",
@@ -87,6 +96,7 @@ class Write(Generic[R]):
         refused: Callable[[BaseException], R],
         inline_bytes_max: int = INLINE_BYTES_MAX,
         alone_bytes_max: int = 0,
+        memory: int = 0,
     ) -> None:
         self.slot = slot
         self.facts = facts
@@ -98,6 +108,8 @@ class Write(Generic[R]):
         self.inline_bytes_max = inline_bytes_max
         self.alone_bytes_max = alone_bytes_max
         """The same while nobody else is about."""
+        self.memory = memory
+        """What the rows take when they are decompressed, beside the request."""
 
 
 class Writes:
@@ -110,9 +122,11 @@ class Writes:
         space: DiskSpace,
         clock: Clock,
         *,
+        budget: Budget,
         small_calls_about: Callable[[], bool] = lambda: True,
     ) -> None:
         self._commit = commit
+        self._budget = budget
         self._checkpoints = checkpoints
         self._space = space
         self._clock = clock
@@ -138,7 +152,7 @@ class Writes:
 
         def do(tablet: LogTablet) -> tuple[LogTablet, Accepted]:
             began = clock.monotonic()
-            accepted = job(tablet)
+            accepted = job(tablet) if write.memory <= MEMORY_FREE else _released_after(job, tablet)
             took = clock.monotonic() - began
             if took > SLOW_S and _on_loop():
                 self._was_slow(write, took)
@@ -148,9 +162,13 @@ class Writes:
             return self._stays(write)
 
         try:
-            result = slot.do(do, small=stays(), bulk=write.size >= BULK_BYTES_MIN, stays=stays)
+            share = Share(self._budget) if write.memory > MEMORY_FREE else None
+            memory = None if share is None else partial(share.need, write.memory)
+            result = slot.do(do, small=stays(), bulk=write.size >= BULK_BYTES_MIN, stays=stays, memory=memory)
         except OSError as error:
             return _failed(write, error)
+        if share is not None and isinstance(result, asyncio.Future):
+            result.add_done_callback(lambda _: share.close())
         if isinstance(result, asyncio.Future):
             return self._answered_later(write, result)
         return self._appended(write, *result)
@@ -209,6 +227,17 @@ class Writes:
         if write.acks == 0 or tablet.high_watermark >= accepted.next_offset:
             return _after_readers(response) if followed else response
         return _acknowledged(tablet, accepted.next_offset, write, response)
+
+
+def _released_after(job: Callable[[LogTablet], Accepted], tablet: LogTablet) -> Accepted:
+    """Work that takes much memory: it goes back at once. Every thread has a heap, and each would keep as much."""
+    try:
+        return job(tablet)
+    except BaseException as error:
+        clear_frames(error.__traceback__)  # they hold the rows
+        raise
+    finally:
+        release_arrow()
 
 
 def answer_all(
