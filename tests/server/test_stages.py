@@ -21,6 +21,8 @@ from strom.model.table import Table, TableDescription, TablePath
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import stages as messages
 from strom.record.layout import CHANGE_UPDATE_AFTER
+from strom.rpc.budget import Budget
+from strom.rpc.share import Share
 from strom.server.tablets import wait_for
 from strom.tablet.log_tablet import LogTablet
 
@@ -65,7 +67,8 @@ class Place:
                 **more,
             }
         )
-        answer = await self.stages.stage_rows(SimpleNamespace(request=request, share=Share(Budget(1 << 30))))  # type: ignore[arg-type]
+        call: Any = SimpleNamespace(request=request, share=Share(Budget(1 << 30)))
+        answer = await self.stages.stage_rows(call)
         assert isinstance(answer, messages.StageRowsResponse)
         return answer
 
