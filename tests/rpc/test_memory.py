@@ -9,6 +9,7 @@ import subprocess
 import sys
 import weakref
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from strom.rpc.share import WAIT_S, Share
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
 from strom.server.background.memory_return import MemoryReturn
+from strom.server.calls.heavy_reads import HeavyReads
 
 Play = Any
 MIB = 1024 * 1024
@@ -327,6 +329,48 @@ def test_memory_goes_back_to_the_system_once_when_a_rush_is_over() -> None:
         await asyncio.sleep(60.0)
         assert given == [5 * MIB, 0], "and again after the next one"
         running.cancel()
+
+    in_memory(main)
+
+
+def test_memory_that_nobody_counted_goes_back_too() -> None:
+    async def main(world: World) -> None:
+        resident = [300 * MIB]
+        given: list[int] = []
+
+        def give_back() -> None:
+            given.append(resident[0])
+            resident[0] = max(resident[0] - 50 * MIB, 0)
+
+        back = MemoryReturn(Budget(512 * MIB), (), give_back, lambda: resident[0])
+        running = asyncio.ensure_future(back.run())
+        await asyncio.sleep(60.0)
+        assert not given
+        resident[0] = 400 * MIB
+        await asyncio.sleep(60.0)
+        assert given == [400 * MIB], "once: what is left is in use"
+        running.cancel()
+
+    in_memory(main)
+
+
+def test_heavy_reads_come_one_at_a_time_and_rest_while_others_ask_small_things() -> None:
+    async def main(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        about = [True]
+        heavy = HeavyReads(lambda: about[0])
+        begun: list[float] = []
+
+        async def read() -> None:
+            async with heavy.turn():
+                begun.append(loop.time())
+                await asyncio.sleep(0.5)
+
+        await asyncio.gather(*(read() for _ in range(3)))
+        assert [later - earlier for earlier, later in pairwise(begun)] == pytest.approx([5.0, 5.0], abs=0.1)
+        about[0] = False
+        await asyncio.gather(*(read() for _ in range(2)))
+        assert begun[4] - begun[3] == pytest.approx(0.5, abs=0.1), "nobody else is there"
 
     in_memory(main)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from strom.rpc.budget import Budget
 from strom.runtime.compiling import Compiling
-from strom.runtime.memory import give_back
+from strom.runtime.memory import give_back, resident_bytes
 from strom.runtime.metrics import Metrics
 from strom.runtime.scheduling import CoreWait
 from strom.runtime.settings import Settings
@@ -113,7 +113,7 @@ class TabletNode:
             piece=turns.piece,
         )
         budget.relief.append(self._fetches.relieve)
-        self._memory_return = MemoryReturn(budget, (world.offload, self._lanes), give_back)
+        self._memory_return = MemoryReturn(budget, (world.offload, self._lanes), give_back, resident_bytes)
         self.groups: Sequence[CallGroup] = (
             *self._log_calls(writes),
             *self._key_calls(writes, readers, turns, budget),

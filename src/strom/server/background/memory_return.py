@@ -20,12 +20,20 @@ QUIET_PART = 4
 
 
 class MemoryReturn:
-    """Watches a budget, and has memory given back when a rush is over."""
+    """Watches a budget and the process, and has memory given back when a rush is over."""
 
-    def __init__(self, budget: Budget, offloads: Sequence[Offload], give_back: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        offloads: Sequence[Offload],
+        give_back: Callable[[], None],
+        resident: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._budget = budget
         self._offloads = offloads
         self._give_back = give_back
+        self._resident = resident
+        self._low = resident()
         self._quiet = False
 
     async def run(self) -> None:
@@ -36,11 +44,13 @@ class MemoryReturn:
                 self._give_back()
                 for offload in self._offloads:
                     await offload.everywhere(self._give_back)  # each thread has a heap of its own
+                self._low = self._resident()  # what is left is in use
 
     def is_over(self) -> bool:
         """Whether a rush has ended since the look before the last."""
         budget = self._budget
-        if budget.peak < PEAK_BYTES_MIN or budget.used * QUIET_PART > budget.peak:
+        rush = budget.peak >= PEAK_BYTES_MIN or self._resident() > self._low + PEAK_BYTES_MIN
+        if not rush or budget.used * QUIET_PART > max(budget.peak, PEAK_BYTES_MIN):
             self._quiet = False
             return False
         if not self._quiet:

@@ -16,16 +16,14 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from strom.errors import OffsetOutOfRange, StromError
-from strom.log.slices import LogSlice
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.call import Answer
 from strom.rpc.promise import Promise
 from strom.rpc.share import Share
-from strom.runtime.files import Bytes
-from strom.runtime.memory import release_arrow
 from strom.runtime.tasks import Offload
-from strom.server.calls.rewriting import Rewriter, rewrite
+from strom.server.calls.found import Found, Read, plainly, released_after
+from strom.server.calls.heavy_reads import HEAVY_BYTES, HeavyReads
 from strom.server.slot import Slot
 from strom.server.table_facts import Traffic
 from strom.server.tablets import Tablets, wait_for
@@ -35,10 +33,6 @@ EARLIEST = -2
 INLINE_BYTES_MAX = 256 * 1024
 SLICE_BYTES = 16 * 1024 * 1024
 """Read in one go by a reader thread. Reading and checking let other threads run, so this is no long turn."""
-STORED_BYTES = 1024 * 1024
-"""The same, of what is stored, where batches are written anew (filtered, completed)."""
-STORED_PART = 4
-"""One batch that is written anew has at most this part of the memory it may take as stored bytes."""
 COSTLY_BYTES = 16 * 1024 * 1024
 """Memory that is taken for such a slice before anybody knows what its batches declare."""
 COSTLY_SLICES_MAX = 64
@@ -49,60 +43,7 @@ CROWDED_BYTES = 64 * 1024
 WAIT_S_MAX = 600.0
 GIVEN_UP_PER_WAIT = 2
 """So many waiting fetches make room for one more."""
-
-
-@dataclass
-class Found:
-    """What one read gave."""
-
-    buffers: list[Bytes]
-    size: int
-    rows: int
-    next_offset: int
-    bytes_skipped: int = 0
-    rows_skipped: int = 0
-    needs: int = 0
-    """Nothing was read: the next batch alone takes so many bytes of memory, more than allowed."""
-
-
-Read = Callable[[LogTablet, int, int, int], Found]
-"""(tablet, offset, bytes at most, memory allowed) -> what is there. Runs on the loop or in a thread.
-
-Only one batch makes the answer larger than its bytes, and nothing makes it hold more memory than is allowed.
-"""
-
-
-def plain(found: LogSlice) -> Found:
-    """Batches as they were read."""
-    return Found(
-        list(found.buffers),
-        found.size,
-        found.rows,
-        found.next_offset,
-        found.bytes_skipped,
-        found.rows_skipped,
-        found.lacking,
-    )
-
-
-def rewritten(found: LogSlice, by: Rewriter, *, max_bytes: int, allowed: int) -> Found:
-    """Batches that were read, written anew."""
-    if not found.buffers:
-        return plain(found._replace(lacking=STORED_PART * found.lacking))
-    made = rewrite(found.buffers, by, max_bytes=max_bytes, allowed=allowed)
-    if made.next_offset is None:
-        next_offset, bytes_skipped, rows_skipped = found.next_offset, found.bytes_skipped, found.rows_skipped
-    else:
-        next_offset, bytes_skipped, rows_skipped = made.next_offset, 0, 0  # what follows is read again
-    return Found(
-        made.buffers,
-        made.size,
-        made.rows,
-        next_offset,
-        bytes_skipped + max(made.read_bytes - made.size, 0),
-        rows_skipped + made.read_rows - made.rows,
-        made.needs,
-    )
+GIVEN_UP_PER_TURN = 8
 
 
 @dataclass
@@ -172,13 +113,15 @@ class Fetches:
         self._crowded = crowded
         self._piece = piece
         self._turn = 0
+        self._heavy = HeavyReads(lambda: piece(SLICE_BYTES) < SLICE_BYTES)
         self._waiting: dict[_Waiting, None] = {}
         self._stopping = False
 
     def stop(self) -> None:
         """Answer everyone who waits, with what there is."""
         self._stopping = True
-        self.relieve()
+        for waiting in list(self._waiting):
+            waiting.give_up()
 
     def _make_room(self, share: Share) -> None:
         """One more waits. Where memory gets short, those that have waited longest are answered for it."""
@@ -186,9 +129,16 @@ class Fetches:
             oldest.give_up()
 
     def relieve(self) -> None:
-        """Memory is short: answer everyone who waits, with what there is. They will ask again."""
-        for waiting in list(self._waiting):
-            waiting.give_up()
+        """Memory is short: answer everyone who waits, with what there is, a few at a time. They will ask again."""
+        before = list(self._waiting)
+
+        def some(start: int = 0) -> None:
+            for waiting in before[start : start + GIVEN_UP_PER_TURN]:
+                waiting.give_up()
+            if start + GIVEN_UP_PER_TURN < len(before):
+                asyncio.get_running_loop().call_soon(some, start + GIVEN_UP_PER_TURN)
+
+        some()
 
     def fetch(
         self,
@@ -344,21 +294,28 @@ class Fetches:
     async def _read_slice(self, one: Wanted, room: int, share: Share) -> None:
         """Read once, with memory that is taken before it is used; nothing when there is none."""
         assert one.tablet is not None
-        held = share.amount
         needs = (
             COSTLY_BYTES if one.costly else min(room, max(one.tablet.bytes_from(one.found.next_offset), 1))
         )
         for _ in range(LOOKS_MAX):
-            if not (share.take(needs) or (not held and await share.wait(needs))):
-                one.starved = True
-                return
-            size = one.found.size
-            try:
-                needs = await self._read_once(one, room, needs)
-            finally:
-                share.keep(held + one.found.size - size)
+            if needs <= HEAVY_BYTES or share.amount:
+                needs = await self._read_with(one, room, needs, share)
+            else:
+                async with self._heavy.turn():
+                    needs = await self._read_with(one, room, needs, share)
             if not needs:
                 return
+
+    async def _read_with(self, one: Wanted, room: int, needs: int, share: Share) -> int:
+        """Read with so much memory, if there is; gives back how much more the next batch needs (0: done)."""
+        held, size = share.amount, one.found.size
+        if not (share.take(needs) or (not held and await share.wait(needs))):
+            one.starved = True
+            return 0
+        try:
+            return await self._read_once(one, room, needs)
+        finally:
+            share.keep(held + one.found.size - size)
 
     async def _read_once(self, one: Wanted, room: int, allowed: int) -> int:
         """Read, and give back how much more memory the next batch needs (0: something was read)."""
@@ -368,7 +325,7 @@ class Fetches:
         slot.readers += 1
         try:
             if self._is_long(one, room):
-                read = _heavy if one.costly and allowed > COSTLY_BYTES else _plainly
+                read = released_after if one.costly and allowed > COSTLY_BYTES else plainly
                 found = await self._readers.run(read, one.read, tablet, one.found.next_offset, room, allowed)
             else:
                 found = one.read(tablet, one.found.next_offset, room, allowed)
@@ -474,18 +431,6 @@ class _Waiting:
         self._forget_tickets()
         if self._task is not None:
             self._task.cancel()
-
-
-def _plainly(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
-    return read(tablet, offset, max_bytes, allowed)
-
-
-def _heavy(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
-    """The same; what was decompressed for it goes back at once, or every thread would keep as much."""
-    try:
-        return read(tablet, offset, max_bytes, allowed)
-    finally:
-        release_arrow()
 
 
 def _may_wait(wanted: Sequence[Wanted], terms: Terms) -> bool:

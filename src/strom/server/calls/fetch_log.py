@@ -28,17 +28,9 @@ from strom.rpc.call import Answer, Call
 from strom.server.calls.damage import told_where
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.evolved import Evolved
-from strom.server.calls.fetch import (
-    STORED_BYTES,
-    STORED_PART,
-    Fetches,
-    Found,
-    Read,
-    Wanted,
-    plain,
-    rewritten,
-)
+from strom.server.calls.fetch import Fetches, Wanted
 from strom.server.calls.filtering import BatchFilter, FilterLimits
+from strom.server.calls.found import STORED_BYTES, STORED_PART, Found, Read, plain, rewritten
 from strom.server.table_facts import TableFacts, Tables, check_positions
 from strom.tablet.log_tablet import LogTablet, Skip
 
