@@ -68,6 +68,15 @@ class MetadataContract:
         assert raised.value.facts["key"] == "a"
         assert store.read().entries["a"] == Entry(b"y", 3)
 
+    def test_a_version_does_not_hold_once_the_entry_is_gone(self, store: MetadataStore) -> None:
+        store.commit([], [Put("a", b"x")])
+        store.commit([], [Delete("a")])
+        with pytest.raises(Conflict):
+            store.commit([VersionIs("a", 1)], [Put("a", b"y")])
+        with pytest.raises(Conflict):
+            store.commit([VersionIs("never", 1)], [Put("never", b"y")])
+        assert store.read().entries == {}
+
     def test_one_failed_requirement_stops_every_update(self, store: MetadataStore) -> None:
         store.commit([], [Put("a", b"x")])
         with pytest.raises(Conflict):

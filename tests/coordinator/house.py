@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,9 +28,18 @@ def path(text: str) -> TablePath:
 
 
 def described(
-    *, keys: tuple[str, ...] = (), partition_by: tuple[str, ...] = (), buckets: int | None = None, **more: Any
+    *,
+    keys: tuple[str, ...] = (),
+    partition_by: tuple[str, ...] = (),
+    buckets: int | None = None,
+    auto_increment: str | None = None,
+    **more: Any,
 ) -> TableDescription:
-    schema = Schema.from_arrow(COLUMNS, keys)
+    """``auto_increment``: the name of one more column, which is filled with numbers."""
+    columns = COLUMNS if auto_increment is None else COLUMNS.append(pa.field(auto_increment, pa.int64()))
+    schema = Schema.from_arrow(columns, keys)
+    if auto_increment is not None:
+        schema = replace(schema, auto_increment=(auto_increment,))
     return TableDescription(schema, partition_keys=partition_by, bucket_count=buckets, **more)
 
 

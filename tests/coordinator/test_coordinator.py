@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,19 @@ from strom.coordinator.catalog import Catalog
 from strom.coordinator.coordinator import ATTEMPTS_MAX, Coordinator
 from strom.coordinator.limits import Limits
 from strom.coordinator.plan import Plan
-from strom.errors import Conflict, DatabaseNotFound, MetadataCorrupt, TableNotFound, TooManyPartitions
+from strom.errors import (
+    Conflict,
+    DatabaseNotFound,
+    MetadataCorrupt,
+    StromError,
+    TableNotFound,
+    TooManyPartitions,
+)
 from strom.metadata.changes import Absent, Put, Requirement, Update
 from strom.metadata.embedded import EmbeddedStore
 from strom.metadata.memory import MemoryStore
+from strom.model.lake import LakeKey, Tiered
+from strom.model.lake_record import LakeReport
 from strom.runtime.files import LocalFiles
 
 
@@ -100,6 +110,51 @@ def test_a_partition_does_not_outlive_a_table_dropped_meanwhile() -> None:
     with pytest.raises(TableNotFound):
         house.partition("events", {"day": "late"})
     assert not house.store.read("partitions/").entries
+
+
+BY_DAY = {"table.auto-partition.enabled": "true", "table.auto-partition.time-unit": "DAY"}
+REPORT = LakeReport(1, {LakeKey(None, 0): Tiered(5, 1)})
+LATE: dict[str, tuple[dict[str, Any], Callable[[House, int], object]]] = {
+    "altered": (
+        {},
+        lambda house, _: house.do(
+            commands.alter_table, path("t"), commands.Alteration(set={"a": "1"}), now_ms=NOW_MS
+        ),
+    ),
+    "led anew": ({}, lambda house, _: house.do(commands.reassign_leaders, [0, 1])),
+    "a floor": ({}, lambda house, table_id: house.do(commands.raise_floor, table_id, 7)),
+    "numbers": (
+        {"keys": ("id",), "auto_increment": "number"},
+        lambda house, table_id: house.do(commands.allocate_numbers, table_id, 10),
+    ),
+    "a lake": (
+        {"properties": {"table.datalake.enabled": "true"}},
+        lambda house, table_id: house.do(
+            commands.store_lake, table_id, REPORT, round=1, fresh_ms=NOW_MS, now_ms=NOW_MS
+        ),
+    ),
+    "partitions by time": (
+        {"partition_by": ("day",), "properties": BY_DAY},
+        lambda house, table_id: house.do(commands.auto_partition, table_id, now_ms=NOW_MS),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LATE)
+def test_nothing_is_kept_of_a_table_that_was_dropped_meanwhile(what: str) -> None:
+    described, act = LATE[what]
+    house = House(Interrupted())
+    house.servers(0)
+    table_id = house.table("t", **described).table_id
+    interrupted(house, lambda other: other.do(commands.drop_table, path("t")))
+    try:
+        act(house, table_id)
+    except StromError:
+        pass  # it may say so
+    kinds = ("names", "tables", "schemas", "partitions", "counters/numbers", "floors", "lake")
+    left = [key for key in house.store.read().entries if key.startswith(tuple(f"{kind}/" for kind in kinds))]
+    assert left == []
+    assert Coordinator(house.store).catalog.all_tables() == []
 
 
 def test_the_limit_of_partitions_holds_against_others() -> None:

@@ -182,6 +182,25 @@ def test_a_one_shot_sink_is_forgotten_in_the_commit_that_raises_the_floor() -> N
         house.decide("once", 0, listed(1, house.log, 0), one_shot=True)
 
 
+def test_sinks_that_are_forgotten_together_raise_the_floor_above_all_of_their_stages() -> None:
+    house = Sinks()
+    house.decide("a", 0, listed(1, house.log, 0, at=LATER + 500), one_shot=True)
+    house.decide("b", 0, listed(2, house.log, 0, at=LATER), one_shot=True)
+    applied = {name: row.number for name, row in house.catalog.sinks.items()}
+    assert house.do(commands.forget_sinks, applied, now_ms=LATER + 1000) == ["a", "b"]
+    with pytest.raises(StageExpired):
+        house.decide("a", 0, listed(1, house.log, 0, at=LATER + 500), one_shot=True)
+    assert house.catalog.floor_of(house.users) == LATER + 510, "a table that was named without rows, too"
+
+
+def test_a_one_shot_sink_that_was_decided_anew_is_not_forgotten() -> None:
+    house = Sinks()
+    first = house.decide("once", 0, listed(1, house.log, 0), one_shot=True)
+    house.decide("once", 1, listed(2, house.log, 0), one_shot=True)
+    assert house.do(commands.forget_sinks, {"once": first.number}, now_ms=LATER + 1000) == []
+    assert "once" in house.catalog.sinks
+
+
 def test_a_one_shot_overwrite_without_rows_is_remembered_as_long_as_it_may_be_repeated() -> None:
     house = Sinks()
     options = {"one_shot": True, "overwrites": [(house.log, None)], "now_ms": 1_000}

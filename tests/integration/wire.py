@@ -26,14 +26,15 @@ WORLD = World.system()
 class Wire:
     """One connection, made again when it broke."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, user: str | None = None, password: str | None = None) -> None:
         self.address = address
+        self._login = {"user": user, "password": password}
         self._caller: Caller | None = None
 
     async def call(self, which: api.Api[Any, Any], request: Any, timeout_s: float = 20.0) -> Any:
         if self._caller is None or self._caller.closed:
             host, _, port = self.address.rpartition(":")
-            self._caller = await Caller.connect(WORLD, host, int(port), timeout_s=5.0)
+            self._caller = await Caller.connect(WORLD, host, int(port), timeout_s=5.0, **self._login)
         return await self._caller.call(which, request, timeout_s=timeout_s)
 
     def close(self) -> None:

@@ -239,6 +239,25 @@ def test_a_crash_around_retention_leaves_no_gap_and_keeps_the_end(survival: bool
         assert recovered(history, disk, moment).end_offset >= history.promised_at(moment), LOST
 
 
+@pytest.mark.parametrize("survival", [True, *POWER_LOSSES], ids=str)
+def test_a_crash_around_retention_forgets_no_writer(survival: bool | Survival) -> None:
+    """What a writer gave lies in segments that go: it must be in a checkpoint before it is nowhere else."""
+    history = History()
+    for sequence in range(30):
+        history.append(writer_id=7, sequence=sequence)
+    history.sync()
+    history.promise(history.log.end_offset)
+    synced_at = len(history.trace)
+    history.now_ms += 1000
+    history.log.expire(now_ms=history.now_ms, ttl_ms=1, bytes_max=None)
+    assert history.log.start_offset == history.log.end_offset == 90
+    history.starts.extend(range(0, 91, 3))
+    for moment, disk in ForgettingDisk.moments(history.trace, survival):
+        if moment >= synced_at:
+            known = recovered(history, disk, moment).duplicate_of(7, 29, now_ms=START_MS)
+            assert known == (87, 90, True)
+
+
 @pytest.mark.parametrize("survival", [True, False, Drawn(0), Drawn(1)], ids=str)
 def test_a_crash_during_recovery_is_recovered_from(survival: bool | Survival) -> None:
     history = group_history()

@@ -348,6 +348,30 @@ def test_a_change_is_followed_in_what_it_touched_and_nowhere_else(
     asyncio.run(main())
 
 
+def test_retention_leaves_what_nobody_has_seen_yet(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as made:
+            properties = {"table__durability": "group", "table__log__retention_bytes": "1"}
+            table = await made.create("t", buckets=2, **properties)
+            bucket = BucketId(table.table_id, None, table.leaders.index(0))
+            for _ in range(10):
+                await made.append(bucket)
+            slot = made.node.tablets.slot(bucket)
+            assert slot.tablet is not None
+            assert slot.tablet.log.segment_count > 3
+            assert slot.tablet.high_watermark == 0, "nothing of it is durable, and so nothing visible"
+            assert await made.node._retention.round() == 0
+            assert slot.tablet.start_offset == 0
+            point = slot.tablet.pending_sync()
+            assert point is not None
+            point.sync()
+            slot.tablet.synced(point)
+            assert await made.node._retention.round() > 0
+            assert slot.tablet.start_offset > 0
+
+    asyncio.run(main())
+
+
 def test_retention_closes_the_logs_it_opened_and_leaves_empty_ones_closed(tmp_path: Path) -> None:
     async def main() -> None:
         async with node(tmp_path) as made:

@@ -32,9 +32,12 @@ from strom.errors import (
 from strom.protocol import api_keys as api
 from strom.protocol.codec import encode
 from strom.protocol.error_codes import CODES, error_of
-from strom.protocol.frame import request_head
+from strom.protocol.frame import encode_request, request_head
 from strom.protocol.message import whole
-from strom.protocol.messages import own, own_keys, tables
+from strom.protocol.messages import keys, own, own_keys, tables
+from strom.protocol.messages.connection import AuthenticateRequest
+from strom.record.encode import encode as encode_batch
+from strom.rpc.sasl import plain_token
 from strom.server.local import LocalServer
 
 SCHEMA = pa.schema(
@@ -271,8 +274,45 @@ def test_frames_that_are_almost_a_question_are_answered_and_harm_nobody(
 
 
 def test_nobody_is_answered_before_the_login(tmp_path: Path) -> None:
+    """Not even what others asked a moment ago, and what is answered without making a message of it."""
+    token = AuthenticateRequest(protocol="PLAIN", token=plain_token("ann", "secret"))
+    login = b"".join(encode_request(api.AUTHENTICATE.key, 0, 0, token))
+
+    async def made_by_ann(address: str) -> list[bytes]:
+        async with Wire(address, user="ann", password="secret") as wire:
+            table = await made(wire)
+            await table.upsert([row(1)])
+            return _lookups(table)
+
     with LocalServer(tmp_path, LOGIN) as server:
-        frame = request_head(20008, 0, 5, 0)
-        [answer] = asyncio.run(_exchange(server.address, [frame]))
-    assert answer[0] == 1
-    assert CODES[AuthenticationFailed] == answer[6]
+        frames = asyncio.run(made_by_ann(server.address))
+        hers = asyncio.run(_exchange(server.address, [login, *frames, *frames]))
+        strangers = asyncio.run(_exchange(server.address, frames))
+    assert {answer[0] for answer in hers} == {0}
+    assert sum(b"n1" in answer for answer in hers) == 4, "both of our own calls found the row, twice"
+    assert [answer[0] for answer in strangers] == [1] * len(frames)
+    assert {answer[6] for answer in strangers} == {CODES[AuthenticationFailed]}
+
+
+def _lookups(table: KeyTable) -> list[bytes]:
+    """One frame of each call that looks up a row, in version 0."""
+    names = pa.schema([table.arrow.field(name) for name in ("id", "name")])
+    batch = pa.RecordBatch.from_pylist([{"id": 1, "name": "n1"}], names)
+    many = own_keys.LookupRowsBucketRequest(bucket_id=0, keys=bytes(encode_batch(batch, schema_id=1)))
+    key = plain(names, row(1))
+    requests = {
+        api.LOOKUP_ROW: own_keys.LookupRowRequest(question=question(table), key=key),
+        api.LOOKUP_ROWS: own_keys.LookupRowsRequest(
+            table_id=table.table_id, schema_id=1, buckets_req=[many], timeout_ms=5_000
+        ),
+        api.LOOKUP: keys.LookupRequest(
+            table_id=table.table_id, buckets_req=[keys.LookupBucketRequest(bucket_id=0, keys=[key])]
+        ),
+        api.PREFIX_LOOKUP: keys.PrefixLookupRequest(
+            table_id=table.table_id, buckets_req=[keys.PrefixLookupBucketRequest(bucket_id=0, keys=[key])]
+        ),
+    }
+    return [
+        b"".join(encode_request(one.key, 0, number, request))
+        for number, (one, request) in enumerate(requests.items(), 1)
+    ]
