@@ -220,6 +220,8 @@ class Play:
             try:
                 if request.table_id != self.table_id:
                     raise UnknownBucket("no such table")
+                if one.partition_id is not None and one.partition_id not in self.partitions.values():
+                    raise UnknownBucket("no such partition")
                 answer.base_offset = self.logs[bucket].append(whole(one.records), self.world.clock.now_ms())
                 self.news.set()
                 self.news = asyncio.Event()

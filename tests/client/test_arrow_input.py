@@ -237,6 +237,27 @@ def test_null_inside_a_nested_value_that_may_not_be_null_is_refused() -> None:
         assert rows_of([{"v": None}], field) == [{"v": None}]
 
 
+def test_what_lies_outside_of_a_slice_counts_neither_for_nor_against_it() -> None:
+    strict = pa.field("x", pa.int32(), nullable=False)
+    loose = pa.field("x", pa.int32())
+    kinds: list[tuple[pa.DataType, pa.DataType, list[object]]] = [
+        (pa.list_(strict), pa.list_(loose), [[1], [None], [3, 4]]),
+        (
+            pa.map_(pa.string(), strict.with_name("value")),
+            pa.map_(pa.string(), loose.with_name("value")),
+            [[("a", 1)], [("b", None)], [("c", 3), ("d", 4)]],
+        ),
+        (pa.struct([strict]), pa.struct([loose]), [{"x": 1}, {"x": None}, {"x": 3}]),
+    ]
+    for wanted, given, values in kinds:
+        batch = pa.record_batch([pa.array(values, given)], names=["v"])
+        for start in (0, 2):
+            assert rows_of(batch.slice(start, 1), pa.field("v", wanted)) == [{"v": values[start]}]
+        for start, count in ((0, 2), (1, 1), (1, 2)):
+            with pytest.raises(SchemaMismatch, match=r"'v.*NOT NULL"):
+                rows_of(batch.slice(start, count), pa.field("v", wanted))
+
+
 def test_pandas_missing_values_become_null_and_its_index_is_left_out() -> None:
     frame = pd.DataFrame({"id": [1.0, 2.0], "name": ["a", None], "price": [np.nan, 2.0]}, index=[10, 20])
     assert rows_of(frame) == [{"id": 1, "name": "a", "price": None}, {"id": 2, "name": None, "price": 2.0}]

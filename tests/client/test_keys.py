@@ -24,6 +24,8 @@ from strom.errors import (
     RequestTimeout,
 )
 from strom.model.bucket import BucketId
+from strom.protocol.messages import own_keys as wire
+from strom.protocol.messages import stages
 
 QUICK = ClientOptions(retry_timeout_ms=2000)
 
@@ -72,6 +74,27 @@ def test_rows_of_other_columns_travel_apart_and_in_order() -> None:
                 3: {"id": 3, "name": None, "score": 7},
             }
             assert writer.written[bucket] == (6, 7)
+            await writer.close()
+
+    play_out(main())
+
+
+def test_what_was_written_last_is_of_the_latest_epoch_whatever_overtakes_it() -> None:
+    async def main() -> None:
+        async with key_playing() as (play, cluster, table):
+            bucket = BucketId(table.table_id, None, 0)
+            writer = await KeyWriter.open(cluster, table)
+            told = [(10, 1), (4, 2), (12, 1), (3, 2), (5, 2)]
+            known = [(10, 1), (4, 2), (4, 2), (4, 2), (5, 2)]
+            for number, ((end, epoch), expected) in enumerate(zip(told, known, strict=True)):
+                answer = wire.UpsertRowsBucketResponse(
+                    bucket_id=0, base_offset=0, log_end_offset=end, epoch=epoch
+                )
+                response = wire.UpsertRowsResponse(buckets_resp=[answer])
+                play.faults["UpsertRows"] = [lambda call, response=response: response]
+                await writer.upsert(row(number))
+                await writer.flush()
+                assert writer.written[bucket] == expected
             await writer.close()
 
     play_out(main())
@@ -173,6 +196,39 @@ def test_a_lookup_ends_with_the_error_that_does_not_pass() -> None:
 
 def scan_of(cluster: Any, table: Any, **options: Any) -> KeyScan:
     return KeyScan(cluster, table, lookups=lookups_of(cluster, table), **options)
+
+
+@pytest.mark.parametrize("meanwhile", [0, 1])
+def test_rows_are_counted_at_the_instant_of_the_plan_where_tables_have_transactions(meanwhile: int) -> None:
+    """How many rows are live is told by facts; the ends of the plan, asked for after them, may lie further on."""
+
+    async def main() -> None:
+        async with key_playing() as (play, cluster, table):
+            bucket = BucketId(table.table_id, None, 0)
+            writer = await KeyWriter.open(cluster, table)
+            await writer.upsert([row(number) for number in range(5)])
+            await writer.close()
+            late = [row(number) for number in range(5, 5 + meanwhile)]
+
+            def cut(call: Any) -> Any:
+                for one in late:
+                    play.rows_by_key[bucket][one["id"]] = one
+                    play.logs[bucket].end += 1
+                late.clear()
+                found = play.answer_cut_buckets(call.request)
+                found.buckets_resp[0].grouped = True
+                return found
+
+            play.faults["CutBuckets"] = [Stay(cut)]
+            play.faults["Snapshot"] = [Stay(lambda call: stages.SnapshotResponse(number=1))]
+            scan = scan_of(cluster, table)
+            assert await scan.count() == 5 + meanwhile
+            assert (await scan.plan()).rows == (None if meanwhile else 5), (
+                "no row is read where facts will do"
+            )
+            assert (await scan.to_arrow()).num_rows == 5 + meanwhile
+
+    play_out(main())
 
 
 def test_an_instant_that_expires_before_the_first_row_is_planned_again() -> None:

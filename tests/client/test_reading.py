@@ -12,7 +12,7 @@ from client.play import Play, description_of, play_out, playing
 from strom.client.cluster import Cluster
 from strom.client.fetching import Source
 from strom.client.metadata import TableInfo
-from strom.client.options import ClientOptions, ReadOptions
+from strom.client.options import ClientOptions, ReadOptions, WriterOptions
 from strom.client.places import EARLIEST, LATEST, place_of
 from strom.client.rows import RowReader
 from strom.client.scan import Scan
@@ -161,6 +161,67 @@ def test_a_tail_finds_new_partitions_and_leaves_dropped_ones() -> None:
     play_out(main())
 
 
+def test_a_tail_of_one_partition_waits_for_nothing_once_that_is_dropped() -> None:
+    description = description_of(("id", pa.int64()), ("day", pa.string()), partition_keys=("day",))
+
+    async def main() -> None:
+        async with playing(description) as (play, cluster, table):
+            await fill(cluster, table, 30)
+            source = Source(cluster, table, RowReader(table.schema), options=ReadOptions(discovery_ms=1000))
+            tail = Tail(source, start=EARLIEST, partitions="d1")
+            assert len(await seen(tail)) == 10
+            del play.partitions["d1"]
+            assert await seen(tail) == []
+            assert tail.positions == {}
+            play.partitions["d1"] = 60
+            cluster.metadata.forget_partition(table.table_id, "d1")  # it is another client that writes
+            await fill(cluster, table, 30, start=30)
+            assert len(await seen(tail)) == 10, "one that is made again is followed from its beginning"
+            await tail.close()
+
+    play_out(main())
+
+
+def test_no_bucket_is_always_the_last_that_a_tail_asks_for() -> None:
+    async def main() -> None:
+        async with playing(description_of(buckets=3)) as (play, cluster, table):
+            tail = tail_of(cluster, table)
+            await tail.open()
+            last: set[int] = set()
+
+            def noted(call: Call) -> None:
+                last.add(call.request.buckets_req[-1].bucket_id)
+
+            play.faults["FetchRows"] = [noted] * 20
+            await fill(cluster, table, 100)
+            assert sorted(await seen(tail)) == list(range(100))
+            assert last == {0, 1, 2}, "an answer has a bound, and whoever is last in it may get nothing"
+            await tail.close()
+
+    play_out(main())
+
+
+def test_a_tail_goes_on_looking_for_partitions_after_an_answer_was_lost() -> None:
+    description = description_of(("id", pa.int64()), ("day", pa.string()), partition_keys=("day",))
+
+    async def main() -> None:
+        async with playing(description, options=ClientOptions(retry_timeout_ms=500)) as (
+            play,
+            cluster,
+            table,
+        ):
+            tail = tail_of(cluster, table)
+            await tail.open()
+            play.faults["ListPartitionInfos"] = [lambda call: Busy("later")] * 20
+            await asyncio.sleep(10)
+            del play.faults["ListPartitionInfos"][:]
+            await fill(cluster, table, 30)
+            assert sorted(await seen(tail, 5.0)) == list(range(30))
+            await tail.close()
+
+    play_out(main())
+
+
 def test_a_tail_of_a_dropped_table_ends_with_the_error() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
@@ -211,6 +272,26 @@ def test_a_closed_tail_ends() -> None:
             await tail.close()
             assert await waiting is None
             assert await tail.next() is None
+
+    play_out(main())
+
+
+def test_a_bucket_without_a_word_on_where_to_begin_is_read_from_its_beginning() -> None:
+    async def main() -> None:
+        async with playing(description_of(buckets=2)) as (play, cluster, table):
+            await fill(cluster, table, 100)
+            writer = await Writer.open(cluster, table, WriterOptions(batch_bytes_max=1024))
+            await writer.append({"id": list(range(100, 1000))})
+            await writer.close()
+            assert play.rows(0)
+            assert play.rows(1)
+            expected = [*play.rows(0)[5:], *play.rows(1)]
+            start = place_of({0: 5}, default=EARLIEST)
+            found = await Scan(cluster, table, start=start).to_arrow()
+            assert found.column("id").to_pylist() == expected
+            tail = Tail(Source(cluster, table, RowReader(table.schema)), start=start)
+            assert sorted(await seen(tail)) == sorted(expected)
+            await tail.close()
 
     play_out(main())
 

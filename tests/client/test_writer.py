@@ -302,6 +302,25 @@ def test_partitions_are_created_when_their_first_row_comes() -> None:
     play_out(main())
 
 
+def test_a_partition_that_somebody_else_dropped_fails_once_and_is_then_made_again() -> None:
+    description = description_of(("id", pa.int64()), ("day", pa.string()), partition_keys=("day",))
+
+    async def main() -> None:
+        async with playing(description) as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            await writer.append({"id": [1], "day": ["a"]})
+            await writer.flush()
+            play.partitions = {"b": 70}  # so that the next one has another id
+            await writer.append({"id": [2], "day": ["a"]})
+            with pytest.raises(PartitionNotFound, match="1 rows of table"):
+                await writer.flush()
+            await writer.append({"id": [3], "day": ["a"]})
+            await writer.close()
+            assert play.rows(partition="a") == [3]
+
+    play_out(main())
+
+
 def test_a_writer_that_may_not_create_partitions_says_which_is_missing() -> None:
     description = description_of(("id", pa.int64()), ("day", pa.string()), partition_keys=("day",))
 

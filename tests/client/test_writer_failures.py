@@ -213,6 +213,23 @@ def test_a_batch_that_is_numbered_anew_while_it_is_encoded_leaves_under_its_new_
     play_out(main())
 
 
+def test_room_of_rows_that_failed_is_there_for_others() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            writer = await Writer.open(cluster, table, SMALL)
+            for number in range(20):
+                play.faults["ProduceLog"] = [refusing()]
+                async with asyncio.timeout(60):
+                    await writer.append(ids(number))
+                with pytest.raises(MalformedBatch):
+                    await writer.flush()
+            await writer.append(ids(*range(200)))
+            await writer.close()
+            assert play.rows() == list(range(200))
+
+    play_out(main())
+
+
 def test_rows_that_the_server_refuses_for_now_are_told_of_while_they_wait(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,13 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strom.errors import LakeSnapshotNotFound, OffsetOutOfRange
+from lake.lake_places import storage_in
+from strom.errors import LakeCorrupt, LakeSnapshotNotFound, OffsetOutOfRange
 from strom.lake.reading import _slice
 from strom.lake.statistics import BOUND_BYTES_MAX, _cut_bytes, _cut_text
-from strom.lake.union_planner import _hot_part, _not_taken_over
+from strom.lake.summary import OFFSETS_FILE, LakeOffsets, held_property, read_summary, write_summary
+from strom.lake.union_planner import _all_hot, _hot_part, _not_taken_over
 from strom.lake.warehouses import Warehouses
 from strom.model.bucket import BucketId
-from strom.model.lake import Tiered
+from strom.model.lake import LakeKey, Tiered
 
 LONG = BOUND_BYTES_MAX + 20
 
@@ -88,6 +92,44 @@ def test_a_log_may_begin_where_the_lake_ends_and_not_later() -> None:
     assert hot_part(start=10, end=10) == []
     with pytest.raises(OffsetOutOfRange, match="lost the offsets from 10 to 11"):
         hot_part(start=11, end=15)
+
+
+@pytest.mark.parametrize(
+    ("keyed", "start", "end", "enough"),
+    [
+        (False, 3, 10, True),
+        (False, 0, 12, True),
+        (False, 4, 10, False),  # retention took what the lake has
+        (False, 3, 9, False),  # the log lost its end
+        (True, 8, 10, True),  # a primary-key table has every live row
+        (True, 8, 9, False),
+    ],
+)
+def test_a_quarantined_lake_is_passed_over_only_where_the_servers_have_all_of_it(
+    keyed: bool, start: int, end: int, enough: bool
+) -> None:
+    bucket = BucketId(1, None, 0)
+    table = SimpleNamespace(description=SimpleNamespace(has_primary_key=keyed))
+    chosen = cast(Any, SimpleNamespace(wanted=SimpleNamespace(table=table), buckets=[(bucket, None)]))
+    record = SimpleNamespace(offsets={LakeKey(None, 0): Tiered(10, 0)}, start_of=lambda *_: 3)
+    wrong = cast(Any, SimpleNamespace(record=record))
+    cut = cast(Any, SimpleNamespace(start=start, end=end))
+    assert _all_hot(chosen, wrong, {bucket: cut}) is enough
+    assert not _all_hot(chosen, wrong, {}), "the servers refused to say where it ends"
+
+
+def test_the_words_of_a_snapshot_are_its_own_whatever_the_table_says_by_now(tmp_path: Path) -> None:
+    storage = storage_in(tmp_path)
+    first = LakeOffsets(1, "a", {LakeKey(None, number): Tiered(number, 0) for number in range(500)})
+    later = replace(first, round="b")
+    summary = write_summary(storage, f"file://{tmp_path}/t", 7, first)
+    assert read_summary(storage, summary, held_property(later)) == first, "after a rollback"
+    storage.delete(summary[OFFSETS_FILE])
+    assert read_summary(storage, summary, held_property(first)) == first, (
+        "somebody took the file for an orphan"
+    )
+    with pytest.raises(LakeCorrupt):
+        read_summary(storage, summary, held_property(later))
 
 
 @pytest.mark.parametrize(("time_ms", "expected"), [(100, 1), (149, 1), (150, 2), (10**6, 2), (99, None)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +23,19 @@ from strom.errors import LakeForeignCommit
 from strom.lake import snapshot_change
 from strom.lake.arrow_types import lake_schema
 from strom.lake.commit import adopt
+from strom.lake.deletes import dead_rows, write_deletes
 from strom.lake.expiry import HOUR_MS
 from strom.lake.file_description import DataFileDescription
 from strom.lake.held_files import held_files
-from strom.lake.manifest_writer import data_file
+from strom.lake.live_offsets import live_prints
+from strom.lake.maintenance import Maintenance
+from strom.lake.manifest_writer import data_file, delete_file
 from strom.lake.removal import remove_orphans
 from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.snapshot_files import snapshots_of
 from strom.lake.truth import read_truth
 from strom.model.lake import LakeKey, Tiered
+from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import SystemClock
 
 
@@ -60,12 +65,15 @@ def _their_file(
 
 
 def _replace(lake: Lake, monkeypatch: pytest.MonkeyPatch, file: DataFile, rewrite: bool = True) -> None:
-    """A commit without a word of ours."""
+    """A commit without a word of ours: this file in the place of all others."""
     found = held_files(lake.table)
     gone = {item.path for item in found.data} | {item.path for item in found.deletes}
+    _commit(lake, monkeypatch, SnapshotChange(lake.truth.held, [file], removed=gone, rewrite=rewrite))
+
+
+def _commit(lake: Lake, monkeypatch: pytest.MonkeyPatch, change: SnapshotChange) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(snapshot_change, "words_of", lambda *_: snapshot_change.Words({}, {}))
-        change = SnapshotChange(lake.truth.held, [file], removed=gone, rewrite=rewrite)
         commit_change(lake.table, lake.truth, change, new_snapshot_id(lake.table))
 
 
@@ -119,6 +127,53 @@ def test_a_foreign_rewrite_with_other_rows_is_not(
     _replace(lake, monkeypatch, _their_file(lake, ids, offsets))
     with pytest.raises(LakeForeignCommit, match="other rows"):
         read_truth(lake.table)
+
+
+@pytest.mark.parametrize("what", ["a file goes", "deletes go", "deletes come"])
+def test_a_foreign_rewrite_that_adds_no_file_is_looked_at_too(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    found = held_files(lake.table)
+    added = []
+    removed: set[str] = set()
+    if what == "a file goes":
+        removed = {found.data[1].path}
+    elif what == "deletes go":
+        removed = {item.path for item in found.deletes}
+    else:
+        (dead,) = dead_rows(lake.table.storage, found.data, {(None, 0): np.array([5])})
+        added = [
+            delete_file(write_deletes(lake.table.storage, f"{lake.table.location}/data/d.parquet", dead))
+        ]
+    _commit(lake, monkeypatch, SnapshotChange(lake.truth.held, (), added, removed, rewrite=True))
+    with pytest.raises(LakeForeignCommit, match="other rows"):
+        read_truth(lake.table)
+
+
+def test_every_commit_of_ours_tells_the_prints_of_the_rows_that_are_there(lake: Lake) -> None:
+    def check() -> None:
+        held = held_files(lake.table)
+        assert lake.truth.held.live == live_prints(lake.table.storage, held)
+        assert lake.truth.totals.rows == len(lake.ids())
+
+    check()
+    lake.round(lake.file(events(4, 5), [12, 13], bucket=1), end=14, bucket=1)
+    check()
+    lake.round(lake.file(events(6, 7), [14, 16], bucket=1), end=20, bucket=1, dead=[13, 13, 12])
+    check()
+    told = [
+        lake.file(events(8, 9), [20, 21]),
+        lake.file(events(3, 1), [23, 25]),
+    ]  # as a service of older days
+    lake.round(*(replace(one, offsets_total=None) for one in told), end=30, dead=[0, 5])
+    check()
+    done = Maintenance().compact(lake.table, LakeUpkeep(files=1, dead_percent=1))
+    assert done.truth is not None
+    lake.truth = done.truth
+    check()
+    lake.round(end=31, dead=[11, 20, 21, 23, 25])
+    assert {place: one.rows for place, one in (lake.truth.held.live or {}).items()} == {(None, 1): 2}
+    check()
 
 
 def test_a_foreign_overwrite_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,27 @@ def test_a_partition_that_goes_while_a_read_is_planned_brings_its_last_rows(
         assert ids(table.scan()) == [1, 2, 3]
 
 
+def test_a_partition_that_is_made_and_tiered_while_a_read_is_planned_is_read_of_the_servers_too(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lake_table(server, DAYS, partition_by="day", buckets=1) as (_, table, tierer):
+        table.append({"day": ["a"], "id": [1]})
+        tierer.round(table)
+        listed = [tierer._run(tierer._cluster.partitions(table.info))]
+        table.append({"day": ["b"], "id": [2]})
+        tierer.round(table)
+        table.append({"day": ["b"], "id": [3]})
+        table.flush()
+        partitions = Cluster.partitions
+
+        async def partitions_then(*given: Any) -> Any:
+            return listed.pop() if listed else await partitions(*given)
+
+        monkeypatch.setattr(Cluster, "partitions", partitions_then)
+        assert ids(table.scan()) == [1, 2, 3]
+        assert not listed
+
+
 @pytest.mark.parametrize("key", [None, "id"])
 def test_a_nan_is_above_every_number_in_both_tiers(server: ServerProcess, key: str | None) -> None:
     options: dict[str, Any] = {"primary_key": key} if key else {}

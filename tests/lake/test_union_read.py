@@ -209,6 +209,10 @@ def test_a_lake_snapshot_can_be_read_again(server: ServerProcess) -> None:
             old = table.scan(at=first.snapshot_id).to_arrow()
             assert old.to_pydict() == {"id": [1, 2], "name": ["n1", "n2"], "amount": [0.25, 0.5]}
             assert db.table(f"{table.name}$lake").scan(["name"], at=first.snapshot_id).count() == 2
+            one = table.scan(["name"], where="id = 2", at=first.snapshot_id)
+            assert one.to_arrow()["name"].to_pylist() == ["n2"], "a key is looked up in the past, not now"
+            asked = f"SELECT name FROM {table.name} AT (VERSION => {first.snapshot_id}) WHERE id = 2"
+            assert db.sql(asked).to_pylist() == [{"name": "n2"}]
             with pytest.raises(LakeSnapshotNotFound):
                 table.scan(at=first.snapshot_id + 1).to_arrow()
 

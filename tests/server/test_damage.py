@@ -160,10 +160,31 @@ def test_a_mark_takes_whole_batches_and_only_offsets_that_are_there(tmp_path: Pa
         (mark,) = table.mark_damaged(0, 300, 301)
         assert (mark.start, mark.end) == (100, 400)
         assert table.scan().to_arrow().num_rows == 300
+        first = table.changelog(limit=150).to_arrow()["id"].to_pylist()
+        assert first == [*range(100), *range(400, 450)], "rows are counted, not offsets"
         with pytest.raises(OffsetOutOfRange):
             table.mark_damaged(0, 590, 601)
         with pytest.raises(strom.errors.InvalidRequest, match="no bucket 7"):
             table.mark_damaged(7, 0, 1)
+
+
+def test_a_partition_is_named_as_people_do_or_as_the_error_does(tmp_path: Path) -> None:
+    with LocalServer(tmp_path) as server, strom.connect(server.address) as database:
+        table = database.create_table("p", {"id": "BIGINT", "day": "STRING"}, partition_by="day", buckets=2)
+        for _ in range(2):
+            table.append({"id": list(range(10)), "day": ["a", "b"] * 5})
+            table.flush()
+        (there,) = [one for one in table.describe().buckets if one.partition == "a" and one.end_offset]
+        numbers = {one.name: one.partition_id for one in table.partitions()}
+        (mark,) = table.mark_damaged(there.bucket, 0, 1, partition="a")
+        assert (mark.partition, mark.bucket, mark.start, mark.end) == ("a", there.bucket, 0, 5)
+        assert table.damage() == [mark]
+        assert table.unmark_damaged(there.bucket, 0, 1, partition=str(numbers["a"])) == []
+        assert table.scan().to_arrow().num_rows == 20
+        with pytest.raises(strom.errors.InvalidRequest, match="has partitions: say which"):
+            table.mark_damaged(0, 0, 1)
+        with pytest.raises(strom.errors.InvalidRequest, match="no bucket 0 in 'c'"):
+            table.mark_damaged(0, 0, 1, partition="c")
 
 
 def test_a_peer_goes_on_behind_a_gap(tmp_path: Path) -> None:

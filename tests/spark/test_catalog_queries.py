@@ -199,6 +199,8 @@ def test_options_of_a_query_are_the_source_s(spark: SparkSession, server: Server
         offsets = "{" + ", ".join(f'"{bucket}": {offset}' for (_, bucket), offset in then.items()) + "}"
         assert ids(spark.sql(f"SELECT id FROM {name} VERSION AS OF '{offsets}'")) == list(range(10))
         assert spark.sql(f"SELECT count(*) FROM {name} VERSION AS OF '{offsets}'").first()[0] == 10
+        one = spark.sql(f"SELECT score FROM {name} VERSION AS OF '{offsets}' WHERE id = 7")
+        assert [row.score for row in one.collect()] == [0], "a key is looked up in the past, not now"
         later = "TIMESTAMP AS OF '2999-01-01'"
         assert spark.sql(f"SELECT count(*) FROM {name} {later}").first()[0] == 20
 

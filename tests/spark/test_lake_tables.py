@@ -82,6 +82,8 @@ def test_a_table_is_read_as_it_was_in_a_snapshot_or_at_a_time(
         put(rows(*range(10, 15)))
         second = tierer.round(table).snapshot_id
         put(rows(20))
+        if keyed:
+            put(rows(3, name="new"))
         table.flush()
         name = f"strom.{table.name}"
         assert ids(spark.table(name)) == [*range(15), 20]
@@ -89,6 +91,8 @@ def test_a_table_is_read_as_it_was_in_a_snapshot_or_at_a_time(
         assert ids(spark.sql(f"SELECT * FROM {name} VERSION AS OF '{second}' WHERE id > 2")) == list(
             range(3, 15)
         )
+        one = spark.sql(f"SELECT name FROM {name} VERSION AS OF {first} WHERE id = 3")
+        assert [row.name for row in one.collect()] == ["n3"], "a key is looked up in the past, not now"
         assert ids(by_reader(spark, server, table.name, at=str(first))) == list(range(10))
         assert ids(spark.sql(f"SELECT * FROM {name}.lake VERSION AS OF {first}")) == list(range(10))
         (when,) = (

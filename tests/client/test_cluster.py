@@ -1,0 +1,105 @@
+"""The cluster as a client sees it: whom to ask, and what others' bad luck must not do to one's own calls."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from client.play import HOST, Play, description_of, play_out, playing
+from strom.client.admin import Admin
+from strom.client.cluster import Cluster
+from strom.errors import DatabaseExists, Disconnected, LeaderNotAvailable, RequestTimeout
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import GET_METADATA
+from strom.protocol.messages import metadata as wire
+from strom.testing.network import MemoryNetwork
+
+BY_DAY = description_of(("id", pa.int64()), ("day", pa.string()), partition_keys=("day",))
+
+
+def network_of(play: Play) -> MemoryNetwork:
+    network = play.world.network
+    assert isinstance(network, MemoryNetwork)
+    return network
+
+
+def test_of_partitions_one_of_which_is_gone_the_others_are_found() -> None:
+    async def main() -> None:
+        async with playing(BY_DAY) as (play, cluster, table):
+            play.partitions = {"a": 50, "c": 52}
+            await cluster.find_leaders(table, [50, 51, 52])
+            assert cluster.leader(BucketId(7, 50, 0)) == cluster.leader(BucketId(7, 52, 0))
+            with pytest.raises(LeaderNotAvailable):
+                cluster.leader(BucketId(7, 51, 0))
+
+    play_out(main())
+
+
+def test_whoever_gives_up_does_not_take_the_connection_from_others() -> None:
+    async def main() -> None:
+        async with playing() as (_, cluster, _):
+            (address,) = cluster.addresses
+            asked = [
+                asyncio.create_task(
+                    cluster.call(address, GET_METADATA, wire.GetMetadataRequest(), lane="scan")
+                )
+                for _ in range(2)
+            ]
+            await asyncio.sleep(1 / 4096)  # the connection is being made
+            asked[0].cancel()
+            assert (await asked[1]).tablet_servers
+            assert asked[0].cancelled()
+
+    play_out(main())
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["never sent", "answer lost"])
+def test_what_exists_already_was_made_by_us_only_if_we_may_have_asked_for_it(sent: bool) -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, _):
+            play.faults["CreateDatabase"] = [lambda call: RequestTimeout("lost")] * sent
+            play.faults["CreateDatabase"] += [lambda call: DatabaseExists("it is there")]
+            if not sent:
+                network_of(play).refuse(HOST)
+                network_of(play).cut()
+                await asyncio.sleep(0.1)  # the client has noticed
+                asyncio.get_running_loop().call_later(1, network_of(play).heal)
+            made = Admin(cluster).create_database("shop", ignore_if_exists=False, comment=None)
+            if sent:
+                await made
+            else:
+                with pytest.raises(DatabaseExists):
+                    await made
+
+    play_out(main())
+
+
+def test_what_went_over_connections_that_broke_is_counted_still() -> None:
+    async def main() -> None:
+        async with playing() as (play, cluster, table):
+            before = cluster.traffic()
+            assert before.requests >= 2
+            network_of(play).cut()
+            await cluster.table(table.path)
+            after = cluster.traffic()
+            assert after.requests > before.requests
+            assert after.bytes_received > before.bytes_received
+            await cluster.close()
+            assert cluster.traffic().requests >= after.requests
+
+    play_out(main())
+
+
+def test_the_first_address_that_answers_is_enough_and_none_is_told_at_once() -> None:
+    async def main() -> None:
+        async with playing() as (play, _, table):
+            port = play.listeners[0].port
+            found = await Cluster.connect(play.world, f"nobody:1, {HOST}:{port}")
+            assert (await found.table(table.path)).table_id == 7
+            await found.close()
+            with pytest.raises(Disconnected, match="strom up"):
+                await Cluster.connect(play.world, "nobody:1,nobody:2")
+
+    play_out(main())
