@@ -282,6 +282,35 @@ def test_an_error_in_json_names_its_line(server: ServerProcess, table: str, line
     assert "Traceback" not in ran.err
 
 
+def test_an_error_far_into_a_file_names_the_line_of_the_file(
+    server: ServerProcess, table: str, tmp_path: Path
+) -> None:
+    """However many batches, or blocks, came before it."""
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text("".join(f'{{"id": {number}}}\n' for number in range(6)) + '{"id": "x"}\n')
+    ran = strom("append", table, str(lines), "--batch-rows", "2", server=server.address)
+    assert ran.code == 1
+    assert "line 7: " in ran.err
+    assert "6 rows before it were written" in " ".join(ran.err.split())
+    assert _ids(server, table) == list(range(6))
+    text = tmp_path / "rows.csv"
+    rows = BLOCK_BYTES // 1000 + 10
+    text.write_text("id,name\n" + "".join(f"{number},{'n' * 990}\n" for number in range(rows)) + "x,last\n")
+    ran = strom("append", table, str(text), server=server.address)
+    assert ran.code == 1
+    assert f"line {rows + 2}, column 'id'" in " ".join(ran.err.split())
+
+
+def test_a_csv_of_a_spreadsheet_may_begin_with_the_mark_of_its_encoding(
+    server: ServerProcess, table: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes("id,name\r\n1,ä\r\n2,b\r\n".encode("utf-8-sig"))
+    ran = strom("append", table, str(path), server=server.address)
+    assert ran.code == 0, ran.err
+    assert _ids(server, table, "--where", "name = 'ä'") == [1]
+
+
 def test_an_error_in_json_with_a_map_names_its_line(server: ServerProcess) -> None:
     made = strom("table", "create", "cli_map_line", "id:int", "m:map<string,int>", server=server.address)
     assert made.code == 0, made.err

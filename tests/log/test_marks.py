@@ -58,3 +58,35 @@ def test_a_crash_amid_a_cut_leaves_no_mark_over_what_comes_next() -> None:
         sync(found)
         other.crash()
         assert read_everything(open_log(other)) == rows(0, 6)
+
+
+def read_slices(log: GroupedLog) -> list[tuple[int, int, int]]:
+    """(from, until, rows) of every slice, as a reader from the beginning gets them."""
+    found, offset = [], 0
+    while offset < log.end_offset:
+        one = log.read(offset, until=log.end_offset, max_bytes=1)
+        found.append((offset, one.next_offset, one.rows))
+        offset = one.next_offset
+    return found
+
+
+def test_marks_are_as_wide_as_all_that_was_given_up_and_go_only_where_they_are_taken_back() -> None:
+    disk = ForgettingDisk()
+    log = open_log(disk)
+    for first in range(0, 18, 3):
+        append_bytes(log, batch_bytes(first, 3))
+    log.mark_damaged(3, 12, schema_id=1, now_ms=START_MS)
+    log.mark_damaged(6, 7, schema_id=1, now_ms=START_MS)  # inside of what is given up already
+    expected = [(0, 3, 3), (3, 12, 0), (12, 15, 3), (15, 18, 3)]
+    assert read_slices(log) == expected
+    assert log.read(0, until=18, max_bytes=10**6).next_offset == 3, "a read ends before what is given up"
+    log.close()
+    log = open_log(disk)
+    assert read_slices(log) == expected
+    log.mark_damaged(15, 18, schema_id=1, now_ms=START_MS)
+    assert log.unmark_damaged(0, 3) == log.unmark_damaged(12, 15) == 0, "nothing of it is marked"
+    assert log.unmark_damaged(11, 13) == 9
+    assert read_slices(log) == [*((first, first + 3, 3) for first in range(0, 15, 3)), (15, 18, 0)]
+    assert log.unmark_damaged(15, 16) == 3
+    log.close()
+    assert read_everything(open_log(disk)) == rows(0, 18)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from log.workbench import START_MS, Workbench, append_bytes, batch_bytes
@@ -147,6 +149,22 @@ def test_a_silent_writer_is_forgotten() -> None:
     bench.now_ms += 1001
     bench.log.roll_if_due(bench.now_ms)
     assert bench.log.describe()["writers"] == 0
+
+
+@pytest.mark.parametrize("again", [lambda bench: None, Workbench.reopen, Workbench.crash])
+def test_a_writer_that_began_again_has_no_past(again: Callable[[Workbench], object]) -> None:
+    """What it gave in its former life has the same numbers, and other rows."""
+    bench = Workbench(writer_expiry_ms=1000)
+    with_five(bench)
+    bench.now_ms += 1001
+    assert bench.append(2, writer_id=7, sequence=0) == (12, 14, False)
+    again(bench)
+    with pytest.raises(OutOfOrderSequence):
+        bench.append(2, writer_id=7, sequence=4)
+    assert bench.append(2, writer_id=7, sequence=0) == (12, 14, True)
+    assert bench.append(2, writer_id=7, sequence=1) == (14, 16, False)
+    assert bench.append(2, writer_id=7, sequence=1) == (14, 16, True)
+    bench.check()
 
 
 def test_a_forgotten_writer_is_not_brought_back_by_a_restart() -> None:

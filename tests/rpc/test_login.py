@@ -304,6 +304,9 @@ def test_guessing_gets_slower_and_slower_and_is_forgotten() -> None:
             for number in range(20):
                 await seconds(f"user-{number}", "wrong")
             assert 0.5 < await seconds("alice", "alices") < 1.5, "an address that tries everybody is slowed"
+            assert 0.5 < await seconds("alice", "alices") < 1.5, (
+                "and stays so, though one of its logins was right"
+            )
             await asyncio.sleep(61.0)
             assert await seconds("alice", "alices") < 0.05
 

@@ -270,6 +270,26 @@ def test_who_finds_no_memory_in_time_is_told_to_come_again() -> None:
     in_memory(main)
 
 
+def test_what_the_parts_of_a_call_hold_is_counted_once_and_given_back_with_it() -> None:
+    async def main(world: World) -> None:
+        budget = Budget(64 * MIB)
+        whole = Share(budget)
+        parts = [whole.part() for _ in range(3)]
+        for part in parts[:2]:
+            await part.need(10 * MIB)
+        for part in parts:
+            whole.join(part)
+        assert budget.used == whole.amount == 20 * MIB
+        assert [part.amount for part in parts] == [0, 0, 0]
+        whole.keep(MIB)
+        assert budget.used == MIB
+        whole.close()
+        whole.close()
+        assert budget.used == 0
+
+    in_memory(main)
+
+
 def test_a_share_that_comes_too_late_goes_to_the_next() -> None:
     async def main(world: World) -> None:
         budget = Budget(64 * MIB)
