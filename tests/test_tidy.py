@@ -93,6 +93,26 @@ def test_every_test_asserts_in_its_own_body() -> None:
     assert silent == []
 
 
+def test_every_part_of_a_test_runs() -> None:
+    """A function inside of a test that nobody names asserts nothing, whatever it says."""
+    idle = [
+        f"{_name(path)}:{part.lineno} {node.name}: {part.name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for part in node.body
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and not part.decorator_list
+        if part.name not in _named_beside(node, part)
+    ]
+    assert idle == []
+
+
+def _named_beside(node: ast.AST, part: ast.AST) -> set[str]:
+    """Every name that stands in ``node`` and outside of ``part``."""
+    inside = {id(one) for one in ast.walk(part)}
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and id(one) not in inside}
+
+
 def test_the_readme_shows_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
     assert "make demo" in text

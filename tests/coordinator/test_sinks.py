@@ -193,6 +193,23 @@ def test_sinks_that_are_forgotten_together_raise_the_floor_above_all_of_their_st
     assert house.catalog.floor_of(house.users) == LATER + 510, "a table that was named without rows, too"
 
 
+def test_a_decision_is_remembered_as_long_as_the_longest_lease_of_its_stages() -> None:
+    house = Sinks()
+    long, short = listed(1, house.log, 0, at=LATER + 500), listed(2, house.users, 1, at=LATER)
+    number = house.decide("once", 0, long, short, one_shot=True).number
+    assert house.catalog.sinks["once"].deadline_ms == LATER + 510
+    assert house.do(commands.forget_sinks, {"once": number}, now_ms=LATER + 509) == []
+    assert house.do(commands.forget_sinks, {"once": number}, now_ms=LATER + 510) == ["once"]
+
+
+def test_one_stage_whose_lease_is_over_stops_the_whole_decision() -> None:
+    house = Sinks()
+    house.do(commands.raise_floor, house.users, LATER)
+    with pytest.raises(StageExpired):
+        house.decide("s", 0, listed(1, house.log, 0), listed(2, house.users, 1))
+    assert house.decide("s", 0, listed(1, house.log, 0)).number == 1, "another table's floor is not ours"
+
+
 def test_a_one_shot_sink_that_was_decided_anew_is_not_forgotten() -> None:
     house = Sinks()
     first = house.decide("once", 0, listed(1, house.log, 0), one_shot=True)

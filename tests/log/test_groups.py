@@ -230,6 +230,25 @@ def test_an_overwriting_group_starts_a_segment_and_what_was_before_goes() -> Non
     assert bench.log.groups.newest == 2
 
 
+@pytest.mark.parametrize("survival", [True, False, FirstBytes(150), Drawn(1)], ids=str)
+def test_a_crash_while_what_was_overwritten_goes_forgets_no_writer(survival: bool | Survival) -> None:
+    """What it gave lies in segments that go: it must be in a checkpoint before it is nowhere else."""
+    bench = Bench()
+    for sequence in range(20):
+        append_bytes(bench.log, batch_bytes(3 * sequence, 3, writer_id=7, sequence=sequence))
+    bench.number = 60
+    bench.group(1, overwrite=True)
+    bench.sync()
+    synced_at = len(bench.disk.trace)
+    assert bench.log.drop_before(60) > 1
+    for moment, disk in ForgettingDisk.moments(bench.disk.trace, survival):
+        if moment >= synced_at:
+            log = open_log(disk)
+            assert log.duplicate_of(7, 19, now_ms=START_MS) == (57, 60, True)
+            assert log.end_offset == 65
+            assert rows_of(log)[-5:] == bench.rows
+
+
 def test_numbers_that_were_forgotten_are_still_applied_and_cannot_be_planned_with() -> None:
     bench = Bench()
     for n in range(1, GROUPS_IN_FILE_MAX + 20):

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from strom.errors import ServerStopping
+from strom.errors import RequestTimeout, ServerStopping
 from strom.runtime.tasks import InlineOffload, Tasks, ThreadOffload
 from strom.server.hold import Hold
 from strom.server.lane import Lane
@@ -144,6 +144,28 @@ def test_a_hold_that_nobody_ends_ends_by_itself_and_says_so(monkeypatch: pytest.
         await hold.engage()
         await Lane("a", offload, Tasks(), hold=hold).submit(lambda: None)
         assert not hold.release()
+        offload.close()
+
+    asyncio.run(main())
+
+
+def test_a_hold_that_work_does_not_let_come_is_given_up_and_work_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("strom.server.hold.ENGAGE_S_MAX", 0.01)
+
+    async def main() -> None:
+        hold, offload = Hold(), ThreadOffload(2)
+        lanes = [Lane(name, offload, Tasks(), hold=hold) for name in "ab"]
+        began, go = threading.Event(), threading.Event()
+        running = lanes[0].submit(lambda: began.set() or go.wait(30))
+        assert await asyncio.to_thread(began.wait, 30)
+        with pytest.raises(RequestTimeout, match="try again"):
+            await hold.engage()
+        await asyncio.wait_for(lanes[1].submit(lambda: None), 10)
+        go.set()
+        assert await running
+        assert not hold.release(), "it was never held"
         offload.close()
 
     asyncio.run(main())

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from server.test_background import Node, eventually, node
 from strom.coordinator import commands
 from strom.coordinator.sink_rows import SinkRow, StagedPart
@@ -36,6 +38,7 @@ class Servers:
     async def apply(
         self, server_id: int, request: messages.ApplyStagesRequest
     ) -> messages.ApplyStagesResponse:
+        await asyncio.sleep(0)
         if self.away:
             raise Disconnected("it is away")
         answers = []
@@ -94,6 +97,24 @@ def test_many_buckets_that_fail_do_not_starve_the_others(tmp_path: Path) -> None
         servers.refusing = set()
         assert await publishing.settled(row, 10)
         assert publishing.problem(row) is None
+
+    publishing(tmp_path, test)
+
+
+def test_buckets_that_fail_at_once_whenever_they_are_asked_leave_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a round of them takes longer than their pauses."""
+    monkeypatch.setattr("strom.server.publishing.PAUSE_FIRST_S", 0.0)
+    monkeypatch.setattr("strom.server.publishing.PAUSE_MAX_S", 0.0)
+
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        servers.refusing = set(range(2 * BUCKETS_AT_ONCE + 2))
+        row = await decided(made, table, "s", range(BUCKETS))
+        publishing.kick()
+        catalog = made.view.catalog
+        await eventually(lambda: len(publishing.pending(catalog, row)) == len(servers.refusing), 10)
+        assert {one.bucket for one in publishing.pending(catalog, row)} == servers.refusing
 
     publishing(tmp_path, test)
 
@@ -169,6 +190,8 @@ def test_a_decision_that_was_applied_is_asked_of_a_returning_server_again_and_of
         assert servers.asked == Counter(range(6)) + Counter(theirs)
         publishing.kick()
         assert not publishing.pending(made.view.catalog, row)
+
+    publishing(tmp_path, test)
 
 
 def test_however_often_a_bucket_fails_it_is_asked_again_within_a_second(tmp_path: Path) -> None:
