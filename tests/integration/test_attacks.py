@@ -35,7 +35,7 @@ BUDGET = 512 * MIB
 BEYOND_MAX = 300 * MIB
 """What the server may take beside its budget: itself, and what its tables hold."""
 SLOWER_MAX = 10
-P99_FLOOR_S = 0.003
+P99_FLOOR_S = 0.001
 """A wait that is shorter tells more about the machine's scheduler than about the server."""
 SMALL = pa.schema([("id", pa.int64())])
 TESTS = Path(__file__).parents[1]

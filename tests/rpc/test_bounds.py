@@ -438,6 +438,21 @@ def test_who_keeps_the_loop_for_long_waits_while_others_ask_small_things() -> No
     assert slow.wait_s(0.1, 50.0) == 0
 
 
+def test_who_only_stood_by_while_others_had_the_core_does_not_wait_behind_them() -> None:
+    budget, worked = Budget(1000), [0.0]
+    slow = SlowCalls(budget, lambda: worked[0])
+    budget.small_at = 10.0
+    assert slow.wait_s(0.5, 10.0, slow.begin(9.5)) == pytest.approx(4.5), (
+        "by the clock: nobody was slow before"
+    )
+    began = slow.begin(10.0)
+    worked[0] += 0.002
+    assert slow.wait_s(0.1, 10.1, began) == 0, "it had the loop for a tenth of a second, and the core hardly"
+    began = slow.begin(10.1)
+    worked[0] += 0.1
+    assert slow.wait_s(0.3, 10.1, began) == pytest.approx(4.4 + 0.9), "what it worked is what counts"
+
+
 def test_a_connection_whose_calls_take_long_is_read_again_after_its_rest() -> None:
     async def main(world: World) -> None:
         served: list[float] = []

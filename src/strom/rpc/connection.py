@@ -229,7 +229,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         flow, reader = self.flow, self._reader
         if not flow.may_serve():
             return
-        ends = self._traffic.now() + TURN_S
+        began = self._traffic.now()
+        ends, worked = began + TURN_S, self._service.slow.begin(began)
         for _ in range(FRAMES_PER_TURN):
             try:
                 frame = reader.next()
@@ -239,7 +240,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if frame is not None:
                 self._serve(frame)
                 if (late := self._traffic.now() - ends) >= 0:
-                    self._step_back(late)
+                    self._step_back(late, worked)
                 if flow.holds or not reader.more:
                     return
                 if late >= 0:
@@ -251,9 +252,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         flow.hold(Hold.TURN)
         self._loop.call_soon(flow.release, Hold.TURN)
 
-    def _step_back(self, late_s: float) -> None:
+    def _step_back(self, late_s: float, worked: float | None) -> None:
         """It had the loop for longer than a turn: read no more of it for a while, if others ask small things."""
-        wait_s = self._service.slow.wait_s(late_s, self._traffic.now())
+        wait_s = self._service.slow.wait_s(late_s, self._traffic.now(), worked)
         if wait_s and not self.flow.holds & Hold.SLOW:
             self.flow.hold(Hold.SLOW)
             self._loop.call_later(wait_s, self.flow.release, Hold.SLOW)
@@ -325,11 +326,12 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _answered(self, waiting: _Waiting, future: _Answer) -> None:
         del self._waiting[waiting]
         if self._transport is not None:
-            ends = self._traffic.now() + TURN_S
+            began = self._traffic.now()
+            worked = self._service.slow.begin(began)
             buffers = self._frame_of(waiting, future)
             self._write(buffers)
-            if (late := self._traffic.now() - ends) > 0:
-                self._step_back(late)
+            if (late := self._traffic.now() - began - TURN_S) > 0:
+                self._step_back(late, worked)
             self._traffic.answered(waiting.call.api, waiting.began, waiting.size, buffers)
             if waiting.call.api.role is Role.CONNECTION:
                 self._login_changed()

@@ -2,11 +2,18 @@
 
 They are rare and rightful, but from many connections at once they would leave nothing to others. So while somebody
 asks small things, whoever had the loop for long waits before the next request: together they have a tenth of its time.
+
+A call that merely stood by while others had the core must not queue behind those who did the work. So once somebody
+was slow, what counts is the time the loop really worked. Asking the system for it costs as much as a tenth of a small
+call, so nobody asks before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from strom.rpc.budget import Budget
+from strom.runtime.clock import thread_s
 
 LONG_S = 0.003
 """Less is nobody's concern."""
@@ -17,16 +24,31 @@ RECENT_S = 0.05
 """For so long after a small call the next one is expected."""
 
 
+WATCHFUL_S = 60.0
+"""For so long after a slow call the next one is expected."""
+
+
 class SlowCalls:
     """When the next one may be, of all connections of a listener."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, worked_s: Callable[[], float] = thread_s) -> None:
         self._budget = budget
+        self._worked_s = worked_s
         self._until = float("-inf")
+        self._watchful_until = float("-inf")
 
-    def wait_s(self, took_s: float, now: float) -> float:
+    def begin(self, now: float) -> float | None:
+        """Somebody gets the loop. Hand the result to ``wait_s``."""
+        return self._worked_s() if now < self._watchful_until else None
+
+    def wait_s(self, took_s: float, now: float, began: float | None = None) -> float:
         """How long the one waits who had the loop for so long."""
         if took_s < LONG_S or now - self._budget.small_at > RECENT_S + took_s:
             return 0.0
+        self._watchful_until = now + WATCHFUL_S
+        if began is not None:
+            took_s = min(took_s, self._worked_s() - began)
+            if took_s < LONG_S:
+                return 0.0
         self._until = min(max(self._until, now) + REST_PER_WORK * took_s, now + WAIT_S_MAX)
         return self._until - now

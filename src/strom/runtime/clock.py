@@ -11,6 +11,11 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def thread_s() -> float:
+    """Seconds that this thread has had a core. While it waits for one, or for the interpreter, they stand still."""
+    return time.thread_time()
+
+
 class Clock(Protocol):
     """Tells the time. ``now_ms`` may jump (people set clocks), ``monotonic`` never goes back."""
 

@@ -45,7 +45,7 @@ class CompoundPredicate(Message):
 class Predicate(Message):
     """A leaf (type 0) or a compound (type 1)."""
 
-    cost = 20  # a filter of thousands of parts is refused soon, and not after all of them were read
+    cost = 70  # a filter of more than a thousand parts is refused soon, not after all of them were read
 
     type: int = int32(1)
     leaf: LeafPredicate | None = nested(2, LeafPredicate, default=None)
