@@ -131,6 +131,19 @@ def test_a_table_that_is_not_there_is_an_error_with_a_guess(server: ServerProces
             db.table("a b")
 
 
+def test_rows_for_a_table_that_was_dropped_are_refused_by_its_name(server: ServerProcess) -> None:
+    with strom.connect(server.address) as db:
+        table = db.create_table(new_name(), {"id": "BIGINT"})
+        table.append({"id": [1]})
+        table.flush()
+        table.append({"id": [2]})
+        db.drop_table(table.name)
+        table.append({"id": [3]})
+        with pytest.raises(TableNotFound):
+            table.flush()
+        db.flush()  # what was on its way went with the table
+
+
 def test_a_table_made_again_under_its_name_is_another_table(either: ServerProcess) -> None:
     with strom.connect(either.address) as db:
         name = new_name()

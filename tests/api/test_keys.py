@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import strom
 from api.place import new_name, table_on
+from strom import aio
 from strom.errors import (
     IndexNotFound,
     InvalidProjection,
@@ -385,6 +388,29 @@ def test_keys_that_are_not_there_are_inserted_on_request(either: ServerProcess) 
         found = table.get_or_insert([{"day": "d2", "id": 5}, {"day": "d1", "id": 1}]).to_pylist()
         assert found == [{"day": "d2", "id": 5, "page": None}, {"day": "d1", "id": 1, "page": "x"}]
         assert table.count() == 2
+
+
+def test_a_row_that_somebody_else_makes_meanwhile_is_not_inserted_over(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with table_on(server, USERS, primary_key="id") as users, strom.connect(server.address) as other:
+        upsert = aio.Table.upsert
+
+        def elsewhere() -> None:
+            with monkeypatch.context() as patched:
+                patched.setattr(aio.Table, "upsert", upsert)
+                other.table(users.name).upsert(user(1, "Paris", 7))
+                other.flush()
+
+        async def late(*given: Any) -> None:
+            await asyncio.to_thread(elsewhere)
+            await upsert(*given)
+
+        monkeypatch.setattr(aio.Table, "upsert", late)
+        assert users.get_or_insert([1, 2]).to_pylist() == [
+            user(1, "Paris", 7),
+            {"id": 2, "name": None, "city": None, "score": None},
+        ]
 
 
 def test_a_table_can_be_made_with_an_engine_and_generated_numbers(server: ServerProcess) -> None:

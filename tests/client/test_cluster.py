@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 
 import pyarrow as pa
 import pytest
 
-from client.play import HOST, Play, description_of, play_out, playing
+from client.play import HOST, Play, Stay, description_of, play_out, playing
 from strom.client.admin import Admin
 from strom.client.cluster import Cluster
-from strom.errors import DatabaseExists, Disconnected, LeaderNotAvailable, RequestTimeout
+from strom.client.places import LATEST, place_of
+from strom.client.scan import Scan
+from strom.client.writer import Writer
+from strom.errors import (
+    DatabaseExists,
+    Disconnected,
+    InvalidTimestamp,
+    LeaderNotAvailable,
+    RequestTimeout,
+    StromError,
+)
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import GET_METADATA
 from strom.protocol.messages import metadata as wire
+from strom.rpc.call import Call
 from strom.testing.network import MemoryNetwork
 
 BY_DAY = description_of(("id", pa.int64()), ("day", pa.string()), partition_keys=("day",))
@@ -33,6 +45,40 @@ def test_of_partitions_one_of_which_is_gone_the_others_are_found() -> None:
             assert cluster.leader(BucketId(7, 50, 0)) == cluster.leader(BucketId(7, 52, 0))
             with pytest.raises(LeaderNotAvailable):
                 cluster.leader(BucketId(7, 51, 0))
+
+    play_out(main())
+
+
+def test_a_bucket_that_lost_its_leader_is_asked_of_nobody_until_it_has_another() -> None:
+    async def main() -> None:
+        async with playing(servers=2) as (play, cluster, table):
+            bucket = BucketId(7, None, 0)
+            before = cluster.leader(bucket)
+            play.leaders[bucket] = None  # type: ignore[assignment]
+            await cluster.refresh(table, [bucket])
+            with pytest.raises(LeaderNotAvailable, match="nobody leads"):
+                cluster.leader(bucket)
+            play.leaders[bucket] = 1
+            await cluster.refresh(table, [bucket])
+            assert cluster.leader(bucket) != before
+
+    play_out(main())
+
+
+def test_a_moment_that_has_not_come_is_the_end_of_what_is_there() -> None:
+    async def main() -> None:
+        async with playing(description_of(buckets=2)) as (play, cluster, table):
+            writer = await Writer.open(cluster, table)
+            await writer.append({"id": list(range(10))})
+            await writer.close()
+
+            def asked(call: Call) -> StromError | None:
+                return InvalidTimestamp("in the future") if call.request.offset_type == 2 else None
+
+            play.faults["ListOffsets"] = [Stay(asked)]
+            later = place_of(dt.datetime(2999, 1, 1, tzinfo=dt.UTC), default=LATEST)
+            assert await Scan(cluster, table, end=later).count() == 10
+            assert await Scan(cluster, table, start=later).count() == 0
 
     play_out(main())
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import strom
 from api.place import table_on
 from strom.api.matching import Matching
+from strom.client.lookup import Lookup
 from strom.errors import LimitExceeded
 from strom.spark import connections
 from strom.spark.joins import lookup
@@ -137,6 +138,26 @@ def test_a_key_whose_rows_are_more_than_an_answer_holds_is_read_in_pages(tmp_pat
         joined = pa.Table.from_batches(list(work(iter([numbers(9, 5, None, 1)]))))
         assert joined.num_rows == 1 + 5960 + 1 + 20
         connections.forget(Server(small.address))
+
+
+def test_a_key_whose_rows_are_gone_before_their_first_page_is_one_without_rows(
+    server: ServerProcess, words: strom.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_directly(asked: Lookup, keys: pa.RecordBatch, *_: Any) -> None:
+        if 7 in keys.column(0).to_pylist():
+            words.delete(list(range(7, KEYS * EACH, KEYS)))
+            words.flush()
+            raise LimitExceeded("too many rows of one key")
+
+    monkeypatch.setattr(Lookup, "find_directly", find_directly)
+    database = connections.database(Server(server.address))
+    matching = Matching(database, words.info, ["id"], index="by_number")
+    parts = list(matching.parts(pa.record_batch({"number": pa.array([3, 7, 5], pa.int64())})))
+    assert [(one.start, one.end, one.matches.rows.num_rows) for one in parts] == [
+        (0, 1, EACH),
+        (1, 2, 0),
+        (2, 3, EACH),
+    ]
 
 
 def test_a_page_is_not_larger_than_an_answer_where_its_first_rows_are_the_largest(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from strom.lake.expiry import HOUR_MS
 from strom.lake.file_description import DataFileDescription
 from strom.lake.held_files import held_files
 from strom.lake.live_offsets import live_prints
+from strom.lake.live_rows import live_rows
 from strom.lake.maintenance import Maintenance
 from strom.lake.manifest_writer import data_file, delete_file
 from strom.lake.removal import remove_orphans
@@ -127,6 +128,18 @@ def test_a_foreign_rewrite_with_other_rows_is_not(
     _replace(lake, monkeypatch, _their_file(lake, ids, offsets))
     with pytest.raises(LakeForeignCommit, match="other rows"):
         read_truth(lake.table)
+
+
+def test_rows_of_a_foreign_rewrite_come_back_in_the_order_of_their_offsets(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever brings a bucket back from the lake writes them so."""
+    _replace(lake, monkeypatch, _their_file(lake, [2, 1, 3], [11, 0, 5]))
+    head = lake.table.refresh().snapshot()
+    assert head is not None
+    found = list(live_rows(lake.table, head.snapshot_id, (None, 0)))
+    assert [int(offset) for offsets, _ in found for offset in offsets] == [0, 5, 11]
+    assert [one for _, batch in found for one in batch.column("id").to_pylist()] == [1, 3, 2]
 
 
 @pytest.mark.parametrize("what", ["a file goes", "deletes go", "deletes come"])

@@ -58,6 +58,7 @@ def test_rows_of_a_partition_that_only_the_lake_keeps_count(server: ServerProces
         tierer.round(table)
         let_retention_drop(tierer, table, "a")
         assert ids(table.scan()) == [1, 2, 3]
+        assert ids(table.scan(where="day = 'a' and id = 1")) == [1], "no server can look it up"
         assert table.count() == table.scan().count() == 3
         assert ids(table.scan(where="day = 'a' and id = 1")) == [1], "also by its whole key"
         assert db.sql(f"SELECT count(*) AS n FROM {table.name}").to_pylist() == [{"n": 3}]
