@@ -87,6 +87,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[_Waiting, _Answer] = {}
         self._refused = False
+        self._was_late = False
+        """Whether it used up its last turn."""
         self._linger: asyncio.TimerHandle | None = None
         self._bytes_seen = self._frames_seen = 0
         now = self._loop.time()
@@ -120,7 +122,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         return _NOWHERE if self._refused else self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        if not self._refused and self._reader.filled(nbytes):
+        if self._refused or not self._reader.filled(nbytes):
+            return
+        if self._was_late and not self.flow.holds and self._service.slow.others_ask(self._traffic.now()):
+            self._give_way()
+        else:
             self._serve_frames()
 
     def pause_writing(self) -> None:
@@ -230,7 +236,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not flow.may_serve():
             return
         began = self._traffic.now()
-        ends, worked = began + TURN_S, self._service.slow.begin(began)
+        worked = self._service.slow.begin(began)
         for _ in range(FRAMES_PER_TURN):
             try:
                 frame = reader.next()
@@ -239,22 +245,36 @@ class ServerConnection(asyncio.BufferedProtocol):
                 return
             if frame is not None:
                 self._serve(frame)
-                if (late := self._traffic.now() - ends) >= 0:
-                    self._step_back(late, worked)
+                passed = self._traffic.now() - began
+                self._was_late = False
+                if passed >= TURN_S:
+                    self._step_back(passed, worked)
                 if flow.holds or not reader.more:
                     return
-                if late >= 0:
+                if passed >= TURN_S:
                     break
             elif not reader.wanted or not (granted := flow.grant(reader.wanted, reader.frame_arrived)):
                 return
             else:
                 reader.admit(granted)
-        flow.hold(Hold.TURN)
-        self._loop.call_soon(flow.release, Hold.TURN)
+        self._give_way()
 
-    def _step_back(self, late_s: float, worked: float | None) -> None:
-        """It had the loop for longer than a turn: read no more of it for a while, if others ask small things."""
-        wait_s = self._service.slow.wait_s(late_s, self._traffic.now(), worked)
+    def _give_way(self) -> None:
+        """Others first."""
+        flow = self.flow
+        flow.hold(Hold.TURN)
+        go_on = partial(flow.release, Hold.TURN)
+        if self._was_late and self._service.slow.others_ask(self._traffic.now()):
+            self._service.late.wait(self._loop, go_on)
+        else:
+            self._loop.call_soon(go_on)
+
+    def _step_back(self, passed_s: float, worked: float | None) -> None:
+        """A turn is over: if it had the loop for long, read no more of it for a while when others ask small things."""
+        slow = self._service.slow
+        late_s = slow.had_it_s(passed_s, worked) - TURN_S
+        self._was_late = late_s >= 0
+        wait_s = slow.wait_s(late_s, self._traffic.now())
         if wait_s and not self.flow.holds & Hold.SLOW:
             self.flow.hold(Hold.SLOW)
             self._loop.call_later(wait_s, self.flow.release, Hold.SLOW)
@@ -330,8 +350,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             worked = self._service.slow.begin(began)
             buffers = self._frame_of(waiting, future)
             self._write(buffers)
-            if (late := self._traffic.now() - began - TURN_S) > 0:
-                self._step_back(late, worked)
+            if (passed := self._traffic.now() - began) > TURN_S:
+                self._step_back(passed, worked)
             self._traffic.answered(waiting.call.api, waiting.began, waiting.size, buffers)
             if waiting.call.api.role is Role.CONNECTION:
                 self._login_changed()

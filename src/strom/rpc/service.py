@@ -19,6 +19,7 @@ from strom.protocol.message import Message
 from strom.protocol.messages.connection import ApiVersion, ApiVersionsResponse, AuthenticateResponse
 from strom.rpc.budget import Budget
 from strom.rpc.call import Answer, AtOnce, Call, Handler
+from strom.rpc.late_turns import LateTurns
 from strom.rpc.limits import Limits
 from strom.rpc.promise import Promise
 from strom.rpc.sasl import Sasl, user_named
@@ -66,6 +67,7 @@ class Service:
         self.budget = budget
         self.traffic = traffic
         self.slow = SlowCalls(budget)
+        self.late = LateTurns()
         self.authentication = authentication
         self._handler = handler
         self._failed: Callable[[Call, BaseException], Message | None] | None = getattr(

@@ -37,18 +37,22 @@ class SlowCalls:
         self._until = float("-inf")
         self._watchful_until = float("-inf")
 
+    def others_ask(self, now: float) -> bool:
+        """Whether somebody asks small things."""
+        return now - self._budget.small_at <= RECENT_S
+
     def begin(self, now: float) -> float | None:
-        """Somebody gets the loop. Hand the result to ``wait_s``."""
+        """Somebody gets the loop. Hand the result to ``had_it_s``."""
         return self._worked_s() if now < self._watchful_until else None
 
-    def wait_s(self, took_s: float, now: float, began: float | None = None) -> float:
+    def had_it_s(self, by_clock_s: float, began: float | None) -> float:
+        """How long somebody really had the loop, of the time that has passed."""
+        return by_clock_s if began is None else min(by_clock_s, self._worked_s() - began)
+
+    def wait_s(self, took_s: float, now: float) -> float:
         """How long the one waits who had the loop for so long."""
         if took_s < LONG_S or now - self._budget.small_at > RECENT_S + took_s:
             return 0.0
         self._watchful_until = now + WATCHFUL_S
-        if began is not None:
-            took_s = min(took_s, self._worked_s() - began)
-            if took_s < LONG_S:
-                return 0.0
         self._until = min(max(self._until, now) + REST_PER_WORK * took_s, now + WAIT_S_MAX)
         return self._until - now
