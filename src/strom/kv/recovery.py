@@ -43,9 +43,10 @@ def restore(
         store = KeyStore(definition, lock, rows=rows, index=Index(), series=Series(), published=0)
     else:
         base = [BaseFile.open(files, f"{folder}/{name}") for name in manifest.base]
-        if base and base[-1].end != manifest.carried:
+        carried = base[-1].end if base else 0
+        if carried != manifest.carried:
             raise StoreCorrupt(
-                f"{folder}: the base files end at {base[-1].end}, the manifest says {manifest.carried}",
+                f"{folder}: the base files end at {carried}, the manifest says {manifest.carried}",
                 folder=folder,
             )
         index = Index.load_each(
