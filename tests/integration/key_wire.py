@@ -43,6 +43,7 @@ class KeyTable:
         *,
         buckets: int = 1,
         bucket_key: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         auto_increment: str | None = None,
     ) -> KeyTable:
@@ -50,7 +51,11 @@ class KeyTable:
         if auto_increment is not None:
             made = Schema(1, made.columns, tuple(key), (auto_increment,), made.highest_field_id)
         description = TableDescription(
-            made, bucket_key=tuple(bucket_key), bucket_count=buckets, properties=properties or {}
+            made,
+            bucket_key=tuple(bucket_key),
+            bucket_count=buckets,
+            partition_keys=tuple(partition_by),
+            properties=properties or {},
         )
         path = tables.TablePath(database_name="fluss", table_name=name)
         await wire.call(

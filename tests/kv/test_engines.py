@@ -331,6 +331,38 @@ def test_an_average_is_exact_whatever_the_batches_were(kind: pa.DataType, total:
     check()
 
 
+@pytest.mark.parametrize(
+    ("function", "was", "came", "becomes"),
+    [
+        ("sum", "999.98", "0.01", "999.99"),
+        ("sum", "999.99", "0.01", None),
+        ("sum", "-999.99", "-0.01", None),
+        ("sum", "-999.99", "0.01", "-999.98"),
+        ("product", "99.99", "10.00", "999.90"),
+        ("product", "100.00", "10.00", None),
+        ("product", "-100.00", "10.00", None),
+        ("product", "999.99", "999.99", None),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_decimal_is_exact_up_to_its_last_digit_or_refused(
+    function: str, was: str, came: str, becomes: str | None, before: int
+) -> None:
+    """In whatever row of a batch it happens, also the first."""
+    schema = table({"x": pa.decimal128(5, 2)}, {"fields.x.agg": function})
+    rows = [{"id": number, "x": Decimal("1.00")} for number in range(2, 2 + before)]
+    rows.append({"id": 1, "x": Decimal(came)})
+    keys = [row["id"] for row in rows]
+    old = {1: {"id": 1, "x": Decimal(was)}}
+    changes, images = model.changes_of(schema.to_arrow(), rows, [False] * len(rows), keys, old, None)
+    engine = engine_of(schema, AGGREGATION)
+    if becomes is None:
+        with pytest.raises(SchemaMismatch, match=f"row {before} has more digits"):
+            model.folded(engine, changes, images)
+    else:
+        assert str(model.folded(engine, changes, images).images.to_pylist()[before]["x"]) == becomes
+
+
 def test_a_third_of_two_is_rounded_from_the_exact_sum() -> None:
     schema = averaged(pa.decimal128(10, 2), pa.decimal128(38, 2))
     rows = [

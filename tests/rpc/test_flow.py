@@ -196,6 +196,45 @@ def test_who_left_the_line_is_passed_over() -> None:
     assert budget.used == 100
 
 
+def test_who_stood_behind_a_connection_that_is_lost_goes_on_at_once() -> None:
+    """Nobody gives anything back, and nobody has to: there was room for the second all the time."""
+    budget = Budget(LIMITS.inflight_bytes_max, trial_bytes=TRIAL)
+    budget.large.add(budget.large.limit - 1000)
+    first, second = Connection(budget), Connection(budget)
+    for connection, size in ((first, 3000), (second, 500)):
+        connection.wanted = size
+        connection.receive(TRIAL)
+        assert not connection.reading, "it waits for memory"
+    first.flow.leave()
+    assert second.reading
+    second.try_to_go_on()
+    assert second.granted == 500
+
+
+def test_what_is_larger_than_all_memory_is_taken_when_nothing_else_is() -> None:
+    pool = Pool(100)
+    called: list[str] = []
+    assert pool.take(10)
+    assert not pool.take(500)
+    pool.wait(500, lambda: called.append("large"))
+    pool.give(10)
+    assert called == ["large"]
+    assert pool.full
+    assert not pool.take(1)
+    pool.give(500)
+    assert pool.take(500)
+
+
+def test_a_line_is_stuck_when_the_same_one_stands_first_for_long() -> None:
+    pool = Pool(100)
+    pool.add(90)
+    place = pool.wait(30, lambda: None)
+    assert [pool.stuck(now, 1.0) for now in (0.0, 0.9, 1.0)] == [0, 0, 20]
+    place.leave()
+    pool.wait(15, lambda: None)
+    assert [pool.stuck(now, 1.0) for now in (1.1, 2.0, 2.1)] == [0, 0, 5], "another one stands first"
+
+
 def test_giving_back_too_much_is_our_fault() -> None:
     budget = Pool(100)
     budget.take(10)

@@ -23,23 +23,25 @@ from strom.errors import (
 )
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import error_of
-from strom.protocol.messages import damage, keys, log, own, own_keys, stages
+from strom.protocol.messages import damage, keys, log, own, own_keys, partitions, stages, tables
 from strom.server.calls import key_scans
 from strom.server.local import LocalServer
 
 EVENTS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 PEOPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("age", pa.int64())])
+DAILY = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string(), nullable=False)])
 STRICT = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("age", pa.int64(), nullable=False)])
 MANY = 10_001
+FIRST_PARTITION = 1
 
 Refusal = tuple[type[StromError], str, Callable[[], Awaitable[object]]]
 
 
 class Place:
-    """A server with a log table and two primary-key tables."""
+    """A server with a log table and three primary-key tables, of which one is partitioned."""
 
-    def __init__(self, wire: Wire, events: int, people: KeyTable, strict: KeyTable) -> None:
-        self.wire, self.events, self.people, self.strict = wire, events, people, strict
+    def __init__(self, wire: Wire, events: int, people: KeyTable, strict: KeyTable, daily: KeyTable) -> None:
+        self.wire, self.events, self.people, self.strict, self.daily = wire, events, people, strict, daily
 
     async def asked(self, which: api.Api[Any, Any], request: Any) -> Any:
         """The answer, or the first error in it."""
@@ -72,11 +74,12 @@ class Place:
         )
         return await self.asked(api.PUT_KV, request)
 
-    async def insert_by_lookup(self, table: KeyTable) -> Any:
+    async def insert_by_lookup(self, table: KeyTable, partition_id: int | None = None) -> Any:
         key = plain(pa.schema([table.arrow.field("id")]), {"id": 9})
+        bucket = keys.LookupBucketRequest(partition_id=partition_id, bucket_id=0, keys=[key])
         request = keys.LookupRequest(
             table_id=table.table_id,
-            buckets_req=[keys.LookupBucketRequest(bucket_id=0, keys=[key])],
+            buckets_req=[bucket],
             insert_if_not_exists=True,
         )
         return await self.asked(api.LOOKUP, request)
@@ -122,6 +125,7 @@ def _refusals(place: Place) -> list[Refusal]:
         (TornBatch, "header", lambda: place.put(b"torn")),
         (InvalidTargets, "ascending", lambda: people.send(backwards, (0, 2, 1))),
         (InvalidTargets, "NOT NULL", lambda: place.insert_by_lookup(place.strict)),
+        (InvalidTargets, "partitioned", lambda: place.insert_by_lookup(place.daily, FIRST_PARTITION)),
         (InvalidRequest, "first offset and an end", lambda: place.mark(start_offset=0)),
         (InvalidRequest, "first offset and an end", lambda: place.mark(end_offset=1)),
         (InvalidRequest, "begin, renew and end", lambda: place.backup("begin", "x")),
@@ -168,7 +172,14 @@ def _serve(folder: Path, test: Callable[[Place], Awaitable[None]]) -> None:
             events = await wire.create("events", EVENTS)
             people = await KeyTable.create(wire, "people", PEOPLE, ["id"])
             strict = await KeyTable.create(wire, "strict", STRICT, ["id"])
-            await asyncio.wait_for(test(Place(wire, events, people, strict)), 60)
+            daily = await KeyTable.create(wire, "daily", DAILY, ["id", "day"], partition_by=["day"])
+            day = partitions.PartitionSpec(partition_key_values=[partitions.KeyValue(key="day", value="d")])
+            path = tables.TablePath(database_name="fluss", table_name="daily")
+            request = partitions.CreatePartitionRequest(
+                table_path=path, partition_spec=day, ignore_if_exists=False
+            )
+            await wire.call(api.CREATE_PARTITION, request)
+            await asyncio.wait_for(test(Place(wire, events, people, strict, daily)), 60)
 
     with LocalServer(folder) as server:
         asyncio.run(main(server.address))
