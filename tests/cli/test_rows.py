@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -16,7 +17,9 @@ import pyarrow.parquet
 import pytest
 
 from cli.command import strom
+from strom import connect
 from strom.cli.input.csv_rows import BLOCK_BYTES, blocks_of
+from strom.runtime.clock import SystemClock
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -121,6 +124,22 @@ def test_tail_shows_the_newest_rows_and_follows(server: ServerProcess, table: st
         assert json.loads(following.stdout.readline()) == {"id": 99, "name": None}
         following.send_signal(2)
         assert following.wait(timeout=20) == 130
+
+
+@pytest.mark.parametrize("keys", [{}, {"primary_key": ["id"]}])
+def test_tail_shows_the_newest_rows_of_all_buckets(server: ServerProcess, keys: dict[str, Any]) -> None:
+    name = f"cli_newest_{'keys' if keys else 'log'}"
+    with connect(server.address) as db:
+        made = db.create_table(name, {"id": "BIGINT"}, buckets=3, bucket_key=["id"], **keys)
+        for number in range(12):
+            before = SystemClock().now_ms()
+            made.upsert({"id": [number]}) if keys else made.append({"id": [number]})
+            made.flush()
+            while SystemClock().now_ms() == before:  # the next one is of another millisecond
+                pass
+        assert len({bucket.bucket for bucket in made.describe().buckets if bucket.high_watermark}) == 3
+    newest = strom("tail", name, "-n", "5", server=server.address)
+    assert [json.loads(line)["id"] for line in newest.out.splitlines()] == [7, 8, 9, 10, 11], newest.err
 
 
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(server: ServerProcess, table: str) -> None:

@@ -139,7 +139,7 @@ def tail(
         missing: Missing = "skip" if skip_missing else "error"
         first: Iterator[pa.RecordBatch] = iter(())
         if start is None:
-            begin, first = _newest(target, rows, wanted, where)
+            begin, first = _newest(target, rows, wanted, where, schema)
         batches = first
         if follow:
             tail = target.tail(start=begin, columns=wanted, where=where, missing=missing)
@@ -157,9 +157,14 @@ def _log(table: Table) -> Callable[..., Scan]:
 
 
 def _newest(
-    table: Table, rows: int, columns: list[str] | None, where: str | None
+    table: Table, rows: int, columns: list[str] | None, where: str | None, schema: pa.Schema
 ) -> tuple[PlaceLike, Iterator[pa.RecordBatch]]:
-    """The offsets where everything now ends, and the last rows before them (of all buckets together)."""
+    """The offsets where everything now ends, and the newest rows before them, of all buckets together, as ``schema``.
+
+    The newest of all are among the newest of each bucket. Rows of one moment stay as the log has them.
+    """
+    from strom.client.changelog import COMMIT_TIMESTAMP
+
     buckets = table.describe().buckets
     ends: dict[Key, int] = {(bucket.partition, bucket.bucket): bucket.high_watermark for bucket in buckets}
     starts: dict[Key, int] = {
@@ -168,5 +173,10 @@ def _newest(
     }
     if not rows or not ends:
         return ends, iter(())
-    found = _log(table)(columns=columns, where=where, start=starts, end=ends).to_arrow()
-    return ends, iter(found.slice(max(0, found.num_rows - rows)).to_batches())
+    found = table.changelog(columns=columns, where=where, start=starts, end=ends).to_arrow()
+    # A file that another engine wrote into the lake may not say when: such rows are old.
+    written = found.column(COMMIT_TIMESTAMP).cast("int64").fill_null(0).to_numpy()
+    newest = found.take(written.argsort(kind="stable")[-rows:])
+    facts = found.num_columns - len(schema)
+    newest = newest.select(list(range(facts, found.num_columns)))
+    return ends, iter(newest.to_batches())
