@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,6 +193,22 @@ def test_a_restored_folder_has_its_own_lake_though_the_original_is_gone(tmp_path
         assert sorted(map(repr, table.scan(tier="lake").to_arrow().to_pylist())) == expected
         assert table.lookup({"id": 99}) is not None
         assert table.lookup({"id": 0}) is None
+
+
+def test_folders_of_lake_backup_and_restore_are_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with strom.open(tmp_path / "data") as db, small_tierer(db) as tierer:
+            table = db.create_table("log", COLUMNS, properties=LAKE)
+            table.append(rows(1, 2))
+            tierer.round(table)
+            db.backup(tmp_path / "backup")
+        restore(str(tmp_path / "backup"), str(tmp_path / "new"), quiet)
+    finally:
+        os.umask(before)
+    folders = [one for one in tmp_path.rglob("*") if one.is_dir()]
+    assert {"lake", "metadata", "buckets"} <= {one.name for one in folders if tmp_path / "new" in one.parents}
+    assert {str(one): oct(one.stat().st_mode & 0o777) for one in folders if one.stat().st_mode & 0o077} == {}
 
 
 @pytest.fixture(scope="module")

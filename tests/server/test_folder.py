@@ -181,3 +181,13 @@ def test_a_folder_that_others_could_read_is_narrowed_and_that_is_said(
     caplog.clear()
     take(tmp_path / "data").close(cleanly=True)
     assert caplog.text == ""
+
+
+def test_what_is_wide_inside_of_a_private_folder_is_narrowed_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    take(tmp_path / "data").close(cleanly=True)
+    (tmp_path / "data" / "lake").mkdir(mode=0o755)
+    take(tmp_path / "data").close(cleanly=True)
+    assert caplog.text == "", "nobody else could reach it"
+    assert _modes(tmp_path / "data")["lake"] == "0o700"

@@ -45,6 +45,7 @@ from strom.lake.storage import Storage
 from strom.lake.warehouse_owner import check_settled, check_warehouse
 from strom.model.file_uri import ENDS_PATH
 from strom.model.lake import LakeConfig
+from strom.runtime import trees
 
 NAME = "strom"
 _SQLITE_TIMEOUT_SECONDS = 30
@@ -88,6 +89,8 @@ class LakeCatalog:
         self.asked += 1
         with self._translated():
             self._make_namespace(identifier[0])
+            if self.storage.config.local:  # PyIceberg would make it for everybody to read
+                trees.make_folders(f"{self.storage.path(location)}/metadata")
             try:
                 return self._catalog.create_table(
                     identifier, IcebergSchema(), location=location, properties=dict(properties)
@@ -238,7 +241,7 @@ def open_catalog(
         if config.catalog == "rest":
             rest = {name: value for name, value in (secrets or {}).items() if name in ("token", "credential")}
             return LakeCatalog(RestCatalog(NAME, uri=config.catalog_uri, **properties, **rest), storage)
-        os.makedirs(os.path.dirname(config.catalog_uri), exist_ok=True)
+        trees.make_folders(os.path.dirname(config.catalog_uri))
         return LakeCatalog(_sqlite(_sqlite_uri(config.catalog_uri), properties), storage)
     except (RESTError, RequestException, SQLAlchemyError, OSError) as problem:
         raise LakeUnavailable(

@@ -24,6 +24,7 @@ from strom.errors import LakeCorrupt, LakeError, LakeUnavailable, LakeUnsupporte
 from strom.lake.object_store import ObjectStore
 from strom.model.file_uri import file_uri, local_path
 from strom.model.lake import LakeConfig
+from strom.runtime import trees
 
 READ_MAX = 1 << 30
 """The largest file that is read whole."""
@@ -120,7 +121,7 @@ class Storage:
         path = self.path(uri)
         with self.translated(uri):
             if self._config.local:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                trees.make_folders(os.path.dirname(path))
             return self.filesystem().open_output_stream(path)
 
     def sync(self, uri: str) -> None:
@@ -165,7 +166,7 @@ class Storage:
         if self._objects is not None:
             return self._objects.put_if_absent(path.partition("/")[2], content)
         with self.translated(uri):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            trees.make_folders(os.path.dirname(path))
             # In a folder of its own, and not as a temporary file, which nobody else may read.
             with tempfile.TemporaryDirectory(dir=os.path.dirname(path), suffix=UNFINISHED) as place:
                 with open(f"{place}/new", "xb") as file:

@@ -122,7 +122,7 @@ def restore(source: str, target: str, progress: Progress) -> BackupFacts:
             )
         copied, size = copied + 1, size + found[0]
         progress(Copied(copied, len(names), size, facts.size))
-    os.makedirs(f"{target}/buckets", exist_ok=True)
+    trees.make_folders(f"{target}/buckets")
     trees.sync_folders(target)
     return facts
 

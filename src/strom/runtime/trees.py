@@ -48,9 +48,26 @@ def walk(root: str) -> Iterator[Entry]:
                 yield Entry(name, seen.st_size, seen.st_ino)
 
 
+def make_folders(path: str) -> None:
+    """A folder with all above it that are missing, each as open to others as the one it is made in.
+
+    So nobody but its user reads what is made inside of a data folder, while a lake elsewhere stays as it was set up.
+    """
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path.rstrip("/"))
+    if above and above != path:
+        make_folders(above)
+    try:
+        os.mkdir(path, 0o700 | stat.S_IMODE(os.stat(above or ".").st_mode) & 0o777)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
 def link(source: str, target: str) -> bool:
     """Another name for a file in a tree of the same file system; False when it is gone."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
+    make_folders(os.path.dirname(target))
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -62,7 +79,7 @@ def link(source: str, target: str) -> bool:
 
 def copy(source: str, target: str, length: int | None = None) -> tuple[int, int]:
     """A file's first bytes (all of them without ``length``), copied and synced; how many, and their CRC-32."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
+    make_folders(os.path.dirname(target))
     left = length
     crc = size = 0
     with open(source, "rb", buffering=0) as found, open(target, "xb", buffering=0, opener=_opener) as made:

@@ -151,7 +151,7 @@ class Backups:
         """What must be of one instant."""
         data = f"{place}/{DATA_FOLDER}"
         buckets = f"{self._folder.path}/{BUCKETS_FOLDER}"
-        os.makedirs(f"{data}/{BUCKETS_FOLDER}", exist_ok=True)
+        trees.make_folders(f"{data}/{BUCKETS_FOLDER}")
         for bucket in _bucket_folders(buckets):
             self._link_bucket(bucket, data, lengths)
         trees.copy(f"{self._folder.path}/{FORMAT_FILE}", f"{data}/{FORMAT_FILE}")
@@ -160,7 +160,7 @@ class Backups:
             lengths[name] = os.path.getsize(f"{data}/{name}")
         catalog = self._inside(self._lake.catalog_uri) if self._lake.catalog == "sqlite" else None
         if catalog is not None and os.path.exists(self._lake.catalog_uri):
-            os.makedirs(os.path.dirname(f"{data}/{catalog}"), exist_ok=True)
+            trees.make_folders(os.path.dirname(f"{data}/{catalog}"))
             with (
                 closing(sqlite3.connect(self._lake.catalog_uri)) as source,
                 closing(sqlite3.connect(f"{data}/{catalog}")) as target,

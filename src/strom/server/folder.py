@@ -117,18 +117,18 @@ def _keep_private(files: Files, path: str) -> None:
     """Let nobody but the server's user read the folder: it holds every row, and the names of users and places."""
     try:
         # The folder itself through its own entry: the path may be a link to it.
-        places = (f"{path}/.", *(f"{path}/{name}" for name in files.list(path)))
-        wide = [one for one in places if files.narrow(one)]
+        open_to_others = files.narrow(f"{path}/.")
+        inside = [name for name in files.list(path) if files.narrow(f"{path}/{name}")]
     except OSError as error:
         logger.warning(
             "other users of this machine may read %s, and that could not be changed: %s", path, error
         )
         return
-    if wide:
+    if open_to_others:  # what is wide inside of a private folder, nobody else could reach
         logger.warning(
             "other users of this machine could read %s; from now on only this user can (%d changed)",
             path,
-            len(wide),
+            1 + len(inside),
         )
 
 
