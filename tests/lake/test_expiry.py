@@ -26,6 +26,7 @@ from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapsh
 from strom.lake.storage import Listed, Storage
 from strom.lake.truth import read_truth
 from strom.model.lake_upkeep import LakeUpkeep
+from strom.runtime.clock import Uptime
 from strom.runtime.random import SystemRandomness
 
 NOW = 1_000_000 * HOUR_MS
@@ -43,6 +44,9 @@ class Watch:
 
     def monotonic(self) -> float:
         return self.ms / 1000
+
+    def uptime(self) -> Uptime:
+        return Uptime("", self.ms)
 
 
 @pytest.fixture
@@ -308,6 +312,20 @@ def test_what_a_dead_round_left_behind_goes_when_it_is_old(lake: Lake, watch: Wa
     assert before - files(lake) == {f"data/{data}", f"data/{data}.offsets", f"metadata/{lost.name}"}
     assert lake.ids() == [2]
     assert [held_files(lake.table, one).live_rows for one in ids(lake)] == [1] * 3
+
+
+def test_a_clock_that_is_ahead_of_what_the_servers_trust_makes_nothing_old(lake: Lake, watch: Watch) -> None:
+    fill(lake, 6)
+    orphan = lake.file(events(7), [100])
+    true_ms = int(os.stat(lake.table.storage.path(orphan.path)).st_mtime * 1000) + HOUR_MS
+    watch.ms = true_ms + 400 * 24 * HOUR_MS
+    before, upkeep = files(lake), LakeUpkeep(files=2, snapshots=6, snapshots_ms=0, removal_ms=HOUR_MS)
+    kept = Maintenance(watch).expire(lake.table, upkeep, (), trusted_ms=true_ms)
+    assert (kept.snapshots_expired, kept.files_removed) == (0, 0)
+    assert files(lake) == before
+    assert Maintenance(watch).expire(lake.table, upkeep, ()).files_removed == 1, (
+        "by the clock alone it was old"
+    )
 
 
 def test_what_a_killed_writer_left_unfinished_goes_when_it_is_old(lake: Lake, watch: Watch) -> None:

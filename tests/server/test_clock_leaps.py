@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from typer.testing import CliRunner
 
 from integration.wire import Wire, encoded
@@ -16,7 +18,7 @@ from strom.model.schema import Schema
 from strom.model.table import TableDescription
 from strom.protocol import api_keys as api
 from strom.protocol.messages import partitions, tables
-from strom.runtime.clock import SystemClock
+from strom.runtime.clock import SystemClock, Uptime
 from strom.runtime.world import World
 from strom.server.local import LocalServer
 
@@ -162,3 +164,75 @@ def test_the_doctor_tells_of_a_leap(tmp_path: Path) -> None:
         found = CliRunner().invoke(app, ["--server", server.address, "doctor"])
     assert "400.0 days ahead" in found.output
     assert found.exit_code == 1
+
+
+def world_of(clock: LeapingClock) -> World:
+    return replace(World.system(), clock=clock)
+
+
+class RestedClock(LeapingClock):
+    """One of a machine that is started again."""
+
+    boots = 0
+
+    def uptime(self) -> Uptime:
+        return Uptime(f"boot-{self.boots}", super().uptime().ms)
+
+    def boot(self, days: float) -> None:
+        self.boots += 1
+        self.ahead_ms += int(days * 24 * 3600 * 1000)
+
+
+@pytest.mark.parametrize(("days", "stays", "said"), [(3, False, 0), (400, True, 1)])
+def test_a_weekend_is_a_stop_and_a_year_is_a_clock_that_is_wrong(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, stays: bool, said: int
+) -> None:
+    clock = RestedClock()
+    table = 0
+
+    async def fill(address: str) -> None:
+        nonlocal table
+        async with Wire(address) as wire:
+            table = await wire.create("t", SCHEMA, properties={"table.log.ttl": "1 h"})
+            for _ in range(20):
+                await wire.produce(table, encoded(ROWS))
+
+    async def look(address: str) -> None:
+        async with Wire(address) as wire:
+            await a_round_of_retention(wire, "after")
+            deadline = time.monotonic() + 30
+            while not stays and await start_of(wire, table) == 0:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+            assert (await start_of(wire, table) == 0) == stays
+
+    with LocalServer(tmp_path, SETTINGS, world=world_of(clock)) as server:
+        asyncio.run(fill(server.address))
+    clock.boot(days)
+    with caplog.at_level(logging.INFO), LocalServer(tmp_path, SETTINGS, world=world_of(clock)) as server:
+        asyncio.run(look(server.address))
+    told = [one for one in caplog.records if "the clock" in one.getMessage()]
+    assert [one.levelname for one in told] == ["WARNING"] * said
+
+
+def test_what_a_writer_sends_again_after_a_leap_is_not_stored_twice(tmp_path: Path) -> None:
+    clock = LeapingClock()
+    batch = encoded(ROWS, writer_id=7, batch_sequence=0)
+    table = 0
+
+    async def first(address: str) -> None:
+        nonlocal table
+        async with Wire(address) as wire:
+            table = await wire.create("t", SCHEMA)
+            await wire.produce(table, batch)
+
+    async def again(address: str) -> None:
+        async with Wire(address) as wire:
+            await wire.produce(table, batch)
+            assert (await wire.fetch(table, -2)).high_watermark == ROWS.num_rows
+
+    with LocalServer(tmp_path, SETTINGS, world=world_of(clock)) as server:
+        asyncio.run(first(server.address))
+    clock.ahead_ms = LEAP_MS
+    with LocalServer(tmp_path, SETTINGS, world=world_of(clock)) as server:
+        asyncio.run(again(server.address))

@@ -40,7 +40,7 @@ EXTRAS = (
 
 #: Below this a server soon refuses writes.
 FREE_BYTES_LOW = 1 << 30
-#: A clock that leapt so far is worth a look; less is a server that was down.
+#: A clock that leapt so far is worth a look.
 CLOCK_AHEAD_S = 86_400
 
 

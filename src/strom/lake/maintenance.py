@@ -27,6 +27,7 @@ from strom.lake.truth import Truth, read_truth
 from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.random import Randomness, SystemRandomness
+from strom.runtime.trusted_time import NotAhead
 
 EVERY = 4
 """Commits of a table between two looks at it."""
@@ -111,8 +112,12 @@ class Maintenance:
         upkeep: LakeUpkeep,
         needed: Callable[[], Collection[int]],
         check: Callable[[], None] = lambda: None,
+        trusted_ms: Callable[[], int | None] = lambda: None,
     ) -> Upkept:
-        """All that is due. ``needed``: snapshots that must stay. ``check`` may raise, to give up between two steps."""
+        """All that is due. ``needed``: snapshots that must stay. ``check`` may raise, to give up between two steps.
+
+        ``trusted_ms``: what the servers take the time to be; what is old is old by it.
+        """
         with self._at_work(table) as state:
             if state is None or not self._due(table, state):
                 return Upkept()
@@ -120,7 +125,9 @@ class Maintenance:
             state.more = found.more
             check()
             if upkeep.expires:
-                found = self.expire(table, upkeep, needed(), found=found, sweep=self._sweeps(state))
+                found = self.expire(
+                    table, upkeep, needed(), found=found, sweep=self._sweeps(state), trusted_ms=trusted_ms()
+                )
             state.sequence = table.last_sequence_number
             return found
 
@@ -155,12 +162,17 @@ class Maintenance:
         *,
         found: Upkept | None = None,
         sweep: bool = True,
+        trusted_ms: int | None = None,
     ) -> Upkept:
-        """Forget old snapshots, and remove what nothing names any more and has not for long enough."""
-        expired = expire_snapshots(table, upkeep, needed, self._clock, self._randomness)
-        removed = remove_expired(table, upkeep.removal_ms, self._clock)
+        """Forget old snapshots, and remove what nothing names any more and has not for long enough.
+
+        ``trusted_ms``: what the servers take the time to be. A clock of this machine that is ahead of it is held back.
+        """
+        clock = self._clock if trusted_ms is None else NotAhead(self._clock, trusted_ms)
+        expired = expire_snapshots(table, upkeep, needed, clock, self._randomness)
+        removed = remove_expired(table, upkeep.removal_ms, clock)
         if sweep:
-            removed += remove_orphans(table, self._clock)
+            removed += remove_orphans(table, clock)
         return replace(found or Upkept(), snapshots_expired=expired, files_removed=removed)
 
     # --- one table --------------------------------------------------------------------------------------------

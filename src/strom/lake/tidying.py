@@ -61,7 +61,7 @@ async def expire_lake(cluster: Cluster, warehouses: Warehouses, table: TableInfo
     def work() -> Upkept:
         from strom.lake.maintenance import Maintenance
 
-        return Maintenance().expire(lake, upkeep, needed)
+        return Maintenance().expire(lake, upkeep, needed, trusted_ms=facts.now_ms)
 
     return await cluster.world.offload.run(work)
 

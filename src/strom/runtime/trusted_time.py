@@ -1,82 +1,134 @@
-"""The time to go by when something is deleted because it is old.
+"""The time to go by when something is deleted because it is old (docs/decisions/0015-trusted-time.md).
 
 People set clocks, and so do broken time servers. Whoever deletes by the wall clock alone deletes everything when it
-leaps a year ahead. This clock follows the wall clock while that moves as the monotonic one does. When the two part by
-more than ``LEAP_MS``, it goes on at the monotonic pace from what was trusted last, so that rows expire as if nothing
-had happened; and it follows the wall clock again once that was steady for ``trust_after_ms``. Then a leap was meant.
+leaps a year ahead. This clock follows the wall clock while that moves as the machine's uptime does, which also counts
+while the machine sleeps. When the two part by more than ``LEAP_MS``, it goes on at the pace of the uptime from what was
+trusted last, so that rows expire as if nothing had happened; and it follows the wall clock again once that was steady
+for ``trust_after_ms``. Then a leap was meant.
 
-A server that starts goes by the time that it saw last: a long stop looks like a leap, and costs nothing but patience.
-Only stamps cannot wait: there a stop of up to ``STOP_MS`` is believed to have been one.
+A stop is no leap. While the machine stays up, its uptime tells how long a server was down. After another boot nobody
+counted: then a clock that is up to ``STOP_MS`` ahead of what was seen last is believed, unless it was wrong by about as
+much before. Stamps cannot wait: there a stop of up to ``STAMPED_STOP_MS`` is believed.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from datetime import timedelta
+from typing import NamedTuple
 
-from strom.runtime.clock import Clock
+from strom.runtime.clock import Clock, Uptime
 
 LEAP_MS = 10 * 60 * 1000
-#: Less is a machine that slept, or a server that was down: no news.
+#: Less is a clock that somebody set: no news.
 STRIKING_MS = 24 * 60 * 60 * 1000
-#: A server that was down for so long is likelier than a clock that is wrong by as much.
-STOP_MS = 90 * STRIKING_MS
+#: A machine that was off for so long is likelier than a clock that is wrong by as much. A month mistaken is more.
+STOP_MS = 21 * STRIKING_MS
+STAMPED_STOP_MS = 90 * STRIKING_MS
 
 logger = logging.getLogger(__name__)
 
 
-class TrustedTime:
-    """A clock that does not follow leaps at once. One thread at a time; ``now_ms`` is also a look at the clock."""
+class Seen(NamedTuple):
+    """What a server knew of the time when it looked last; the next start goes on from there."""
 
-    def __init__(self, clock: Clock, *, trust_after_ms: int, seen_ms: int | None = None) -> None:
+    trusted_ms: int
+    uptime: Uptime | None = None
+    """When it was; None in what an older version wrote."""
+    ahead_ms: int = 0
+    """By how much the clock was ahead of what was trusted."""
+    apart_since_ms: int = 0
+    """Since which uptime it was so."""
+
+
+class TrustedTime:
+    """A clock that does not follow leaps at once. Any thread; ``now_ms`` is also a look at the clock."""
+
+    def __init__(
+        self, clock: Clock, *, trust_after_ms: int, seen: Seen | None = None, tells: bool = True
+    ) -> None:
         self._clock = clock
         self._trust_after_ms = trust_after_ms
-        self._trusted_ms = clock.now_ms() if seen_ms is None else seen_ms
-        self._at = clock.monotonic()
-        self._apart_since: float | None = None
+        self._tells = tells
+        self._lock = threading.Lock()
+        up = clock.uptime()
+        self._trusted_ms = clock.now_ms() if seen is None else seen.trusted_ms
+        self._at_ms = up.ms
+        """The uptime to which it belongs."""
+        self._apart_since_ms: int | None = None
         self._apart_ms = 0
-        self._stopped = seen_ms is not None
-        """Whether nobody counted while the two parted: before the first look, and while that leap lasts."""
+        self._stop_ms = 0
+        """How far ahead the clock may be because nobody counted; 0 as soon as it was followed."""
+        if seen is not None:
+            self._go_on(seen, up)
+
+    def _go_on(self, seen: Seen, up: Uptime) -> None:
+        passed_ms = None if seen.uptime is None else up.since(seen.uptime)
+        if passed_ms is None:
+            self._stop_ms = min(STOP_MS, max(seen.ahead_ms - LEAP_MS, LEAP_MS)) if seen.ahead_ms else STOP_MS
+            return
+        self._at_ms = up.ms - passed_ms
+        if seen.ahead_ms:
+            self._apart_since_ms, self._apart_ms = seen.apart_since_ms, seen.ahead_ms
 
     def monotonic(self) -> float:
         """As the clock says."""
         return self._clock.monotonic()
 
+    def uptime(self) -> Uptime:
+        """As the clock says."""
+        return self._clock.uptime()
+
     def now_ms(self) -> int:
         """The time to delete by: never ahead of the wall clock."""
-        now_ms, at = self._clock.now_ms(), self._clock.monotonic()
-        expected_ms = self._trusted_ms + int((at - self._at) * 1000)
-        apart_ms = now_ms - expected_ms
-        if abs(apart_ms) <= LEAP_MS:
-            self._follow(now_ms, at)
-        elif self._apart_since is None or abs(apart_ms - self._apart_ms) > LEAP_MS:
-            self._stopped = self._stopped and self._apart_since is None
-            self._apart_since, self._apart_ms = at, apart_ms
-            self._tell(apart_ms)
-        elif (at - self._apart_since) * 1000 >= self._trust_after_ms:
-            logger.info("the clock was steady since it leapt: it is gone by again")
-            self._follow(now_ms, at)
-        return min(now_ms, self._trusted_ms + int((at - self._at) * 1000))
+        with self._lock:
+            return self._look()[0]
 
     def stamp_ms(self) -> int:
         """The time to stamp writes with: the wall clock's, unless it leapt a day or more ahead of what is trusted.
 
         Timestamps of a log never fall, so one stamp of next year would stay on everything written until then.
         """
-        trusted_ms, now_ms = self.now_ms(), self._clock.now_ms()
-        return trusted_ms if now_ms - trusted_ms >= (STOP_MS if self._stopped else STRIKING_MS) else now_ms
+        with self._lock:
+            trusted_ms, now_ms = self._look()
+            most_ms = STAMPED_STOP_MS if self._stop_ms else STRIKING_MS
+        return trusted_ms if now_ms - trusted_ms >= most_ms else now_ms
 
     def ahead_ms(self) -> int:
         """How far the wall clock is ahead of what is trusted; 0 while it is trusted."""
-        self.now_ms()
-        return max(self._apart_ms, 0) if self._apart_since is not None else 0
+        return self.seen().ahead_ms
 
-    def _follow(self, now_ms: int, at: float) -> None:
-        self._trusted_ms, self._at = now_ms, at
-        self._apart_since, self._apart_ms = None, 0
-        self._stopped = False
+    def seen(self) -> Seen:
+        """What the next start is to know."""
+        with self._lock:
+            trusted_ms, _ = self._look()
+            ahead_ms = max(self._apart_ms, 0) if self._apart_since_ms is not None else 0
+            return Seen(trusted_ms, self._clock.uptime(), ahead_ms, self._apart_since_ms or 0)
+
+    def _look(self) -> tuple[int, int]:
+        """What is trusted, and the wall clock."""
+        now_ms, up_ms = self._clock.now_ms(), self._clock.uptime().ms
+        apart_ms = now_ms - (self._trusted_ms + up_ms - self._at_ms)
+        if -LEAP_MS <= apart_ms <= max(LEAP_MS, self._stop_ms):
+            self._follow(now_ms, up_ms)
+        elif self._apart_since_ms is None or abs(apart_ms - self._apart_ms) > LEAP_MS:
+            self._apart_since_ms, self._apart_ms = up_ms, apart_ms
+            self._tell(apart_ms)
+        elif up_ms - self._apart_since_ms >= self._trust_after_ms:
+            if self._tells:
+                logger.info("the clock was steady since it leapt: it is gone by again")
+            self._follow(now_ms, up_ms)
+        return min(now_ms, self._trusted_ms + up_ms - self._at_ms), now_ms
+
+    def _follow(self, now_ms: int, up_ms: int) -> None:
+        self._trusted_ms, self._at_ms = now_ms, up_ms
+        self._apart_since_ms, self._apart_ms = None, 0
+        self._stop_ms = 0
 
     def _tell(self, apart_ms: int) -> None:
+        if not self._tells:
+            return
         logger.log(
             logging.WARNING if abs(apart_ms) >= STRIKING_MS else logging.INFO,
             "the clock is %s %s what it should be by this server's count: nothing is deleted by it before it was "
@@ -85,6 +137,26 @@ class TrustedTime:
             "ahead of" if apart_ms > 0 else "behind",
             timedelta(milliseconds=self._trust_after_ms),
         )
+
+
+class NotAhead:
+    """A machine's clock, held back to what a server trusted at the moment this was made."""
+
+    def __init__(self, clock: Clock, trusted_ms: int) -> None:
+        self._clock = clock
+        self._ahead_ms = max(0, clock.now_ms() - trusted_ms)
+
+    def now_ms(self) -> int:
+        """The time to delete by."""
+        return self._clock.now_ms() - self._ahead_ms
+
+    def monotonic(self) -> float:
+        """As the clock says."""
+        return self._clock.monotonic()
+
+    def uptime(self) -> Uptime:
+        """As the clock says."""
+        return self._clock.uptime()
 
 
 class StampingClock:
@@ -100,3 +172,7 @@ class StampingClock:
     def monotonic(self) -> float:
         """As the clock says."""
         return self._trusted.monotonic()
+
+    def uptime(self) -> Uptime:
+        """As the clock says."""
+        return self._trusted.uptime()

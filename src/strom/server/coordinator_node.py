@@ -37,9 +37,9 @@ class CoordinatorNode:
     ) -> None:
         self._tasks = Tasks()
         self.publishing = Publishing(view, apply, self._tasks)
-        self.sinks = SinkCalls(view, self.publishing, world.clock)
-        self.lake = LakeCalls(view, world.clock, lake, lease_ms=settings["lake.service.lease"])
         self._watch = ClockWatch(world, folder, "coordinator", trust_after_ms=settings["clock.trust-after"])
+        self.sinks = SinkCalls(view, self.publishing, world.clock)
+        self.lake = LakeCalls(view, self._watch.time, lake, lease_ms=settings["lake.service.lease"])
         self._one_shots = OneShotSinks(view, self.publishing, self._watch.time)
         self.partitions = AutoPartitions(
             view,

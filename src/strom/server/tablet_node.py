@@ -79,6 +79,14 @@ class TabletNode:
         )
         turns = _turns(world, budget, metrics, self._core_wait)
         self.tables = Tables(view, metrics, settings["durability"], self._kernels.check_peer_rows)
+        self._watch = ClockWatch(
+            world,
+            folder,
+            f"tablet-{server_id}",
+            trust_after_ms=settings["clock.trust-after"],
+            metrics=metrics,
+            tells=False,  # the coordinator does
+        )
         self.tablets = Tablets(
             world,
             folder,
@@ -88,14 +96,8 @@ class TabletNode:
             self.tables,
             self._lanes,
             self._kernels,
+            self._watch.time,
             InTurns(self._lanes, turns),
-        )
-        self._watch = ClockWatch(
-            world,
-            folder,
-            f"tablet-{server_id}",
-            trust_after_ms=settings["clock.trust-after"],
-            metrics=metrics,
         )
         self._space = DiskSpace(
             world.files, folder, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock

@@ -20,6 +20,7 @@ from strom.model import properties
 from strom.model.bucket import BucketId
 from strom.model.table import Partition, Table
 from strom.record.batch import BatchLimits
+from strom.runtime.clock import Clock
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload, Tasks
 from strom.runtime.world import World
@@ -101,8 +102,10 @@ class Tablets:
         tables: Tables,
         lanes: Offload,
         kernels: Kernels,
+        expiry: Clock,
         bulk: Offload | None = None,
     ) -> None:
+        """``expiry``: the time by which what writers sent last is forgotten when a log is opened."""
         self.server_id = server_id
         self._world = world
         self._folder = folder
@@ -111,6 +114,7 @@ class Tablets:
         self._tables = tables
         self._lanes = lanes
         self.kernels = kernels
+        self._expiry = expiry
         self._bulk = bulk
         self.stage_room = StageRoom(settings.stage_bytes_max, settings.stage_number_max)
         self._tasks = Tasks()
@@ -181,7 +185,7 @@ class Tablets:
     def _open_log(
         self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
     ) -> LogTablet:
-        folder, now_ms = bucket_path(self._folder, bucket), self._world.clock.now_ms()
+        folder, now_ms = bucket_path(self._folder, bucket), self._expiry.now_ms()
         log = GroupedLog.open(self._world.files, folder, settings, now_ms=now_ms)
         before = namesakes_place(self._view.catalog, bucket)
         if before is not None and log.end_offset == 0:
@@ -222,7 +226,7 @@ class Tablets:
             log_settings=settings,
             settings=self._settings.keys,
             numbers=numbers,
-            now_ms=self._world.clock.now_ms(),
+            now_ms=self._expiry.now_ms(),
             stages=stages,
         )
         tablet.keep_series_from(series_needed_from(self._view.catalog, bucket))

@@ -6,15 +6,17 @@ import asyncio
 import logging
 
 from strom.errors import StromError
+from strom.runtime.clock import Uptime
 from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import Offload
-from strom.runtime.trusted_time import TrustedTime
+from strom.runtime.trusted_time import Seen, TrustedTime
 from strom.runtime.world import World
 
 KEEP_EVERY_S = 60.0
 FILE_PREFIX = "clock-"
 _DIGITS_MAX = 20
+_BYTES_MAX = 200
 
 logger = logging.getLogger(__name__)
 
@@ -23,23 +25,37 @@ class ClockWatch:
     """Looks at the clock now and again, and keeps what it saw."""
 
     def __init__(
-        self, world: World, folder: str, name: str, *, trust_after_ms: int, metrics: Metrics | None = None
+        self,
+        world: World,
+        folder: str,
+        name: str,
+        *,
+        trust_after_ms: int,
+        metrics: Metrics | None = None,
+        tells: bool = True,
     ) -> None:
+        """``tells``: whether it says what it finds; of all that look at one machine's clock, one does."""
         self._files: Files = world.files
         self._offload: Offload = world.offload
         self._path = f"{folder}/{FILE_PREFIX}{name}"
-        self.time = TrustedTime(world.clock, trust_after_ms=trust_after_ms, seen_ms=self._seen())
+        self.time = TrustedTime(world.clock, trust_after_ms=trust_after_ms, seen=self._seen(), tells=tells)
         if metrics is not None:
             metrics.gauge(
                 "strom_clock_ahead_seconds", "How far the clock is ahead of what is trusted when rows expire"
             ).follow(lambda: self.time.ahead_ms() / 1000)
 
-    def _seen(self) -> int | None:
+    def _seen(self) -> Seen | None:
         """What was seen last; None when nobody knows."""
         if not self._files.exists(self._path):
             return None
-        content = self._files.read_whole(self._path)[: _DIGITS_MAX + 1].strip()
-        return int(content) if content.isdigit() and len(content) <= _DIGITS_MAX else None
+        words = self._files.read_whole(self._path)[:_BYTES_MAX].decode("ascii", "replace").split()
+        numbers = [int(word) for word in words if word.isdigit() and len(word) <= _DIGITS_MAX]
+        match words, numbers:
+            case [_, boot, _, _, _], [trusted, up, ahead, since]:
+                return Seen(trusted, Uptime(boot, up), ahead, since)
+            case [_], [trusted]:  # of an older version
+                return Seen(trusted)
+        return None
 
     async def run(self) -> None:
         """For ever."""
@@ -49,8 +65,11 @@ class ClockWatch:
 
     async def keep(self) -> None:
         """Look, and remember."""
-        content = b"%d\n" % self.time.now_ms()
+        seen = self.time.seen()
+        assert seen.uptime is not None
+        boot = seen.uptime.boot or "-"
+        content = f"{seen.trusted_ms} {boot} {seen.uptime.ms} {seen.ahead_ms} {seen.apart_since_ms}\n"
         try:
-            await self._offload.run(self._files.write_whole, self._path, content)
+            await self._offload.run(self._files.write_whole, self._path, content.encode())
         except (StromError, OSError) as error:
             logger.warning("the time cannot be kept in %s: %s", self._path, error)

@@ -169,6 +169,7 @@ class Round:
                     lake_upkeep(self.table.description.properties),
                     self._needed_snapshots,
                     lambda: context.jobs.check(group),
+                    lambda: context.cluster.describe(self.table.path).now_ms,
                 )
                 if upkept.truth is not None:
                     facts = {
