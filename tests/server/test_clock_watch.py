@@ -13,6 +13,7 @@ from strom.runtime.files import Bytes, LocalFiles
 from strom.runtime.world import World
 from strom.server.background import clock_watch
 from strom.server.background.clock_watch import ClockWatch
+from strom.testing.clock import ManualClock
 
 
 class FullFirst(LocalFiles):
@@ -39,3 +40,26 @@ def test_the_time_is_kept_again_once_there_is_room(tmp_path: Path, monkeypatch: 
         watching.cancel()
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("content", "ahead_days"),
+    [
+        ("{now} boot-1 0 0 0", 0),
+        ("{then} boot-1 0 0 0", 1),
+        ("{then} boot-0 0 0 0", 0),
+        ("{then}", 0),
+        ("{then} boot-0 0 86400000 0", 1),
+        ("nonsense \xff 1 2", 0),
+        ("", 0),
+    ],
+)
+def test_what_was_seen_is_found_again(tmp_path: Path, content: str, ahead_days: int) -> None:
+    clock = ManualClock()
+    then = clock.now_ms() - 24 * 3600 * 1000
+    (tmp_path / "clock-test").write_bytes(content.format(now=clock.now_ms(), then=then).encode("latin-1"))
+    world = replace(World.system(), clock=clock)
+    watch = ClockWatch(world, str(tmp_path), "test", trust_after_ms=1000)
+    assert watch.time.ahead_ms() == ahead_days * 24 * 3600 * 1000
+    asyncio.run(watch.keep())
+    assert ClockWatch(world, str(tmp_path), "test", trust_after_ms=1000).time.seen() == watch.time.seen()
