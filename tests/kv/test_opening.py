@@ -40,7 +40,7 @@ SCHEMA = Schema.from_arrow(pa.schema([("id", pa.int64()), ("name", pa.string())]
 SETTINGS = KeySettings(segment_bytes=4_000, snapshot_bytes=1_000, lease_ms=0)
 
 
-def opened(folder: Path) -> KeyTablet:
+def opened(folder: Path, settings: KeySettings = SETTINGS) -> KeyTablet:
     return KeyTablet.open(
         LocalFiles(),
         str(folder),
@@ -49,7 +49,7 @@ def opened(folder: Path) -> KeyTablet:
         durability="os",
         limits=BatchLimits(),
         log_settings=LogSettings(sync_on_roll=False),
-        settings=SETTINGS,
+        settings=settings,
         now_ms=1_000,
     )
 

@@ -138,3 +138,38 @@ def test_a_segment_may_go_when_all_of_it_lies_before_what_is_kept(
         keep_from=keep_from,
     )
     assert found == expired
+
+
+@pytest.mark.parametrize(
+    ("limits", "expired"),
+    [
+        ({"ttl_ms": 100, "now_ms": 1_100}, 0),
+        ({"ttl_ms": 100, "now_ms": 1_101}, 1),
+        ({"ttl_ms": 100, "now_ms": 900}, 0),
+        ({"bytes_max": 5}, 1),
+        ({"bytes_max": 6}, 0),
+        ({"bytes_max": 0}, 1),
+        ({"ttl_ms": 100, "bytes_max": 5, "now_ms": 1_100}, 1),
+        ({"ttl_ms": 100, "bytes_max": 6, "now_ms": 1_101}, 1),
+    ],
+    ids=str,
+)
+def test_a_segment_stays_for_its_whole_time_and_as_long_as_the_rest_is_too_little(
+    limits: dict[str, int], expired: int
+) -> None:
+    found = count_expired(
+        [SegmentFacts(end_offset=10, size_bytes=10)],
+        active_bytes=5,
+        last_timestamp_ms=lambda _: 1_000,
+        keep_from=None,
+        **{"now_ms": 0, "ttl_ms": None, "bytes_max": None, **limits},  # type: ignore[arg-type]
+    )
+    assert found == expired
+
+
+def test_the_active_segment_stays_as_long_as_its_oldest_batch_may() -> None:
+    bench = Workbench()
+    bench.append()
+    assert bench.log.expire(now_ms=bench.now_ms + 50, ttl_ms=50, bytes_max=None) == (0, 0, 0)
+    assert bench.log.segment_count == 1
+    assert bench.log.expire(now_ms=bench.now_ms + 51, ttl_ms=50, bytes_max=None).start_offset == 3

@@ -143,6 +143,26 @@ def test_a_negative_int32_takes_ten_bytes_as_in_every_protobuf() -> None:
     assert encoded(a_produce(b"", buckets_req=())).hex().startswith("08ffffffffffffffffff01")
 
 
+@pytest.mark.parametrize(
+    ("octets", "number"),
+    [
+        (b"\xff" * 9 + b"\x7f", -1),
+        (b"\x80" * 9 + b"\x02", 0),
+        (b"\x80" * 9 + b"\x03", -(2**63)),
+        (b"\xff" * 8 + b"\x7f", 2**63 - 1),
+        (b"\x85" + b"\x80" * 8 + b"\x7e", 5),
+    ],
+    ids=["all bits", "bit 64", "bits 63 and 64", "the largest", "five and more"],
+)
+def test_bits_beyond_the_64th_do_not_count_as_in_every_protobuf(octets: bytes, number: int) -> None:
+    """In ten bytes there is room for 70; a number of more bits than its field would go on into what is stored."""
+    head = encoded(ListOffsetsRequest(follower_server_id=-1, offset_type=0, table_id=1))
+    assert decode(ListOffsetsRequest, head + b"\x30" + octets).start_timestamp == number
+    theirs = protobuf_class(ListOffsetsRequest)()
+    theirs.ParseFromString(head + b"\x30" + octets)
+    assert theirs.start_timestamp == number
+
+
 def test_numbers_may_be_packed_or_not() -> None:
     packed = ListOffsetsRequest(follower_server_id=-1, offset_type=0, table_id=1, bucket_id=[1, 2, 300, -4])
     head = encoded(ListOffsetsRequest(follower_server_id=-1, offset_type=0, table_id=1))

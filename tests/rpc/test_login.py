@@ -336,6 +336,40 @@ def test_one_connection_guesses_one_at_a_time_and_others_are_served_meanwhile() 
     in_memory(main)
 
 
+def test_who_logs_in_anew_is_nobody_until_that_is_answered() -> None:
+    async def main(world: World) -> None:
+        sasl = Sasl({"admin": "admin-secret", "alice": "alices"})
+        seen: list[str | None] = []
+
+        def handler(call: Call) -> Message:
+            seen.append(call.principal)
+            return yes(call)
+
+        async with (
+            listening(world, handler, authentication=sasl) as listener,
+            stranger(world, listener) as other,
+            stranger(world, listener) as client,
+        ):
+            other.ask(0, AUTHENTICATE, token("alice", "wrong"))
+            assert await other.error(0) == 46, "from now on a login as alice waits for its answer"
+            client.ask(0, AUTHENTICATE, token("admin", "admin-secret"))
+            await until(lambda: 0 in client.answers)
+            client.ask(1, AUTHENTICATE, token("alice", "alices"))
+            client.ask(2, DATABASE_EXISTS, exists())
+            assert await client.error(2) == 46, "no longer admin, and not yet alice"
+            assert 1 not in client.answers
+            await until(lambda: 1 in client.answers)
+            client.ask(3, DATABASE_EXISTS, exists())
+            await until(lambda: 3 in client.answers)
+            client.ask(4, AUTHENTICATE, token("admin", "wrong"))
+            assert await client.error(4) == 46
+            client.ask(5, DATABASE_EXISTS, exists())
+            assert await client.error(5) == 46, "a login that failed takes away the one before"
+            assert seen == ["alice"]
+
+    in_memory(main)
+
+
 def test_what_is_remembered_of_failures_is_bounded() -> None:
     delays = LoginDelays()
     for number in range(2 * REMEMBERED_MAX):

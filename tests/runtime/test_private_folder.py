@@ -41,7 +41,7 @@ def test_without_a_home_it_is_a_private_one_among_the_temporary_ones(tmp_path: P
     assert (_mode(folder), _mode(folder.parent)) == (0o700, 0o700)
 
 
-@pytest.mark.parametrize("planted", ["link", "file", "wide", "foreign"])
+@pytest.mark.parametrize("planted", ["link", "file", "wide", "of a group", "of others", "foreign"])
 def test_what_somebody_else_planted_is_refused(
     tmp_path: Path, planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +54,7 @@ def test_what_somebody_else_planted_is_refused(
         place.write_text("")
     else:
         place.mkdir()
-        place.chmod(0o777 if planted == "wide" else 0o700)
+        place.chmod({"wide": 0o777, "of a group": 0o770, "of others": 0o702}.get(planted, 0o700))
     if planted == "foreign":
         uid = os.getuid()
         place.rename(tmp_path / "shared" / f"strom-{uid + 1}")
@@ -62,6 +62,15 @@ def test_what_somebody_else_planted_is_refused(
     with pytest.raises(InvalidSetting, match=r"TMPDIR"):
         private_folder("marks", environment)
     assert not (tmp_path / "theirs" / "marks").exists()
+
+
+def test_a_folder_of_ours_that_others_may_look_into_is_closed(tmp_path: Path) -> None:
+    environment = _environment(tmp_path, home=False)
+    place = tmp_path / "shared" / f"strom-{os.getuid()}"
+    place.mkdir()
+    place.chmod(0o755)
+    assert private_folder("marks", environment).parent == place
+    assert _mode(place) == 0o700
 
 
 def test_the_java_that_spark_runs_and_the_marks_of_commits_are_private(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,18 @@ def test_a_value_may_stand_in_the_environment_or_in_a_file(tmp_path: Path) -> No
         "alice": "from the environment",
         "bob": "from the file",
     }
+
+
+def test_references_stand_for_what_they_name_wherever_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "port").write_text("7\n")
+    listeners = ["A://${env:WHERE}:${file:%s/port}", "B://${env:WHERE}:8"]
+    path = tmp_path / "strom.toml"
+    path.write_text(f"bind.listeners = {json.dumps(listeners)}\n".replace("%s", str(tmp_path)))
+    assert load(path, {"WHERE": "here"})["bind.listeners"] == ("A://here:7", "B://here:8")
+    text = {"bind.listeners": "A://${env:WHERE}:7,B://${env:WHERE}:8"}
+    assert load(None, {"WHERE": "here"}, text)["bind.listeners"] == ("A://here:7", "B://here:8")
+    credentials = {"security.sasl.plain.credentials": "ann=${env:WHERE}"}
+    assert load(None, {"WHERE": "here"}, credentials)["security.sasl.plain.credentials"] == {"ann": "here"}
 
 
 @pytest.mark.parametrize("reference", ["${env:NOT_SET}", "${file:/no/such/file}"])
