@@ -17,6 +17,12 @@ _SAID: tuple[tuple[str, str], ...] = (
     (r"\b(append|upsert|delete|scan|tail|changelog|lookup)\(\)", r"strom \1"),
     (r"\blookup_many\(\)", "strom lookup"),
     (r"lookup_prefix\(\)", "strom lookup --prefix"),
+    (r"round it yourself: column\.cast\(pa\.[^;]*\)", "round it in the file"),
+    (r"cast it first: column\.cast\(pa\.[^;]*\)", "change it in the file"),
+    (r"say which zone it is in: pc\.assume_timezone\([^)]*\)", "say in the file which zone it is in"),
+    (r"choose a zone for it: pc\.local_timestamp\(column\)", "choose a zone for it in the file"),
+    (r"cut the time off: column\.cast\(pa\.date32\(\), safe=False\)", "cut the time off in the file"),
+    (r"(en|de)code it: column\.cast\(pa\.\w+\(\)\)", r"\1code it in the file"),
     (r"parameters=\{'(\w+)': …\}", r"--param \1=…"),
 )
 

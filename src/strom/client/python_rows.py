@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strom.client.casting import advice, cast
 
@@ -35,11 +36,17 @@ def _leaf_of(values: Sequence[Any], want: pa.DataType) -> pa.Array:
         # A mix that Arrow finds no common type for, such as Decimal and int: the wanted type may hold all.
         return pa.array(values, want)
     if pa.types.is_string(found.type) and any(reads(want) for reads in _READ_FROM_TEXT):
-        return found.cast(want)
+        return _times_of(found, want) if pa.types.is_time(want) else found.cast(want)
     problem = advice(found.type, want)
     if problem is not None:
         raise pa.ArrowInvalid(f"found {found.type} values; {problem}")
     return cast(found, want)
+
+
+def _times_of(texts: pa.Array, want: pa.DataType) -> pa.Array:
+    """Arrow reads no times of day: they are those of its first day."""
+    days = pc.binary_join_element_wise("1970-01-01T", texts, "")
+    return days.cast(pa.timestamp("ns")).cast(want)
 
 
 def _list_of(values: Sequence[Any], want: pa.ListType) -> pa.Array:

@@ -26,7 +26,8 @@ def telling(written: Callable[[], int]) -> Iterator[None]:
     except SchemaMismatch as error:
         if not written():
             raise
-        told = f"{error.message.rstrip('.')}. The {written():,} rows before it were written"
+        before = "The row before it was" if written() == 1 else f"The {written():,} rows before it were"
+        told = f"{error.message.rstrip('.')}. {before} written"
         raise SchemaMismatch(told, **error.facts) from error
 
 
