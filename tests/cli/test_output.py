@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pyarrow as pa
 import pytest
 
 from strom.cli.output import TABLE_ROWS_MAX, Form, write_batches
+from strom.client.row_text import Preview
 
 
 def test_texts_of_every_kind_come_back_from_csv(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,3 +42,26 @@ def test_a_row_of_one_null_is_a_line_of_its_own(capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     assert all(lines), "an empty line is no row at all to those who read it"
+
+
+def test_a_map_without_entries_is_no_list(capsys: pytest.CaptureFixture[str]) -> None:
+    texts, numbers = pa.map_(pa.string(), pa.int32()), pa.map_(pa.int32(), pa.string())
+    inside = pa.list_(pa.struct([("m", texts)]))
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "m": pa.array([[], [("a", 1)], None], texts),
+            "in": pa.array([[{"m": []}], [], [None]], inside),
+            "n": pa.array([[(1, "x")], [], None], numbers),
+            "l": pa.array([[], [1], None], pa.list_(pa.int32())),
+        }
+    )
+    write_batches([batch], batch.schema, Form.json)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"m": {}, "in": [{"m": {}}], "n": [[1, "x"]], "l": []},
+        {"m": {"a": 1}, "in": [], "n": [], "l": [1]},
+        {"m": None, "in": [None], "n": None, "l": None},
+    ]
+    for form in (Form.table, Form.csv):
+        write_batches([batch], batch.schema, form)
+        assert "{}" in capsys.readouterr().out.splitlines()[2 if form is Form.table else 1]
+    assert Preview(batch.schema, [batch]).text().splitlines()[2].startswith("{}")

@@ -54,6 +54,42 @@ def test_what_is_wrong_is_said_in_one_line_of_a_person(server: ServerProcess, ta
     assert "Traceback" not in unknown.err + writes.err
 
 
+def test_a_plan_is_printed_in_lines_and_tables_are_listed(server: ServerProcess, table: str) -> None:
+    plan = strom("sql", f"EXPLAIN SELECT id FROM {table} WHERE id > 2", server=server.address)
+    assert plan.code == 0, plan.err
+    assert len(plan.out.splitlines()) > 3
+    assert "\\n" not in plan.out
+    shown = strom("sql", "SHOW TABLES", "-o", "csv", server=server.address)
+    assert table in shown.out.split(), shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["sql", "SELECT 1", "--at", "banana"],
+            "a time (2026-11-15T08:00:00Z), or the id of a lake snapshot",
+        ),
+        (
+            ["sql", "SELECT 1", "--at", "latest"],
+            "a time (2026-11-15T08:00:00Z), or the id of a lake snapshot",
+        ),
+        (["scan", "t", "--at", "banana"], "the id of a lake snapshot, or an offset (42)"),
+        (["count", "t", "--at", "earliest"], "the id of a lake snapshot, or an offset (42)"),
+    ],
+)
+def test_an_instant_that_is_none_is_told_what_one_looks_like(words: list[str], told: str) -> None:
+    ran = strom(*words, COLUMNS="200")
+    assert ran.code == 2
+    assert f"--at {words[-1]}: give" in ran.err
+    assert told in " ".join(ran.err.split())
+
+
+def test_more_rows_than_a_table_shows_are_hinted_at_with_what_there_is(server: ServerProcess) -> None:
+    ran = strom("sql", "SELECT * FROM range(1001)", server=server.address)
+    assert ran.err == "1 more row: see them with -o json, csv or arrow\n"
+
+
 def test_help_has_examples_and_needs_no_duckdb() -> None:
     shown = strom("sql", "--help")
     assert shown.code == 0

@@ -352,3 +352,40 @@ def test_columns_that_differ_only_in_case_are_told(db: strom.Database) -> None:
     table = db.create_table(new_name("case"), {"id": "BIGINT", "Name": "STRING", "name": "STRING"})
     with pytest.raises(InvalidQuery, match="only in case"):
         db.sql(f"SELECT * FROM {table.name} WHERE id = 1").to_arrow()
+
+
+# --- what there is ------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_listed_and_described(db: strom.Database) -> None:
+    name = new_name("listed")
+    db.create_database(name)
+    db.create_table(f"{name}.log", {"at": "TIMESTAMP_LTZ(3) NOT NULL", "m": "MAP<STRING, INT>"})
+    db.create_table(f"{name}.keyed", {"a": "INT", "b": "STRING", "v": "DOUBLE"}, primary_key=["a", "b"])
+    with strom.connect(db.address, database=name) as here:
+        assert here.sql("SHOW TABLES").to_pylist() == [{"name": "keyed"}, {"name": "log"}]
+        assert {"database_name": name} in here.sql("SHOW DATABASES").to_pylist()
+        described = here.sql("DESCRIBE keyed").to_arrow().select(["column_name", "null", "key"]).to_pylist()
+        assert [tuple(row.values()) for row in described] == [
+            ("a", "NO", "PRI"),
+            ("b", "NO", "PRI"),
+            ("v", "YES", None),
+        ]
+        assert here.sql("SHOW keyed").to_arrow().equals(here.sql("DESCRIBE keyed").to_arrow())
+        assert here.sql(f"DESCRIBE {name}.log").to_arrow()["null"].to_pylist() == ["NO", "YES"]
+        assert here.sql("DESCRIBE SELECT v AS x FROM keyed").to_pylist()[0]["column_type"] == "DOUBLE"
+    listed = f"""SELECT t.table_name, count(*) AS columns FROM information_schema.tables t
+        JOIN information_schema.columns USING (table_schema, table_name)
+        WHERE table_schema = '{name}' GROUP BY 1 ORDER BY 1"""
+    assert db.sql(listed).to_pylist() == [
+        {"table_name": "keyed", "columns": 3},
+        {"table_name": "log", "columns": 2},
+    ]
+    mixed = f"SELECT count(*) AS n FROM {name}.keyed, information_schema.tables WHERE table_name = 'log'"
+    assert db.sql(mixed).to_pylist() == [{"n": 0}]
+
+
+def test_a_table_that_sql_cannot_read_is_listed_all_the_same(db: strom.Database) -> None:
+    table = db.create_table(new_name("twins"), {"a": "INT", "A": "INT"})
+    listed = [row["name"] for row in db.sql("SHOW TABLES").to_pylist()]
+    assert table.name.partition(".")[2] in listed

@@ -151,6 +151,14 @@ def test_a_table_is_read_as_it_was(db: strom.Database) -> None:
         JOIN {t} n USING (id) WHERE id = 0 -- AT (TIMESTAMP => 'no clause')"""
     assert db.sql(both, [then]).to_pylist() == [{"before": "old", "after": "new"}]
     assert db.sql(f"EXPLAIN SELECT * FROM {t} AT (TIMESTAMP => ?)", [then]).to_arrow().num_rows == 1
+    for alias in ("o", "AS o", '"o"', "AS o WHERE true AND"):
+        behind = f"SELECT o.name FROM {t} AT (TIMESTAMP => greatest(?, '2020-01-01')) {alias}"
+        behind += " o.id = 0" if alias.endswith("AND") else " WHERE o.id = 0"
+        assert db.sql(behind, [then]).to_pylist() == [{"name": "old"}], alias
+    joined = (
+        f"SELECT count(*) AS n FROM {t} AT (TIMESTAMP => ?) a LEFT JOIN {t} AT (TIMESTAMP => ?) USING (id)"
+    )
+    assert db.sql(joined, [then, then]).to_pylist() == [{"n": 3}]
 
     async def asked() -> list[dict[str, object]]:
         async with await aio.connect(db.address) as face:

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strom.client.row_text import cell, plain, table_lines
+from strom.client.row_text import cell, plain, table_lines, values_of
+from strom.runtime.units import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +41,9 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, form: Fo
 def _write_json(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
     rows = 0
     for batch in batches:
-        for row in batch.to_pylist(maps_as_pydicts=None):
-            sys.stdout.write(json.dumps(plain(row), ensure_ascii=False) + "\n")
+        for row in values_of(batch):
+            said = plain(dict(zip(schema.names, row, strict=True)))
+            sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
         sys.stdout.flush()
         rows += batch.num_rows
     return rows
@@ -52,8 +54,8 @@ def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
     rows = 0
     sys.stdout.write(",".join(map(_csv_cell, schema.names)) + "\n")
     for batch in batches:
-        for row in batch.to_pylist():
-            line = ",".join([_csv_cell(row[name]) for name in schema.names])
+        for row in values_of(batch):
+            line = ",".join(map(_csv_cell, row))
             sys.stdout.write((line or '""') + "\n")  # an empty line would be no row at all
         sys.stdout.flush()
         rows += batch.num_rows
@@ -87,13 +89,11 @@ def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
     for batch in batches:
         rows += batch.num_rows
         if len(shown) < TABLE_ROWS_MAX:
-            shown += [
-                [cell(row[name]) for name in schema.names]
-                for row in batch.slice(0, TABLE_ROWS_MAX - len(shown)).to_pylist()
-            ]
+            few = batch.slice(0, TABLE_ROWS_MAX - len(shown))
+            shown += [[cell(value) for value in row] for row in values_of(few)]
     print_table(schema.names, shown)
     if rows > len(shown):
-        note(f"{rows - len(shown):,} more rows; see them with -o json, csv or arrow, or --limit")
+        note(f"{counted(rows - len(shown), 'more row')}: see them with -o json, csv or arrow")
     return rows
 
 

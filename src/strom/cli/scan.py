@@ -12,7 +12,7 @@ import typer
 from strom.cli.changes import data_of
 from strom.cli.connection import connected
 from strom.cli.output import Form, write_batches
-from strom.cli.words import SkipMissing, names, pairs, place
+from strom.cli.words import SkipMissing, instant, names, pairs, place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,13 +83,13 @@ def scan(
     output: Output = Form.table,
 ) -> None:
     """Print a table."""
-    wanted, first, last, instant = names(columns), place(start), place(end), place(at)
+    wanted, first, last, then = names(columns), place(start), place(end), instant(at)
     chosen = pairs(partition) if partition else None
     with connected(context) as database:
         if "$" in table:
             if first is not None or last is not None:
                 raise typer.BadParameter(f"{table} is no log, which --start and --end cut: --at is a moment")
-            found = database.system_table(table).scan(wanted, where, limit, chosen, instant)
+            found = database.system_table(table).scan(wanted, where, limit, chosen, then)
         else:
             found = database.table(table).scan(
                 columns=wanted,
@@ -98,7 +98,7 @@ def scan(
                 end=last,
                 limit=limit,
                 partitions=chosen,
-                at=instant,
+                at=then,
                 tier=None if tier is None else tier.value,
             )
         write_batches(found.to_batches(), found.schema, output)
@@ -112,9 +112,9 @@ def count(
     partition: Annotated[list[str] | None, typer.Option(help="key=value; only these partitions.")] = None,
 ) -> None:
     """Print how many rows there are."""
-    instant, chosen = place(at), pairs(partition) if partition else None
+    then, chosen = instant(at), pairs(partition) if partition else None
     with connected(context) as database:
-        print(database.table(table).scan(where=where, partitions=chosen, at=instant).count())
+        print(database.table(table).scan(where=where, partitions=chosen, at=then).count())
 
 
 def tail(

@@ -34,6 +34,8 @@ Examples:
   strom sql - -o csv < report.sql > report.csv
 """
 
+EXPLAINED = ["explain_key", "explain_value"]
+"""What DuckDB answers to EXPLAIN: a plan that is drawn in lines."""
 PROGRESS_AFTER_S = 1.0
 PROGRESS_EVERY_S = 0.2
 
@@ -59,7 +61,12 @@ def sql(
     with connected(context, database) as found, found.sql(text, values, at=instant) as result:
         with _shown(result.query, progress and sys.stderr.isatty()):
             reader = result.query.reader()
-        write_batches(result.query.rest_of(reader), reader.schema, output)
+        batches = result.query.rest_of(reader)
+        if output is Form.table and reader.schema.names == EXPLAINED:
+            for plan in (row["explain_value"] for batch in batches for row in batch.to_pylist()):
+                print(plan.rstrip())
+        else:
+            write_batches(batches, reader.schema, output)
 
 
 @contextmanager

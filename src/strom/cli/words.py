@@ -16,6 +16,7 @@ SkipMissing = Annotated[
     ),
 ]
 
+_TIME = "2026-11-15T08:00:00Z"
 Place = str | int | datetime.datetime
 
 
@@ -62,20 +63,37 @@ def place(text: str | None) -> Place | None:
     """Where to start or end: ``earliest``, ``latest``, an offset, or a time such as 2026-11-15T08:00:00Z."""
     if text is None or text in ("earliest", "latest"):
         return text
-    if text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is none of: earliest, latest, an offset (42), a time (2026-11-15T08:00:00Z)"
-        ) from None
-    return moment.astimezone() if moment.tzinfo is None else moment
+    found = _number_or_time(text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is none of: earliest, latest, an offset (42), a time ({_TIME})")
+    return found
 
 
 def moment(text: str | None) -> int | datetime.datetime | None:
-    """An instant of a table: a time, or the id of a lake snapshot."""
-    found = place(text)
-    if isinstance(found, str):
-        raise typer.BadParameter(f"{text!r} is neither a time (2026-11-15T08:00:00Z) nor a snapshot's id")
+    """An instant of tables: a time, or the id of a lake snapshot."""
+    found = None if text is None else _number_or_time(text)
+    if text is not None and found is None:
+        raise typer.BadParameter(f"--at {text}: give a time ({_TIME}), or the id of a lake snapshot")
     return found
+
+
+def instant(text: str | None) -> Place | None:
+    """An instant of one table: as ``moment``, or an offset, which is a number as well; ``latest`` is now."""
+    if text is None or text == "latest":
+        return text
+    found = _number_or_time(text)
+    if found is None:
+        raise typer.BadParameter(
+            f"--at {text}: give a time ({_TIME}), the id of a lake snapshot, or an offset (42)"
+        )
+    return found
+
+
+def _number_or_time(text: str) -> int | datetime.datetime | None:
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found.astimezone() if found.tzinfo is None else found

@@ -6,7 +6,7 @@ import base64
 import datetime
 import decimal
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,40 @@ def plain(value: Any) -> Any:
         if _is_map(value):
             return {key: plain(inner) for key, inner in value}
         return [plain(inner) for inner in value]
+    return value
+
+
+def values_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """The values row by row. Maps whose keys are texts are dicts: so an empty one is told from an empty list."""
+    columns = [
+        [_shaped(value, column.type) for value in column.to_pylist()]
+        if _has_text_map(column.type)
+        else column.to_pylist()
+        for column in batch.columns
+    ]
+    return zip(*columns, strict=True)
+
+
+def _has_text_map(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    own = pa.types.is_map(kind) and pa.types.is_string(kind.key_type)
+    return own or any(_has_text_map(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _shaped(value: Any, kind: pa.DataType) -> Any:
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        pairs = [(_shaped(key, kind.key_type), _shaped(inner, kind.item_type)) for key, inner in value]
+        return dict(pairs) if pa.types.is_string(kind.key_type) else pairs
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return {field.name: _shaped(value[field.name], field.type) for field in fields}
+    if kind.num_fields:
+        return [_shaped(inner, kind.field(0).type) for inner in value]
     return value
 
 
@@ -70,9 +104,7 @@ class Preview:
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self._names = schema.names
-        values = (
-            row for batch in batches for row in zip(*(c.to_pylist() for c in _columns(batch)), strict=True)
-        )
+        values = (row for batch in batches for row in values_of(batch.slice(0, PREVIEW_ROWS + 1)))
         found = list(islice(values, PREVIEW_ROWS + 1))
         self._rows = [[_short(cell(value)) for value in row] for row in found[:PREVIEW_ROWS]]
         self._note = f"the first {PREVIEW_ROWS} rows" if len(found) > PREVIEW_ROWS else ""
@@ -98,11 +130,6 @@ def shown(plainly: str, preview: Callable[[], Preview], form: Callable[[Preview]
         return form(preview())
     except Exception as error:
         return f"{plainly}: {type(error).__name__}: {error}"
-
-
-def _columns(batch: pa.RecordBatch) -> list[pa.Array]:
-    found: list[pa.Array] = batch.slice(0, PREVIEW_ROWS + 1).columns
-    return found
 
 
 def _short(text: str) -> str:

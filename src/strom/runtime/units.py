@@ -88,3 +88,8 @@ def _format(value: int, units: dict[str, int]) -> str:
         if value and value % factor == 0:
             return f"{value // factor} {unit}"
     return f"{value} {next(iter(units))}"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 row``, ``2,000 rows``; of a noun that takes an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

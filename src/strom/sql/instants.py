@@ -39,6 +39,7 @@ def without_instants(connection: duckdb.DuckDBPyConnection, text: str) -> tuple[
     if _CLAUSE.search(text) is None:
         return text, {}
     explain, select = select_of(text)
+    select = _aliases_first(connection, select)
     found: dict[TableName, Then] = {}
     encoded = select.encode()
     mentions = [node for node in nodes_of(tree_of(connection, select)) if "at_clause" in node]
@@ -51,6 +52,48 @@ def without_instants(connection: duckdb.DuckDBPyConnection, text: str) -> tuple[
         found[stand_in] = Then(name, _instant(connection, node["at_clause"]["unit"], expression))
         encoded = encoded[:start] + piece.encode() + encoded[end:]
     return explain + encoded.decode(), found
+
+
+def _aliases_first(connection: duckdb.DuckDBPyConnection, select: str) -> str:
+    """``t AT (…) x`` as ``t x AT (…)``: people write both, and DuckDB reads only that."""
+    parts = list(tokens(select))
+    solid = [index for index, one in enumerate(parts) if one.kind != "space"]
+    for place in range(len(solid) - 3, -1, -1):
+        start = solid[place]
+        if not (
+            parts[start].is_word("AT")
+            and parts[solid[place + 1]].text == "("
+            and parts[solid[place + 2]].is_word("TIMESTAMP", "VERSION")
+        ):
+            continue
+        behind = [parts[index] for index in solid if index > _closing(parts, start)][:2]
+        length = 2 if behind and behind[0].is_word("AS") else 1
+        alias = behind[length - 1 : length]
+        if alias and (
+            alias[0].kind == "name" or (alias[0].kind == "word" and not _reserved(connection, alias[0]))
+        ):
+            at, end = parts[start].start, alias[0].end
+            clause = select[at : behind[0].start].rstrip()
+            select = f"{select[:at]}{alias[0].text} {clause}{select[end:]}"
+    return select
+
+
+def _closing(parts: list[Token], opening: int) -> int:
+    """Where the parenthesis behind AT closes."""
+    depth = 0
+    for index in range(opening, len(parts)):
+        depth += {"(": 1, ")": -1}.get(parts[index].text, 0)
+        if parts[index].text == ")" and not depth:
+            return index
+    return len(parts)
+
+
+def _reserved(connection: duckdb.DuckDBPyConnection, word: Token) -> bool:
+    """Whether DuckDB takes a word for the next part of the query, and not for a name."""
+    asked = "SELECT count(*) FROM duckdb_keywords() WHERE keyword_name = ? AND keyword_category IN "
+    with told():
+        found = connection.execute(asked + "('reserved', 'type_function')", [word.text.lower()]).fetchone()
+    return found is not None and bool(found[0])
 
 
 def _taken_apart(piece: str, stand_in: TableName, node: dict[str, Any]) -> tuple[str, str]:

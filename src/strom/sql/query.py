@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ from strom.sql.hot_rows import HotRows
 from strom.sql.instants import At, without_instants
 from strom.sql.lake_relation import LakeRelation
 from strom.sql.parameters import Parameters, filled
+from strom.sql.shapes import shape_of
 from strom.sql.standing import Standing
 from strom.sql.statement import parse
 from strom.sql.streaming import StreamedRows
@@ -94,8 +95,10 @@ class Query:
             found = self._run(house.catalog.find_then(self.statement.tables, then, database, at))
             self._tables = {table.path: table for table in found.values()}
             counts = mentions(self.statement.tables, found)
+            everything = self._run(house.catalog.everything()) if self.statement.lists else {}
+            self._shapes = self._shapes_of(connection, everything)
             schemas = {path: table.arrow for path, table in self._tables.items()}
-            self._standing = Standing(connection, schemas, database)
+            self._standing = Standing(connection, schemas, database, everything)
             self._asks = understood(self.statement, database, self._tables, counts, self._standing.plan)
         except BaseException:
             connection.close()
@@ -106,10 +109,24 @@ class Query:
         self._closed = False
         self._process = os.getpid()
 
+    def _shapes_of(
+        self, connection: Any, everything: Mapping[str, Sequence[SqlTable]]
+    ) -> dict[TablePath, str]:
+        """The tables of which only the columns are wanted: all for a DESCRIBE, for a listing those it does not read."""
+        wanted = list(self._tables.values()) if self.statement.describes else []
+        wanted += [
+            table for tables in everything.values() for table in tables if table.path not in self._tables
+        ]
+        return {table.path: shape_of(connection, table) for table in wanted}
+
     # --- planning ---------------------------------------------------------------------------------------------
 
     def plan(self) -> dict[TablePath, UnionPlan]:
         """What is read of each table, fixed the first time: all at one moment."""
+        if self._planned is None and self._shapes:
+            self._standing.shape(self._shapes)
+        if self._planned is None and self.statement.describes:
+            self._planned = {}
         if self._planned is None:
             paths = [path for path in self._asks if self._tables[path].at is None]
             wanted = [_wanted(self._tables[path], self._asks[path]) for path in paths]

@@ -10,7 +10,7 @@ Everything happens in one transaction that is never committed: nothing of a quer
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,14 +30,19 @@ class Standing:
     """The tables of one query in DuckDB: nothing at first, then stand-ins if they are needed, then the rows."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, schemas: Mapping[TablePath, pa.Schema], database: str
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        schemas: Mapping[TablePath, pa.Schema],
+        database: str,
+        others: Iterable[str] = (),
     ) -> None:
+        """``others``: databases that are to be there besides those of the tables."""
         self.connection = connection
         self._registered: list[str] = []
         self._types = {path: types_of(connection, nullable(schema)) for path, schema in schemas.items()}
         self._stands = False
         # One transaction, in which the query runs too: now() is the same in its plan and in its rows.
-        databases = dict.fromkeys([database, *(path.database for path in schemas)])
+        databases = dict.fromkeys([database, *others, *(path.database for path in schemas)])
         made = [f"CREATE SCHEMA IF NOT EXISTS {quoted(name)}" for name in databases]
         used = f"SET schema = {literal(quoted(database))}"
         self.connection.execute("; ".join(["BEGIN TRANSACTION", *made, used]))
@@ -92,6 +97,13 @@ class Standing:
         with told():
             self.connection.execute("; ".join(made))
         self._stands = False
+
+    def shape(self, tables: Mapping[TablePath, str]) -> None:
+        """Empty tables of these columns, in the place of stand-ins: for who wants to know what there is."""
+        made = [f"DROP TABLE IF EXISTS {_name(path)}" for path in tables if self._stands]
+        made += [f"CREATE TABLE {_name(path)} ({columns})" for path, columns in tables.items()]
+        with told():
+            self.connection.execute("; ".join(made))
 
     def register(self, name: str, rows: object) -> None:
         """Rows under a name, for views to come."""

@@ -24,6 +24,12 @@ KEPT_CHARACTERS_MAX = 10_000
 
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?", re.IGNORECASE)
 _OWN_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
+_OWN_FUNCTIONS = ("duckdb_", "pragma_")
+"""How the names of DuckDB's functions begin that tell what it has."""
+_DATABASES = """SELECT schema_name AS database_name FROM information_schema.schemata
+WHERE catalog_name = current_database() AND schema_name NOT IN ('information_schema', 'pg_catalog', 'main') ORDER BY ALL
+"""
+"""What DuckDB calls a schema is a database here."""
 
 _kept: dict[str, Statement] = {}
 
@@ -52,6 +58,10 @@ class Statement:
 
     reads: bool
     """Whether the rows of its tables are wanted, not what DuckDB thinks of them (EXPLAIN, DESCRIBE)."""
+    describes: bool
+    """Whether it is a DESCRIBE, which wants the columns of its tables."""
+    lists: bool
+    """Whether it asks what tables there are: SHOW TABLES, information_schema."""
 
 
 def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
@@ -82,8 +92,24 @@ def _read(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
         )
     select = text if kind == "SELECT" else select_of(text)[1]
     tree = tree_of(connection, select)
-    reads = kind == "SELECT" and tree[0].get("node", {}).get("from_table", {}).get("type") != "SHOW_REF"
-    return Statement(text, select, tuple(_mentions(tree)), is_timeless(tree), reads)
+    shown = tree[0].get("node", {}).get("from_table", {})
+    if kind == "SELECT" and shown.get("table_name") == '"databases"':
+        return _read(connection, _DATABASES)
+    reads = kind == "SELECT" and shown.get("type") != "SHOW_REF"
+    describes = kind == "SELECT" and not reads and shown.get("show_type") in ("DESCRIBE", "SHOW")
+    lists = any(map(_asks_what_there_is, nodes_of(tree)))
+    return Statement(text, select, tuple(_mentions(tree)), is_timeless(tree), reads, describes, lists)
+
+
+def _asks_what_there_is(node: dict[str, Any]) -> bool:
+    match node.get("type"):
+        case "SHOW_REF":
+            return node.get("show_type") in ("SHOW_SPECIAL", "SHOW_FROM")
+        case "BASE_TABLE":
+            return str(node.get("schema_name", "")).lower() in _OWN_SCHEMAS
+        case "TABLE_FUNCTION":
+            return str(node.get("function", {}).get("function_name", "")).lower().startswith(_OWN_FUNCTIONS)
+    return False
 
 
 def select_of(text: str) -> tuple[str, str]:
@@ -118,7 +144,7 @@ def _mentions(tree: Any) -> Iterator[TableName]:
             waiting.extend((one, defined, depth + 1) for one in reversed(node))
         elif isinstance(node, dict):
             defined |= {str(one["key"]).lower() for one in node.get("cte_map", {}).get("map", ())}
-            if node.get("type") == "BASE_TABLE":
+            if node.get("type") == "BASE_TABLE" or node.get("show_type") == "SHOW":
                 name = named(node)
                 own = (name.database or "").lower() in _OWN_SCHEMAS
                 if not own and (name.database is not None or name.table.lower() not in defined):

@@ -17,6 +17,9 @@ from strom.model.table import TablePath
 from strom.sql.instants import At, Then
 from strom.sql.statement import TableName
 
+AT_ONCE = 16
+"""Tables that are asked for side by side, when all are."""
+
 
 @dataclass(frozen=True)
 class SqlTable:
@@ -63,6 +66,27 @@ class Catalog:
             else _at_instant(found[name], None, at)
             for name in names
         }
+
+    async def everything(self) -> dict[str, list[SqlTable]]:
+        """All tables, by database; one that is dropped meanwhile is none."""
+        databases = await self.databases()
+        names = await asyncio.gather(*map(self.tables, databases))
+        paths = [
+            TablePath(database, name)
+            for database, tables in zip(databases, names, strict=True)
+            for name in tables
+        ]
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def one(path: TablePath) -> SqlTable | None:
+            async with at_once:
+                try:
+                    return await self.table(path)
+                except (TableNotFound, DatabaseNotFound):
+                    return None
+
+        found = [table for table in await asyncio.gather(*map(one, paths)) if table is not None]
+        return {name: [table for table in found if table.path.database == name] for name in databases}
 
     async def _one(self, name: TableName, database: str) -> SqlTable:
         path = TablePath(name.database or database, name.table)
