@@ -14,7 +14,7 @@ import pytest
 
 import strom
 from api.place import new_name
-from strom.errors import InvalidTable
+from strom.errors import InvalidTable, SchemaMismatch
 from strom.testing.process import ServerProcess
 
 FRAME = pd.DataFrame(
@@ -40,8 +40,9 @@ ROWS = pa.table({"id": [1, 2], "name": ["a", None]})
         (ROWS.to_batches()[0], ["id BIGINT", "name STRING"]),
         ([{"a": 1, "b": ["x"]}, {"a": 2, "b": None}], ["a BIGINT", "b ARRAY<STRING>"]),
         ({"a": [1, 2], "b": np.array([1.5, 2.0])}, ["a BIGINT", "b DOUBLE"]),
+        ([{"a": 1}, {"b": "x"}], ["a BIGINT", "b STRING"]),
     ],
-    ids=["pandas", "polars", "arrow table", "arrow batch", "rows", "columns"],
+    ids=["pandas", "polars", "arrow table", "arrow batch", "rows", "columns", "rows of other columns"],
 )
 def test_a_table_gets_the_columns_of_rows_and_takes_them(
     server: ServerProcess, data: Any, columns: list[str]
@@ -73,6 +74,27 @@ def test_a_table_gets_the_columns_of_a_file(server: ServerProcess, tmp_path: Pat
                 assert [f"{one.name} {one.type.sql()}" for one in table.columns] == columns
 
 
+def test_a_file_fills_the_table_that_was_made_of_it(server: ServerProcess, tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("id,name\n1,a\n2,\n")
+    (tmp_path / "rows.jsonl").write_text('{"id": 1, "name": "a"}\n{"id": 2}\n')
+    with pa.OSFile(str(tmp_path / "rows.arrows"), "wb") as file, pa.ipc.new_stream(file, ROWS.schema) as out:
+        out.write_table(ROWS)
+    with strom.connect(server.address) as db:
+        for name in ("rows.parquet", "rows.csv", "rows.jsonl", "rows.arrows"):
+            table = db.create_table(new_name("filled"), tmp_path / name)
+            table.append(str(tmp_path / name))
+            table.append(tmp_path / name)
+            assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables([ROWS, ROWS]).sort_by("id"))
+        keyed = db.create_table(new_name("filled"), ROWS, primary_key="id")
+        keyed.upsert([{"id": 1, "name": "stays"}])
+        keyed.upsert(tmp_path / "rows.jsonl", columns=["id"])
+        assert sorted(row["name"] or "" for row in keyed.scan().to_arrow().to_pylist()) == ["", "stays"]
+        for path, says in [("none.csv", "no file 'none.csv'"), ("rows", "its ending is none of .csv")]:
+            with pytest.raises(SchemaMismatch, match=says):
+                table.append(path)
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -81,6 +103,9 @@ def test_a_table_gets_the_columns_of_a_file(server: ServerProcess, tmp_path: Pat
         ([{"a": None}], "column 'a' holds nothing but NULL"),
         (5, "a data frame, or the path of a file"),
         (pd.DataFrame({}), "no column"),
+        ([{"a": 1, "b": [1, "x"]}], "column 'b' have no type in common"),
+        ({"b": [1, "x"]}, "column 'b' have no type in common"),
+        (pd.DataFrame({"a": [1, 2], "b": [1, "x"]}), "column 'b' have no type in common"),
     ],
 )
 def test_what_tells_no_schema_is_refused(server: ServerProcess, data: Any, says: str) -> None:

@@ -34,7 +34,7 @@ def test_rows_are_written_looked_up_and_deleted(server: ServerProcess, tmp_path:
     ]
     missing = strom("lookup", "cli_users", "1", "8", "id=2", "-c", "name", "-o", "csv", server=at)
     assert (missing.code, missing.out) == (1, "name\nn1\nn2\n")
-    assert "1 of 3 keys are not there" in missing.err
+    assert "1 of 3 keys is not there" in missing.err
     by_city = strom("lookup", "cli_users", "--index", "by_city", "c1", "-c", "id", "-o", "csv", server=at)
     assert sorted(by_city.out.split()) == ["1", "3", "id"]
 
@@ -203,3 +203,15 @@ def test_a_table_is_made_for_a_file(server: ServerProcess, tmp_path: Path) -> No
     assert strom("lookup", "cli_made_keys", "2", "-c", "name", "-o", "csv", server=at).out == "name\nbob\n"
     assert strom("upsert", "cli_made_keys", str(file), "--create", server=at).code == 2
     assert strom("append", "cli_no", "-", "--format", "csv", "--create", server=at).code == 2
+
+
+def test_another_key_than_the_table_has_is_refused(server: ServerProcess, tmp_path: Path) -> None:
+    at, file = server.address, tmp_path / "rows.csv"
+    file.write_text("id,other\n1,2\n")
+    words = ["upsert", "cli_other_key", str(file), "--create", "--primary-key"]
+    made = strom(*words, "id", server=at)
+    assert "upserted 1 row into cli_other_key\n" in made.err
+    assert strom(*words, "id", server=at).code == 0
+    other = strom(*words, "other", server=at)
+    assert other.code == 1
+    assert "has the primary key id, not other: leave --primary-key out" in other.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,10 +19,10 @@ import pytest
 
 from cli.command import strom
 from strom import connect
-from strom.cli.input.csv_rows import BLOCK_BYTES, blocks_of
-from strom.cli.input.json_rows import JsonRows
 from strom.cli.wording import in_words
 from strom.client.casting import advice
+from strom.client.input.csv_rows import BLOCK_BYTES, blocks_of
+from strom.client.input.json_rows import JsonRows
 from strom.errors import SchemaMismatch
 from strom.runtime.clock import SystemClock
 from strom.testing.process import ServerProcess
@@ -86,6 +87,28 @@ def test_standard_input_is_appended(server: ServerProcess, table: str) -> None:
     assert ran.code == 0, ran.err
     assert _ids(server, table) == [7]
     assert strom("append", table, "-", stdin=b"", server=server.address).code == 2
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet", "arrow"])
+def test_a_pipe_is_appended(server: ServerProcess, table: str, form: str, tmp_path: Path) -> None:
+    _write(form, tmp_path / f"rows.{form}")
+    append = f"{sys.executable} -m strom.cli.main append {table} <(cat {tmp_path}/rows.{form})"
+    environment = os.environ | {"STROM_SERVER": server.address}
+    for words, code, told in [
+        ("", 2, "a pipe has no ending: say --format csv, json, parquet, arrow"),
+        (f"--format {form}", 0, "appended 25 rows"),
+        (f"--format {form} --create", 0, "appended 25 rows"),
+    ]:
+        ran = subprocess.run(
+            ["bash", "-c", f"{append} {words}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env=environment,
+        )
+        assert (ran.returncode, told in ran.stderr) == (code, True), ran.stderr
+    assert len(_ids(server, table)) == 50
 
 
 def test_a_file_that_does_not_fit_is_refused_and_says_why(server: ServerProcess, table: str) -> None:

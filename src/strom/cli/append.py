@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from strom.cli.connection import connected
-from strom.cli.input.form import InputForm
+from strom.cli.input.naming import check_file, input_of
 from strom.cli.output import note
+from strom.client.input.form import InputForm
+from strom.runtime.units import counted
 
 HELP = """Append rows of a CSV, JSON-lines, Parquet or Arrow file (or - for standard input).
 
@@ -24,6 +25,7 @@ Examples:
   strom append events old.csv --null NA --null NULL
   strom append visits day.csv --create
   cat day.jsonl | strom append events - --format json
+  strom append events <(zcat day.csv.gz) --format csv
 """
 
 
@@ -46,13 +48,9 @@ def append(
 ) -> None:
     """Append a file."""
     from strom.cli.input.creating import found_or_created
-    from strom.cli.input.opening import input_of
-    from strom.cli.input.rows import telling
+    from strom.cli.input.telling import telling
 
-    if file == "-" and form is None:
-        raise typer.BadParameter("standard input has no ending: say --format csv, json, parquet or arrow")
-    if file != "-" and not Path(file).is_file():
-        raise typer.BadParameter(f"there is no file {file}")
+    check_file(file, form)
     with connected(context) as database:
         target = found_or_created(database, table, file, form, create=create, nulls=null or ())
         if target.primary_key:
@@ -70,7 +68,7 @@ def append(
                 writer.append(batch)
                 rows += batch.num_rows
                 bar.update(bar.task_ids[0], completed=bytes_done, rows=f"{rows:,}")
-        note(f"appended {rows:,} rows to {table}")
+        note(f"appended {counted(rows, 'row')} to {table}")
 
 
 def _bar(bytes_total: int | None, quiet: bool):  # type: ignore[no-untyped-def]  # rich stays unimported until here

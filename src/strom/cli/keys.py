@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from strom.cli.changes import data_of
 from strom.cli.connection import connected
-from strom.cli.input.form import InputForm
+from strom.cli.input.naming import check_file, input_of
 from strom.cli.output import Form, note, write_batches
 from strom.cli.words import SkipMissing, key_words, names, pairs, place
+from strom.client.input.form import InputForm
+from strom.runtime.units import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table, Writer
-    from strom.cli.input.rows import FileRows
     from strom.client.beginning import Missing
+    from strom.client.input.rows import FileRows
 
 LOOKUP_HELP = """Print rows of a primary-key table by their keys.
 
@@ -113,7 +114,7 @@ def lookup(
             found = found if wanted is None else found.select(wanted)
         write_batches(found.to_batches(), found.schema, output)
     if missing:
-        note(f"{missing} of {len(keys)} keys are not there")
+        note(f"{missing} of {counted(len(keys), 'key')} {'is' if missing == 1 else 'are'} not there")
         raise typer.Exit(1)
 
 
@@ -145,14 +146,15 @@ def upsert(
         raise typer.BadParameter("--create makes a table of a file: give the file, and --primary-key its key")
     from strom.cli.input.creating import found_or_created
 
-    _check_file(file, form)
+    if file is not None:
+        check_file(file, form)
     wanted, key = names(columns), names(primary_key)
     with connected(context) as database:
         target = found_or_created(
             database, table, file or "", form, create=create, nulls=null or (), primary_key=key
         )
         rows = _upserted(target, file, said, wanted, form, batch_rows, null or [])
-    note(f"upserted {rows:,} rows into {table}")
+    note(f"upserted {counted(rows, 'row')} into {table}")
 
 
 def _upserted(
@@ -164,7 +166,6 @@ def _upserted(
     batch_rows: int,
     nulls: list[str],
 ) -> int:
-    from strom.cli.input.opening import input_of
 
     with target.writer() as writer:
         if said:
@@ -188,7 +189,8 @@ def delete(
 
     if (file is None) == (not keys):
         raise typer.BadParameter("give keys, or a file of keys with --file")
-    _check_file(file, form)
+    if file is not None:
+        check_file(file, form)
     with connected(context) as database, _keyed(database.table(table)).writer() as writer:
         target = database.table(table)
         if keys:
@@ -200,7 +202,7 @@ def delete(
     if delete_behavior(target.properties) == "ignore":
         note(f"{table} ignores deletes (table.delete.behavior, or its merge engine): no row was deleted")
     else:
-        note(f"deleted the rows of {rows:,} keys from {table}, as far as they were there")
+        note(f"deleted the rows of {counted(rows, 'key')} from {table}, as far as they were there")
 
 
 def changelog(
@@ -307,16 +309,9 @@ def _typed(words: pa.Array, kind: pa.DataType) -> pa.Array:
     return words if pa.types.is_string(kind) else words.cast(kind)
 
 
-def _check_file(file: str | None, form: InputForm | None) -> None:
-    if file == "-" and form is None:
-        raise typer.BadParameter("standard input has no ending: say --format csv, json, parquet or arrow")
-    if file is not None and file != "-" and not Path(file).is_file():
-        raise typer.BadParameter(f"there is no file {file}")
-
-
 def _each(source: FileRows, take: Callable[[pa.RecordBatch], None]) -> int:
     """Take all batches of a file; how many rows these are."""
-    from strom.cli.input.rows import telling
+    from strom.cli.input.telling import telling
 
     rows = 0
     with telling(lambda: rows):
@@ -328,7 +323,6 @@ def _each(source: FileRows, take: Callable[[pa.RecordBatch], None]) -> int:
 
 def _delete_each(table: Table, writer: Writer, file: str, form: InputForm | None) -> int:
     """Only the key's columns of a file count; it may be the file that was upserted."""
-    from strom.cli.input.opening import input_of
     from strom.errors import SchemaMismatch
 
     keys = list(table.primary_key)

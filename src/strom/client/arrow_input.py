@@ -3,6 +3,7 @@
     pyarrow        RecordBatch, Table, RecordBatchReader
     data frames    pandas (its index is left out), polars
     Python         a list of dicts, one dict (a row), a dict of lists (columns), a list of any of the above
+    files          Parquet, Arrow, CSV, JSON lines, by their path
     anything else  that speaks ``__arrow_c_stream__`` or ``__arrow_c_array__`` (DuckDB relations, other readers)
 
 Batches are made one at a time, so that an endless reader streams through. Many small chunks of a table
@@ -11,6 +12,7 @@ are joined, because every batch costs a round trip and a header.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ import pyarrow as pa
 
 from strom.client.casting import advice, cast
 from strom.client.conform import Conformer, check_nulls
+from strom.client.input.form import ENDINGS, form_by_ending
 from strom.client.python_rows import column_of
 from strom.errors import SchemaMismatch
 from strom.model.schema import Schema
@@ -28,7 +31,7 @@ ROWS_AT_ONCE = 10_000
 
 ACCEPTED = (
     "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a list of dicts, "
-    "a dict of lists, or an object with __arrow_c_stream__"
+    "a dict of lists, an object with __arrow_c_stream__, or the path of a Parquet, Arrow, CSV or JSON-lines file"
 )
 
 
@@ -46,9 +49,19 @@ class ArrowInput:
     came from a stream: ``portions`` takes the input apart, ``conform`` makes one portion fit.
     """
 
-    def __init__(self, schema: Schema, *, table: str, batch_bytes_max: int, verb: str = "append") -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        table: str,
+        batch_bytes_max: int,
+        verb: str = "append",
+        whole: Schema | None = None,
+    ) -> None:
+        """``whole``: what a file may hold, where that is more than ``schema``."""
         self.schema = schema
         self._target: pa.Schema = schema.to_arrow()
+        self._file_target: pa.Schema = (whole or schema).to_arrow()
         self._conformer = Conformer(schema, table)
         self._batch_bytes_max = batch_bytes_max
         self._verb = verb
@@ -88,8 +101,25 @@ class ArrowInput:
             yield from _from_stream(data)
         elif hasattr(data, "__arrow_c_array__"):
             yield pa.record_batch(data)
+        elif isinstance(data, str | os.PathLike):
+            yield from self._from_file(os.fspath(data))
         else:
             raise TypeError(f"{self._verb}() takes {ACCEPTED}, not {type(data).__name__}")
+
+    def _from_file(self, path: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a file that ``create_table`` would take for its columns, too."""
+        from strom.client.input.opening import rows_of
+
+        form = form_by_ending(path)
+        if form is None:
+            raise SchemaMismatch(
+                f"{self._verb}() takes {ACCEPTED}; {path!r} is no file with rows: its ending is none of "
+                f"{', '.join(ENDINGS)}"
+            )
+        if not os.path.exists(path):
+            raise SchemaMismatch(f"there is no file {path!r} whose rows {self._verb}() could take")
+        for batch, _ in rows_of(path, form, self._file_target, ROWS_AT_ONCE):
+            yield batch
 
     def _joined(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The table's batches, small neighbours made one."""

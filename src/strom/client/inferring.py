@@ -6,7 +6,7 @@ Text files tell by their first 32 MB: what comes later and does not fit is an er
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,13 @@ def inferred(data: object) -> pa.Schema | None:
     elif isinstance(data, pa.Schema):
         return None
     elif type(data).__module__.partition(".")[0] == "pandas":
-        found = pa.Schema.from_pandas(data, preserve_index=False)
+        found = _schema_of_frame(data)
     elif hasattr(data, "__arrow_c_stream__"):
         found = pa.RecordBatchReader.from_stream(data).schema
-    elif _is_rows(data):
-        found = pa.Table.from_pylist(data).schema
+    elif isinstance(data, list) and _is_rows(data):
+        found = _schema_of_columns(_columns_of(data))
     elif isinstance(data, Mapping) and data and all(map(_is_column, data.values())):
-        found = pa.table(dict(data)).schema
+        found = _schema_of_columns(data)
     else:
         return None
     return _told(found)
@@ -112,8 +112,37 @@ def _told(schema: pa.Schema) -> pa.Schema:
     return schema.remove_metadata()
 
 
-def _is_rows(data: object) -> bool:
-    return isinstance(data, list) and bool(data) and all(isinstance(row, Mapping) for row in data)
+def _schema_of_frame(frame: Any) -> pa.Schema:
+    try:
+        return pa.Schema.from_pandas(frame, preserve_index=False)
+    except pa.ArrowException:
+        return _schema_of_columns({str(name): frame[name] for name in frame.columns})
+
+
+def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Every column that a row has; NULL where another has not."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _schema_of_columns(columns: Mapping[str, Any]) -> pa.Schema:
+    return pa.schema([pa.field(name, _type_of(name, values)) for name, values in columns.items()])
+
+
+def _type_of(name: str, values: Any) -> pa.DataType:
+    try:
+        known = isinstance(values, pa.Array | pa.ChunkedArray)
+        return values.type if known else pa.array(values).type
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidTable(
+            f"the values of column {name!r} have no type in common ({error}): give the schema, for example "
+            f'{{"{name}": "STRING", …}}',
+            column=name,
+        ) from error
+
+
+def _is_rows(data: list[Any]) -> bool:
+    return bool(data) and all(isinstance(row, Mapping) for row in data)
 
 
 def _is_column(value: Any) -> bool:

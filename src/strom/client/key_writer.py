@@ -115,7 +115,11 @@ class UpsertIntake(ArrowInput):
 
     def __init__(self, form: int, schema: Schema, table: TableInfo, options: WriterOptions) -> None:
         super().__init__(
-            schema, table=str(table.path), batch_bytes_max=options.batch_bytes_max, verb="upsert"
+            schema,
+            table=str(table.path),
+            batch_bytes_max=options.batch_bytes_max,
+            verb="upsert",
+            whole=table.schema,
         )
         self.form = form
         self._partial = len(schema.columns) < len(table.schema.columns)

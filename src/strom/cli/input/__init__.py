@@ -1,5 +1,5 @@
-"""Files whose rows ``strom append`` and ``strom upsert`` read.
+"""Files whose rows ``strom append`` and ``strom upsert`` read: named on the command line, or standard input.
 
-Read in this order: ``form`` (what a file holds, told by its ending), ``rows`` (what every reader promises), then the
-readers ``csv_rows``, ``json_rows`` and ``column_files``, and ``opening``, which chooses one of them.
+Read in this order: ``naming`` (which file, and what it holds), ``creating`` (a table with its columns), ``telling``.
+The readers themselves are ``strom.client.input``.
 """

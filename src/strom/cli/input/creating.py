@@ -9,9 +9,10 @@ import pyarrow as pa
 import typer
 
 from strom.api import Database, Table
-from strom.cli.input.form import InputForm, form_of
+from strom.cli.input.naming import can_be_looked_into, form_of
 from strom.cli.output import note
 from strom.client.inferring import SAMPLE_BYTES, inferred, schema_of_text
+from strom.client.input.form import InputForm
 from strom.errors import InvalidTable, TableNotFound
 
 
@@ -27,17 +28,31 @@ def found_or_created(
 ) -> Table:
     """The table; with ``create`` one that is not there is made for the file, and people are told how."""
     try:
-        return database.table(name)
+        found = database.table(name)
     except TableNotFound as missing:
         if not create:
             hint = f"{missing.message.rstrip('.')}. With --create it is made from the file's columns"
             raise TableNotFound(hint, **missing.facts) from missing
-    if file == "-":
-        raise typer.BadParameter("--create looks into the file first, which standard input does not allow")
+    else:
+        if primary_key is not None and list(found.primary_key) != primary_key:
+            raise _other_key(found, primary_key)
+        return found
+    if not can_be_looked_into(file):
+        raise typer.BadParameter("--create looks into the file first, which a pipe does not allow")
     table = database.create_table(name, _schema_of(Path(file), form, tuple(nulls)), primary_key=primary_key)
     columns = " ".join(f"{column.name}:{column.type.sql()}" for column in table.columns)
     note(f"created table {name} with {columns}")
     return table
+
+
+def _other_key(table: Table, wanted: list[str]) -> InvalidTable:
+    has = f"the primary key {','.join(table.primary_key)}" if table.primary_key else "no primary key"
+    return InvalidTable(
+        f"table {table.name} exists and has {has}, not {','.join(wanted)}: leave --primary-key out to write into it, "
+        "or name another table",
+        table=table.name,
+        primary_key=list(table.primary_key),
+    )
 
 
 def _schema_of(path: Path, form: InputForm | None, nulls: tuple[str, ...]) -> pa.Schema:

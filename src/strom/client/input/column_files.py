@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from strom.cli.input.rows import FileRows
+from strom.client.input.rows import FileRows
 from strom.errors import SchemaMismatch
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from strom.cli.input.rows import FileRows
+from strom.client.input.rows import FileRows
 from strom.client.python_rows import column_of
 from strom.errors import SchemaMismatch
 from strom.model.types import from_arrow

@@ -1,11 +1,9 @@
-"""What `strom append` can read, told by a file's ending (apart from the readers: those import Arrow)."""
+"""What a file of rows can hold, told by its ending (apart from the readers: those import Arrow)."""
 
 from __future__ import annotations
 
 import enum
 from pathlib import Path
-
-import typer
 
 
 class InputForm(enum.StrEnum):
@@ -28,9 +26,6 @@ ENDINGS = {
 }
 
 
-def form_of(file: str, said: InputForm | None) -> InputForm:
-    """What a file holds: as was said, or by its ending."""
-    found = said or ENDINGS.get(Path(file).suffix.lower())
-    if found is None:
-        raise typer.BadParameter(f"the ending of {file} is none of {', '.join(ENDINGS)}: say --format")
-    return found
+def form_by_ending(file: str) -> InputForm | None:
+    """What a file holds; None when its ending does not tell."""
+    return ENDINGS.get(Path(file).suffix.lower())

@@ -6,29 +6,10 @@ Python file: Arrow reads ahead in threads, and one that still reads while the in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 import pyarrow as pa
-
-from strom.errors import SchemaMismatch
-
-
-@contextmanager
-def telling(written: Callable[[], int]) -> Iterator[None]:
-    """What does not fit amid a file also says how many rows of it came before: they are in the table.
-
-    Of other errors (the server is gone) nobody knows that.
-    """
-    try:
-        yield
-    except SchemaMismatch as error:
-        if not written():
-            raise
-        before = "The row before it was" if written() == 1 else f"The {written():,} rows before it were"
-        told = f"{error.message.rstrip('.')}. {before} written"
-        raise SchemaMismatch(told, **error.facts) from error
 
 
 class FileRows:
