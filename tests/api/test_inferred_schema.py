@@ -14,6 +14,7 @@ import pytest
 
 import strom
 from api.place import new_name
+from strom.client import inferring
 from strom.errors import InvalidTable, SchemaMismatch
 from strom.testing.process import ServerProcess
 
@@ -119,3 +120,18 @@ def test_a_file_that_is_not_what_its_ending_says_is_refused(server: ServerProces
             (tmp_path / name).write_bytes(b"nothing of the kind")
             with pytest.raises(InvalidTable, match="cannot be told"):
                 db.create_table(new_name("never"), tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "line"),
+    [("rows.csv", "id,name\n", "1,abc\n"), ("rows.jsonl", "", '{"id": 1, "name": "abc"}\n')],
+)
+def test_a_long_file_is_told_by_its_first_whole_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, head: str, line: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(head + line * 10)
+    for sample in range(len(head) + 2 * len(line), len(head) + 3 * len(line)):
+        monkeypatch.setattr(inferring, "SAMPLE_BYTES", sample)
+        found = inferring.schema_of_file(path)
+        assert found.equals(pa.schema([("id", pa.int64()), ("name", pa.string())])), sample

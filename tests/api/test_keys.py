@@ -146,6 +146,10 @@ def test_rows_can_be_found_by_the_bucket_key(either: ServerProcess) -> None:
             table.lookup_prefix({"number": 3})
         with pytest.raises(SchemaMismatch, match="user, number"):
             table.lookup(3)
+    with table_on(either, USERS, primary_key="id", buckets=3) as users:
+        users.upsert([user(number) for number in range(10)])
+        found = users.lookup_prefix({"id": [7, 99, 3]})
+        assert found.to_pylist() == [user(7), user(3)], "a bucket key that is the whole key finds one row"
 
 
 def test_a_scan_takes_columns_a_filter_and_a_limit(either: ServerProcess) -> None:
@@ -294,6 +298,8 @@ def test_a_column_that_was_added_can_be_written_and_looked_up(server: ServerProc
     with table_on(server, USERS, primary_key="id") as users:
         users.upsert(user(1))
         users.flush()
+        assert users.lookup(1) == user(1)
+        assert users.lookup_many([1, 2]).column_names == USERS.names
         with strom.connect(server.address) as other:
             other.table(users.name).add_column("country", "STRING")
             other.table(users.name).upsert({"id": [1], "country": ["DE"]}, columns=["id", "country"])
@@ -301,6 +307,7 @@ def test_a_column_that_was_added_can_be_written_and_looked_up(server: ServerProc
         users.refresh()
         assert users.lookup(1) == user(1) | {"country": "DE"}
         assert users.lookup(2) == dict.fromkeys(USERS.names) | {"id": 2, "country": "FR"}
+        assert users.lookup_many([2, 1]).column("country").to_pylist() == ["FR", "DE"]
         assert set(users.scan(["country"]).to_arrow().column("country").to_pylist()) == {"DE", "FR"}
 
 

@@ -61,6 +61,24 @@ def test_a_call_is_answered(address: Address) -> None:
     caller.close()
 
 
+def test_answers_may_be_taken_in_another_order_than_they_come(address: Address) -> None:
+    caller = connect(address)
+    names = ("fluss", "nowhere")
+    for take_early in (
+        lambda asked: caller.finish(DATABASE_EXISTS, asked, timeout_s=5.0),
+        lambda asked: caller.finish_now(DATABASE_EXISTS, asked),
+    ):
+        first, second = (
+            caller.start(DATABASE_EXISTS, DatabaseExistsRequest(database_name=name)) for name in names
+        )
+        assert not caller.finish(DATABASE_EXISTS, second, timeout_s=10.0).exists
+        found = take_early(first)
+        assert found is not None
+        assert found.exists
+    assert exists(caller, "fluss")
+    caller.close()
+
+
 def test_an_error_of_the_server_is_raised_as_what_it_is(address: Address) -> None:
     caller = connect(address)
     with pytest.raises(DatabaseNotFound):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -329,3 +331,35 @@ def test_rows_of_hundreds_of_kilobytes_come_in_answers_of_a_few(server: ServerPr
         assert max(one.nbytes for one in batches) < 4 * 1024 * 1024
         filtered = table.scan(where="n < 390").to_arrow()
         assert filtered.num_rows == 388
+
+
+def test_an_instant_that_expires_before_the_first_row_is_left_to_the_stream_that_plans_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is left of the old plan would expire again."""
+    chunks = ["a chunk of a later plan", None]
+
+    class Stream:
+        question = SimpleNamespace(
+            parts=[1], cluster=SimpleNamespace(direct=object()), passes=lambda error, begun: not begun
+        )
+
+        async def next(self) -> Any:
+            return chunks.pop(0)
+
+    class Direct:
+        left = ()
+
+        def __init__(self, *_: Any) -> None: ...
+
+        def next(self) -> None:
+            raise Expired("gone")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(direct_scan, "DirectScan", Direct)
+    stream = Stream()
+    blocking = direct_scan.BlockingChunks(cast(Any, stream), cast(Any, asyncio.run))
+    assert blocking.next() == "a chunk of a later plan"
+    assert blocking.stream is stream
+    assert blocking.next() is None

@@ -8,24 +8,30 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from client.play import description_of
+from client.play import Stay, description_of, play_out, playing
 from strom.client.filters import filter_of, prune, weakened
 from strom.client.metadata import PartitionInfo, TableInfo
+from strom.client.options import WriterOptions
 from strom.client.places import EARLIEST, LATEST, Kind, place_of
 from strom.client.planning import (
     BucketRange,
     ScanPlan,
     buckets_of,
+    check_kept,
     check_place,
     choose_partitions,
     partition_texts,
     plan_scan,
 )
-from strom.errors import InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
+from strom.client.scan import Scan
+from strom.client.writer import Writer
+from strom.errors import Expired, InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
 from strom.model.bucket import BucketId
 from strom.model.predicate import And, Or, col
 from strom.model.predicate_text import parse_predicate
 from strom.model.table import TablePath
+from strom.protocol.messages import stages
+from strom.rpc.call import Call
 
 DESCRIPTION = description_of(
     ("id", pa.int64()),
@@ -70,6 +76,29 @@ def test_ranges_are_cut_to_what_is_there_and_empty_ones_left_out() -> None:
     )
     assert [(one.bucket, one.start, one.end) for one in found.ranges] == [(a, 5, 10), (b, 3, 7)]
     assert found.rows == 9
+
+
+@pytest.mark.parametrize(
+    ("start", "last", "end", "kept"),
+    [
+        (0, 10, 0, True),  # before the first row of all: an empty table
+        (5, 10, 7, True),
+        (5, 10, 5, False),  # its first rows are gone, and what it held then among them
+        (5, 5, 5, True),  # it has no rows at all, and that is what it held
+        (5, 10, 4, False),
+        (5, 5, 4, False),
+    ],
+)
+def test_a_log_is_read_as_it_was_unless_all_that_it_held_then_is_gone(
+    start: int, last: int, end: int, kept: bool
+) -> None:
+    bucket = BucketId(7, None, 0)
+    asked = {bucket: start}, {bucket: last}, {bucket: end}
+    if kept:
+        check_kept(table(), *asked)
+        return
+    with pytest.raises(Expired, match=f"begins at offset {start}, and ended at {end}"):
+        check_kept(table(), *asked)
 
 
 def test_a_limit_keeps_the_first_rows_in_order() -> None:
@@ -203,3 +232,37 @@ def test_partitions_by_true_and_false_are_told_apart() -> None:
         wanted = filter_of(f"sold = {text}", description.schema)
         assert wanted is not None
         assert [one.name for one in prune(both, description, wanted.predicate)] == [text]
+
+
+def test_ends_are_those_of_whole_transactions_where_any_bucket_ever_had_one() -> None:
+    async def main() -> None:
+        async with playing(description_of(buckets=2)) as (play, cluster, info):
+            writer = await Writer.open(cluster, info, WriterOptions(batch_bytes_max=1024))
+            await writer.append({"id": list(range(1000))})
+            await writer.close()
+            one, other = (BucketId(7, None, number) for number in range(2))
+            numbers: list[tuple[int | None, list[int | None]]] = []
+
+            def cut(call: Call) -> stages.CutBucketsResponse:
+                numbers.append(
+                    (call.request.number, [bucket.at_least for bucket in call.request.buckets_req])
+                )
+                found = play.answer_cut_buckets(call.request)
+                found.buckets_resp[1].grouped = True
+                if call.request.number is not None:  # the other bucket saw more since
+                    found.buckets_resp[1].offset = 3
+                return found
+
+            pending = stages.PendingBucket(table_id=7, bucket_id=1, number=4)
+            play.faults["CutBuckets"] = [Stay(cut)]
+            play.faults["Snapshot"] = [
+                Stay(lambda call: stages.SnapshotResponse(number=5, pending=[pending]))
+            ]
+            scan = Scan(cluster, info)
+            ends = {one.bucket: one.end for one in (await scan.plan()).ranges}
+            assert ends == {one: play.logs[one].end, other: 3}
+            assert numbers == [(None, [None, None]), (5, [None, 4])], (
+                "the decision is waited for where it is pending"
+            )
+
+    play_out(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -129,3 +131,19 @@ def test_columns_are_aligned_wherever_the_batch_lies_in_memory() -> None:
         assert found is not None
         assert found.data.column(0).buffers()[1].address % 8 == 0
         assert np.array_equal(found.data.column(0).to_numpy(), np.arange(1000))
+
+
+def test_columns_are_known_by_their_ids_and_not_by_their_names() -> None:
+    older = replace(
+        SECOND,
+        schema_id=1,
+        columns=tuple(
+            replace(one, name={"name": "n", "n": "name"}.get(one.name, one.name)) for one in FIRST.columns
+        ),
+    )
+    reader = RowReader(SECOND)
+    reader.learn(older)
+    [one] = split(batch_of([{"id": 1, "n": "text", "name": 7}], older))
+    found = reader.read(one, start=0, end=None)
+    assert found is not None
+    assert found.data.to_pylist() == [{"id": 1, "name": "text", "n": 7, "extra": None}]

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from lake.lake_places import storage_in
 from strom.errors import LakeCorrupt, LakeSnapshotNotFound, OffsetOutOfRange
+from strom.lake.compaction_plan import _own_stretches
+from strom.lake.maintenance import Maintenance
 from strom.lake.reading import _slice
 from strom.lake.statistics import BOUND_BYTES_MAX, _cut_bytes, _cut_text
 from strom.lake.summary import OFFSETS_FILE, LakeOffsets, held_property, read_summary, write_summary
@@ -152,3 +154,32 @@ def test_the_snapshot_of_a_time_is_the_last_that_was_committed_by_then(
             return None
 
     assert asyncio.run(main()) == expected
+
+
+def test_of_several_threads_one_works_at_a_table() -> None:
+    maintenance, table, other = Maintenance(), SimpleNamespace(table_id=1), SimpleNamespace(table_id=2)
+    with maintenance._at_work(cast(Any, table)) as first:
+        assert first is not None
+        for _ in range(2):
+            with maintenance._at_work(cast(Any, table)) as second:
+                assert second is None, "also after another one came and went"
+        with maintenance._at_work(cast(Any, other)) as elsewhere:
+            assert elsewhere is not None
+    with maintenance._at_work(cast(Any, table)) as again:
+        assert again is first
+
+
+def test_files_that_others_files_lie_over_are_not_put_together() -> None:
+    def file(name: str, first: int, last: int) -> Any:
+        return SimpleNamespace(path=f"file:///t/data/{name}.parquet", first_offset=first, last_offset=last)
+
+    files = [file("strom-a", 0, 9), file("strom-b", 10, 19), file("theirs", 20, 50), file("strom-c", 30, 39)]
+    files += [file("strom-d", 51, 60), file("strom-e", 61, 70)]
+    found = [[one.path[15:-8] for one in stretch] for stretch in _own_stretches(files)]
+    assert [stretch for stretch in found if stretch] == [
+        ["strom-a", "strom-b"],
+        ["strom-c", "strom-d", "strom-e"],
+    ]
+    over = [file("strom-a", 0, 9), file("strom-b", 5, 14), file("strom-c", 15, 19)]
+    found = [[one.path[15:-8] for one in stretch] for stretch in _own_stretches(over)]
+    assert [stretch for stretch in found if stretch] == [["strom-a"], ["strom-b", "strom-c"]]

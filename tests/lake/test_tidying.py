@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lake.union_place import lake_table, rows
+from strom.client.lake import LakeDoor
+from strom.errors import TableNotFound
 from strom.lake.maintenance import Maintenance, Upkept
 from strom.lake.truth import Truth
 from strom.testing.process import ServerProcess
@@ -65,3 +68,20 @@ def test_the_snapshot_that_the_cluster_knows_outlives_an_expiry_by_hand(server: 
         assert db.lake(table.name).facts.snapshot_id == known[-1]
         assert table.scan(at=known[-1]).to_arrow()["id"].to_pylist() == [0, 1, 2]
         assert table.scan().to_arrow()["id"].to_pylist() == list(range(6))
+
+
+def test_a_rebuild_of_a_table_that_was_made_again_meanwhile_is_refused(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lake_table(server, buckets=1) as (db, table, tierer):
+        table.append(rows(1))
+        tierer.round(table)
+        describe = LakeDoor.describe
+
+        async def of_the_next(*given: Any) -> Any:
+            facts = await describe(*given)
+            return replace(facts, table_id=facts.table_id + 1)
+
+        monkeypatch.setattr(LakeDoor, "describe", of_the_next)
+        with pytest.raises(TableNotFound, match="made again"):
+            db.lake_rebuild(table.name)

@@ -96,14 +96,16 @@ async def between(cluster: Cluster, wanted: Wanted, plan: UnionPlan, start: Plac
     starts = {} if start == EARLIEST else await offsets.at(start, there)
     ends = {} if end == LATEST else await offsets.at(end, there)  # without one: where the plan ends
     ranges = [_cut(one, starts, ends) for one in plan.hot.ranges]
+    high = _limits(end, plan.ends, ends)
     limits = LakeLimits(
         low=_limits(start, plan.ends, starts),
-        high=_limits(end, plan.ends, ends),
+        high=high,
         after_ms=start.value if start.kind is Kind.TIME else None,
         before_ms=end.value if end.kind is Kind.TIME else None,
     )
     kept = ScanPlan(plan.table_id, tuple(one for one in ranges if one.rows > 0))
-    last = tuple(one._replace(end=min(one.end, ends.get(one.bucket, one.end))) for one in plan.ends)
+    reached = {**high, **ends}  # what servers told; of a bucket that is in the lake alone, what was said
+    last = tuple(one._replace(end=min(one.end, reached.get(one.bucket, one.end))) for one in plan.ends)
     return replace(plan, hot=kept, limits=limits, ends=last)
 
 
