@@ -114,6 +114,23 @@ def test_of_a_version_that_is_published_nothing_is_written_again(server: ServerP
         assert ids(log) == [1, 3]
 
 
+def test_a_version_that_only_some_tables_had_is_not_repeated(server: ServerProcess) -> None:
+    with log_on(server) as one, log_on(server) as other, strom.connect(server.address) as db:
+        name = new_name("some")
+        with db.transaction(name, 3) as tx:
+            tx.append(one, rows(1))
+        assert not tx.repeated
+        with db.transaction(name, 3) as tx:
+            tx.append(one, rows(1))
+            assert tx.repeated, "of what it was given so far"
+            tx.append(other, rows(2))
+            assert not tx.repeated
+        assert not tx.repeated
+        assert tx.committed is not None
+        assert tx.committed.repeated == (one.table_id,)
+        assert (ids(one), ids(other)) == ([1], [2])
+
+
 def test_two_programs_with_one_version_publish_one_of_them_whole(server: ServerProcess) -> None:
     with log_on(server) as log, users_on(server) as users:
         name = new_name("race")
