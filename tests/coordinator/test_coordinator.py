@@ -122,6 +122,10 @@ LATE: dict[str, tuple[dict[str, Any], Callable[[House, int], object]]] = {
         ),
     ),
     "led anew": ({}, lambda house, _: house.do(commands.reassign_leaders, [0, 1])),
+    "partitions led anew": (
+        {"partition_by": ("day",)},
+        lambda house, _: house.do(commands.reassign_leaders, [1]),
+    ),
     "a floor": ({}, lambda house, table_id: house.do(commands.raise_floor, table_id, 7)),
     "numbers": (
         {"keys": ("id",), "auto_increment": "number"},
@@ -146,6 +150,8 @@ def test_nothing_is_kept_of_a_table_that_was_dropped_meanwhile(what: str) -> Non
     house = House(Interrupted())
     house.servers(0)
     table_id = house.table("t", **described).table_id
+    if "partition_by" in described:
+        house.partition("t", {"day": "1"})
     interrupted(house, lambda other: other.do(commands.drop_table, path("t")))
     try:
         act(house, table_id)

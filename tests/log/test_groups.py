@@ -249,6 +249,21 @@ def test_a_crash_while_what_was_overwritten_goes_forgets_no_writer(survival: boo
             assert rows_of(log)[-5:] == bench.rows
 
 
+def test_of_many_groups_the_newest_are_remembered_and_the_last_forgotten_can_be_planned_with() -> None:
+    """A read that was planned at its number ends where the first one that is remembered starts."""
+    closed = tuple(Group(Origin(n, "s", n), 10 * n, 10 * n + 10) for n in range(1, KEPT + 4))
+    groups = Groups(closed).trimmed()
+    assert groups.closed == closed[3:]
+    assert groups.forgotten == 3
+    assert groups.first_above(3) == closed[3]
+    with pytest.raises(Expired):
+        groups.first_above(2)
+    assert (groups.applied(45), groups.applied(50), groups.applied(60)) == (3, 4, 5)
+    assert (groups.end_of(3), groups.end_of(4), groups.end_of(10**6)) == (0, 50, closed[-1].end_offset)
+    assert Groups(closed[:KEPT]).trimmed() == Groups(closed[:KEPT])
+    assert decode_groups(groups.encode()).groups == groups
+
+
 def test_numbers_that_were_forgotten_are_still_applied_and_cannot_be_planned_with() -> None:
     bench = Bench()
     for n in range(1, GROUPS_IN_FILE_MAX + 20):

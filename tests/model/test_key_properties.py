@@ -9,7 +9,7 @@ import pytest
 
 from strom.errors import InvalidConfig
 from strom.model import properties as p
-from strom.model.aggregation import Aggregate, aggregate_of, with_aggregates
+from strom.model.aggregation import Aggregate, aggregate_of, refusing_column, with_aggregates
 from strom.model.key_properties import delete_behavior, indexes_of
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
@@ -135,3 +135,27 @@ def test_an_auto_increment_column_needs_an_engine_that_takes_parts_of_rows() -> 
     check({}, numbered)
     with pytest.raises(InvalidConfig, match="whole rows"):
         check({ENGINE: "first_row"}, numbered)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "may_refuse"),
+    [
+        (pa.decimal128(10, 2), "sum", True),
+        (pa.decimal128(10, 2), "product", True),
+        (pa.decimal128(10, 2), "max", False),
+        (pa.int64(), "sum", False),
+        (pa.float64(), "product", False),
+        (pa.string(), "listagg", True),
+        (pa.string(), "string_agg", True),
+        (pa.string(), "last_value", False),
+        (pa.binary(), "rbm32", True),
+        (pa.binary(), "rbm64", True),
+    ],
+    ids=str,
+)
+def test_a_column_that_may_refuse_a_change_for_what_is_there_is_known(
+    kind: pa.DataType, function: str, may_refuse: bool
+) -> None:
+    arrow = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("x", kind)])
+    schema = with_aggregates(Schema.from_arrow(arrow, ["id"]), {"fields.x.agg": function})
+    assert refusing_column(schema) == ("x" if may_refuse else None)

@@ -102,6 +102,20 @@ def test_references_stand_for_what_they_name_wherever_they_stand(tmp_path: Path)
     assert load(None, {"WHERE": "here"}, credentials)["security.sasl.plain.credentials"] == {"ann": "here"}
 
 
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [("true", True), (" True ", True), ("FALSE", False), ("false", False), (True, True), (False, False)],
+)
+def test_true_and_false_are_read_as_they_are_written(raw: object, found: bool) -> None:
+    assert load(None, {}, {"http.open-to-network": raw})["http.open-to-network"] is found
+
+
+@pytest.mark.parametrize("raw", ["yes", "1", "", 1, 0])
+def test_what_is_neither_true_nor_false_is_refused(raw: object) -> None:
+    with pytest.raises(InvalidSetting, match="true or false"):
+        load(None, {}, {"http.open-to-network": raw})
+
+
 @pytest.mark.parametrize("reference", ["${env:NOT_SET}", "${file:/no/such/file}"])
 def test_a_reference_to_nothing_is_refused(reference: str) -> None:
     with pytest.raises(InvalidSetting, match=r"data\.dir"):
