@@ -159,3 +159,25 @@ def test_a_column_that_may_refuse_a_change_for_what_is_there_is_known(
     arrow = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("x", kind)])
     schema = with_aggregates(Schema.from_arrow(arrow, ["id"]), {"fields.x.agg": function})
     assert refusing_column(schema) == ("x" if may_refuse else None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        '"listagg"',
+        '{"type": 5}',
+        '{"parameters": {}}',
+        '{"type": "listagg", "parameters": ["delimiter"]}',
+        '{"type": "listagg", "parameters": {"delimiter": 5}}',
+        '{"type": "listagg", "parameters": {"delimiter": ";", "other": "x"}}',
+        '{"type": "last_value", "parameters": {"delimiter": ";"}}',
+        '{"type": "sum"}',
+        '{"type": "nowhere"}',
+    ],
+)
+def test_an_aggregate_function_that_makes_no_sense_is_refused(words: str) -> None:
+    columns = tuple(
+        replace(column, aggregation=words) if column.name == "s" else column for column in SCHEMA.columns
+    )
+    with pytest.raises(InvalidConfig, match="'s'"):
+        check({ENGINE: "aggregation"}, replace(SCHEMA, columns=columns))

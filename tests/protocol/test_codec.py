@@ -219,6 +219,25 @@ def test_nesting_is_bounded() -> None:
         decode(Predicate, encoded(nested_predicate(DEPTH_MAX)))
 
 
+def test_a_message_may_be_nested_as_deep_as_is_said_and_no_deeper() -> None:
+    class Doll(Message):
+        inner: Doll | None = nested(1, lambda: Doll, default=None)
+
+    def dolls(count: int) -> bytes:
+        body = b""
+        for _ in range(count):
+            body = b"\x0a" + encode_varint(len(body)) + body
+        return body
+
+    found: Doll | None = decode(Doll, dolls(DEPTH_MAX))
+    depth = -1
+    while found is not None:
+        found, depth = found.inner, depth + 1
+    assert depth == DEPTH_MAX
+    with pytest.raises(InvalidRequest, match=f"more than {DEPTH_MAX} deep"):
+        decode(Doll, dolls(DEPTH_MAX + 1))
+
+
 @pytest.mark.parametrize("field", ["22 00", "2a 00", "78 00"], ids=["message", "unknown", "varint"])
 def test_a_frame_of_tiny_fields_is_refused_before_it_costs_much(field: str) -> None:
     body = bytes.fromhex(field) * 5_000_000

@@ -34,7 +34,15 @@ from strom.protocol.messages.connection import (
 from strom.protocol.messages.databases import DatabaseExistsResponse
 from strom.rpc.call import Call
 from strom.rpc.limits import Limits
-from strom.rpc.login_delays import REMEMBERED_MAX, LoginDelays
+from strom.rpc.login_delays import (
+    ADDRESS_FREE,
+    ADDRESS_LONGEST_S,
+    FIRST_S,
+    FORGET_S,
+    LONGEST_S,
+    REMEMBERED_MAX,
+    LoginDelays,
+)
 from strom.rpc.sasl import Sasl, plain_token
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
@@ -368,6 +376,26 @@ def test_who_logs_in_anew_is_nobody_until_that_is_answered() -> None:
             assert seen == ["alice"]
 
     in_memory(main)
+
+
+def test_an_address_has_a_few_failures_of_many_users_free() -> None:
+    delays = LoginDelays()
+    for number in range(ADDRESS_FREE):
+        delays.failed("here", b"user-%d" % number, 0.0)
+    assert delays.delay_s("here", b"another", 0.0) == 0.0
+    delays.failed("here", b"one more", 0.0)
+    assert delays.delay_s("here", b"another", 0.0) == FIRST_S
+    assert delays.delay_s("elsewhere", b"another", 0.0) == 0.0
+    for number in range(100):
+        delays.failed("here", b"user-%d" % number, 0.0)
+    assert delays.delay_s("here", b"another", 0.0) == ADDRESS_LONGEST_S, "others may come from there"
+    for _ in range(100):
+        delays.failed("here", b"admin", 0.0)
+    assert delays.delay_s("here", b"admin", 0.0) == LONGEST_S
+    delays.succeeded("here", b"admin")
+    assert delays.delay_s("here", b"admin", 0.0) == ADDRESS_LONGEST_S
+    assert delays.delay_s("here", b"admin", FORGET_S - 0.1) == ADDRESS_LONGEST_S
+    assert delays.delay_s("here", b"admin", FORGET_S) == 0.0
 
 
 def test_what_is_remembered_of_failures_is_bounded() -> None:

@@ -132,6 +132,24 @@ def test_stages_of_a_server_are_bounded_together() -> None:
     assert room.bytes == 0
 
 
+def test_stages_may_take_all_the_room_there_is_and_not_a_byte_more() -> None:
+    piece = StagePiece(A, "sink", 1, LEASE_MS, 0, (), memoryview(bytes(600)), True)
+
+    def taken(bucket_bytes: int, server_bytes: int) -> int:
+        limits = stages.StageLimits(bucket_bytes_max=bucket_bytes)
+        store = StageStore.open(
+            ForgettingDisk(), "b", durable=False, limits=limits, room=StageRoom(server_bytes)
+        )
+        store.add(piece, 1, 0)
+        return store.bytes
+
+    size = taken(10_000, 10_000)
+    assert taken(size, 10_000) == taken(10_000, size) == size
+    for room in ((size - 1, 10_000), (10_000, size - 1)):
+        with pytest.raises(Busy):
+            taken(*room)
+
+
 def test_what_is_found_at_opening_counts() -> None:
     bench = Bench("log")
     bench.stage(A, [1])
