@@ -293,6 +293,7 @@ def test_a_dropped_partition_refuses_a_decision() -> None:
         {"stages": [listed(1, 1)]},
         {"stages": [listed(1, 99, 0)]},
         {"stages": [listed(1, 1, 4)]},
+        {"stages": [listed(1, 1, -1, 2)]},
         {"stages": [listed(1, 1, 0, partition=3)]},
         {"stages": [Listed(StagedPart(b"short", 1, None, (0,)), 1, 1)]},
         {"stages": [Listed(StagedPart(name(1), 1, None, (0,)), 2, 1)]},

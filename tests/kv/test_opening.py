@@ -40,14 +40,14 @@ SCHEMA = Schema.from_arrow(pa.schema([("id", pa.int64()), ("name", pa.string())]
 SETTINGS = KeySettings(segment_bytes=4_000, snapshot_bytes=1_000, lease_ms=0)
 
 
-def opened(folder: Path, settings: KeySettings = SETTINGS) -> KeyTablet:
+def opened(folder: Path, settings: KeySettings = SETTINGS, limits: BatchLimits | None = None) -> KeyTablet:
     return KeyTablet.open(
         LocalFiles(),
         str(folder),
         BucketId(1, None, 0),
         KeyDefinition((SCHEMA,), key=(0,), image="FULL"),
         durability="os",
-        limits=BatchLimits(),
+        limits=limits or BatchLimits(),
         log_settings=LogSettings(sync_on_roll=False),
         settings=settings,
         now_ms=1_000,

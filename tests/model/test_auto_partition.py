@@ -151,3 +151,14 @@ def test_a_plan_carried_out_leaves_nothing_to_do_and_drops_nothing_it_made(
     kept = {daily.value_at(now_ms, -units) for units in range(retention + 1)}
     assert kept <= left
     assert all(daily.is_time(name) for name in left)
+
+
+def test_partitions_of_several_keys_are_dropped_by_time_but_never_made_ahead() -> None:
+    with pytest.raises(InvalidConfig, match="several partition keys"):
+        AutoPartition(key_position=1, key_count=2, precreate=1)
+    rule = AutoPartition(key_position=1, key_count=2, precreate=0, retention=1)
+    found = rule.plan(
+        10 * 86_400_000, ["eu$19700101", "eu$19700109", "eu$19700110", "eu$19700110$x", "19700101"]
+    )
+    assert found.create == ()
+    assert found.drop == ("eu$19700101", "eu$19700109")

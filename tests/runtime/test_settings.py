@@ -110,6 +110,21 @@ def test_true_and_false_are_read_as_they_are_written(raw: object, found: bool) -
     assert load(None, {}, {"http.open-to-network": raw})["http.open-to-network"] is found
 
 
+def test_values_are_shown_as_people_write_them() -> None:
+    said = {
+        "http.open-to-network": True,
+        "log.segment.file-size": "2048 kb",
+        "log.segment.roll-age": "3600 s",
+        "bind.listeners": ["A://h:1", "B://h:2"],
+        "http.port": 7,
+    }
+    shown = [
+        f"{name}={value!r}"
+        for name, value in zip(said, ("true", "2 mb", "1 h", "A://h:1,B://h:2", "7"), strict=True)
+    ]
+    assert repr(load(None, {}, said)) == f"Settings({', '.join(shown)})"
+
+
 @pytest.mark.parametrize("raw", ["yes", "1", "", 1, 0])
 def test_what_is_neither_true_nor_false_is_refused(raw: object) -> None:
     with pytest.raises(InvalidSetting, match="true or false"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,3 +77,12 @@ def test_values_are_shown_in_the_largest_unit_that_is_exact() -> None:
 )
 def test_a_size_is_said_as_people_say_it(size: int, said: str) -> None:
     assert rough_size(size) == said
+
+
+@pytest.mark.parametrize("read", [parse_duration_ms, parse_size_bytes])
+def test_the_largest_number_is_taken_and_one_more_is_not(read: Callable[[str], int]) -> None:
+    assert read(str(2**63 - 1)) == 2**63 - 1
+    assert read(str(-(2**63) + 1)) == -(2**63) + 1
+    for text in (str(2**63), str(-(2**63)), f"{2**62} s", f"{2**62} kb"):
+        with pytest.raises(ValueError, match=r"too large|no unit"):
+            read(text)

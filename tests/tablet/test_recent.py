@@ -92,3 +92,12 @@ def test_a_log_that_was_cut_is_forgotten() -> None:
     tablet = filled([1])
     tablet.recent.forget()
     assert tablet.recent.read(0, until=1, max_bytes=10**6, projection=None) is None
+
+
+def test_as_many_batches_are_given_as_fit() -> None:
+    tablet = filled([1] * 5)
+    size = tablet.log.size_bytes // 5
+    for max_bytes, batches in ((1, 1), (2 * size - 1, 1), (2 * size, 2), (5 * size - 1, 4), (10**6, 5)):
+        found = tablet.recent.read(0, until=5, max_bytes=max_bytes, projection=None)
+        assert found is not None
+        assert (found.batches, found.next_offset, found.rows) == (batches, batches, batches)

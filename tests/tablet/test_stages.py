@@ -150,6 +150,25 @@ def test_stages_may_take_all_the_room_there_is_and_not_a_byte_more() -> None:
             taken(*room)
 
 
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_stage_that_was_dropped_is_gone_from_the_disk(durable: bool, sealed: bool) -> None:
+    disk, room, limits = ForgettingDisk(), StageRoom(10_000), stages.StageLimits()
+    store = StageStore.open(disk, "b", durable=durable, limits=limits, room=room)
+    for one in (A, B):
+        store.add(StagePiece(one, "sink", 1, LEASE_MS, 0, (), memoryview(bytes(10)), sealed), 1, 0)
+    if (point := store.pending_sync()) is not None:
+        point.sync()
+        store.synced(point)
+    assert store.drop([A]) == 1
+    left = disk.list("b/stages")
+    assert [name for name in left if A.hex() in name] == []
+    assert len([name for name in left if B.hex() in name]) == 1
+    store.close()
+    again = StageStore.open(disk, "b", durable=durable, limits=limits, room=room)
+    assert (again.has(A), again.has(B), len(again)) == (False, sealed, int(sealed))
+
+
 def test_what_is_found_at_opening_counts() -> None:
     bench = Bench("log")
     bench.stage(A, [1])
