@@ -183,6 +183,25 @@ def test_rows_are_partitioned_and_partitions_are_left_out(either: ServerProcess)
             found(partitions="2026-11-01$ue")
 
 
+def test_a_partition_that_is_dropped_and_made_again_holds_only_what_came_since(either: ServerProcess) -> None:
+    with table_on(either, {"id": "BIGINT", "day": "STRING"}, partition_by="day", buckets=2) as table:
+        for number in range(3):
+            table.append({"id": [number, number + 10], "day": ["a", "b"]})
+            table.flush()
+            table.drop_partition({"day": "a"})
+        table.append({"id": [7], "day": ["a"]})
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [7, 10, 11, 12]
+    with table_on(
+        either, {"id": "BIGINT", "day": "STRING"}, partition_by="day", primary_key=["day", "id"]
+    ) as table:
+        table.upsert({"id": [1], "day": ["a"]})
+        assert table.lookup({"day": "a", "id": 1}) == {"id": 1, "day": "a"}
+        table.drop_partition({"day": "a"})
+        assert table.lookup({"day": "a", "id": 1}) is None
+        table.upsert({"id": [2], "day": ["a"]})
+        assert table.lookup_many([{"day": "a", "id": 1}, {"day": "a", "id": 2}])["id"].to_pylist() == [None, 2]
+
+
 def test_partitions_of_a_table_without_any_are_refused(server: ServerProcess) -> None:
     with table_on(server) as table, pytest.raises(TableNotPartitioned):
         table.scan(partitions={"day": "x"}).to_arrow()

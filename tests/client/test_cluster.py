@@ -25,6 +25,7 @@ from strom.errors import (
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import GET_METADATA
 from strom.protocol.messages import metadata as wire
+from strom.protocol.messages import own
 from strom.rpc.call import Call
 from strom.testing.network import MemoryNetwork
 
@@ -118,6 +119,34 @@ def test_what_exists_already_was_made_by_us_only_if_we_may_have_asked_for_it(sen
             else:
                 with pytest.raises(DatabaseExists):
                     await made
+
+    play_out(main())
+
+
+def test_a_table_is_described_though_partitions_come_and_go_meanwhile() -> None:
+    async def main() -> None:
+        async with playing(BY_DAY) as (play, cluster, table):
+            play.partitions = {"b": 51, "a": 52}
+
+            def told(call: Call) -> own.TableStatusResponse:
+                facts = {"leader_id": 0, "start_offset": 2, "high_watermark": 9, "end_offset": 9, "epoch": 0}
+                buckets = [
+                    own.BucketStatus(
+                        **facts,
+                        partition_id=one,
+                        bucket_id=0,
+                        size_bytes=10,
+                        segments=1,
+                        damaged_rows=one - 50,
+                    )
+                    for one in (51, 52, 99)  # the last is one that the list of partitions does not have
+                ]
+                return own.TableStatusResponse(table_id=7, buckets=buckets)
+
+            play.faults["TableStatus"] = [told]
+            status = await Admin(cluster).status(table)
+            assert [one.partition for one in status.buckets] == ["a", "b"]
+            assert (status.rows, status.size_bytes) == (7 - 1 + 7 - 2, 20)
 
     play_out(main())
 

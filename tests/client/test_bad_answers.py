@@ -1,0 +1,104 @@
+"""A server whose answer leaves a bucket out, or leads nowhere: an error that says so, never rows that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from client.key_play import key_playing, keyed, lookups_of
+from client.play import Stay, description_of, play_out, playing
+from strom.client.key_scan import KeyScan
+from strom.client.key_writer import KeyWriter
+from strom.client.offsets import Offsets
+from strom.client.places import LATEST
+from strom.client.planned import plan_whole
+from strom.client.planning import buckets_of
+from strom.client.scan import Scan
+from strom.client.writer import Writer
+from strom.errors import InvalidRequest
+from strom.protocol.messages import log, own, own_keys, stages
+
+EMPTY: dict[str, Any] = {
+    "ProduceLog": log.ProduceLogResponse,
+    "ListOffsets": log.ListOffsetsResponse,
+    "FetchRows": own.FetchRowsResponse,
+    "CutBuckets": stages.CutBucketsResponse,
+    "UpsertRows": own_keys.UpsertRowsResponse,
+    "LookupRows": own_keys.LookupRowsResponse,
+    "KeyFacts": own_keys.KeyFactsResponse,
+}
+
+
+async def append(cluster: Any, table: Any) -> None:
+    writer = await Writer.open(cluster, table)
+    await writer.append({"id": list(range(100))})
+    await writer.flush()
+
+
+async def upsert(cluster: Any, table: Any) -> None:
+    writer = await KeyWriter.open(cluster, table)
+    await writer.upsert({"id": list(range(100))})
+    await writer.flush()
+
+
+async def scan(cluster: Any, table: Any) -> None:
+    await Scan(cluster, table).to_arrow()
+
+
+async def offsets(cluster: Any, table: Any) -> None:
+    await Offsets(cluster, table).at(LATEST, list(buckets_of(table, None)))
+
+
+async def ends(cluster: Any, table: Any) -> None:
+    await plan_whole(cluster, [(table, [bucket for bucket, _ in buckets_of(table, None)])])
+
+
+async def look_up(cluster: Any, table: Any) -> None:
+    await lookups_of(cluster, table).many(list(range(100)), None, None)
+
+
+async def count(cluster: Any, table: Any) -> None:
+    await KeyScan(cluster, table, lookups=lookups_of(cluster, table)).count()
+
+
+@pytest.mark.parametrize(
+    ("call", "work"),
+    [
+        ("ProduceLog", append),
+        ("FetchRows", scan),
+        ("ListOffsets", offsets),
+        ("CutBuckets", ends),
+        ("UpsertRows", upsert),
+        ("LookupRows", look_up),
+        ("KeyFacts", count),
+    ],
+)
+@pytest.mark.parametrize("some", [False, True], ids=["all", "some"])
+def test_a_bucket_that_an_answer_leaves_out_is_an_error(
+    call: str, work: Callable[[Any, Any], Awaitable[None]], some: bool
+) -> None:
+    with_keys = work in (upsert, look_up, count)
+
+    async def main() -> None:
+        made = (
+            key_playing(keyed(buckets=2))
+            if with_keys
+            else playing(description_of(buckets=2, bucket_key=("id",)))
+        )
+        async with made as (play, cluster, table):
+            await (upsert if with_keys else append)(cluster, table)
+
+            async def left_out(asked: Any) -> Any:
+                if not some:
+                    return EMPTY[call]()
+                found = await play._answer(asked)
+                found.buckets_resp = list(found.buckets_resp)[:-1]
+                return found
+
+            play.faults[call] = [Stay(left_out)]
+            with pytest.raises(InvalidRequest, match="leaves"):
+                await work(cluster, table)
+
+    play_out(main())
