@@ -199,7 +199,10 @@ def test_a_partition_that_is_dropped_and_made_again_holds_only_what_came_since(e
         table.drop_partition({"day": "a"})
         assert table.lookup({"day": "a", "id": 1}) is None
         table.upsert({"id": [2], "day": ["a"]})
-        assert table.lookup_many([{"day": "a", "id": 1}, {"day": "a", "id": 2}])["id"].to_pylist() == [None, 2]
+        assert table.lookup_many([{"day": "a", "id": 1}, {"day": "a", "id": 2}])["id"].to_pylist() == [
+            None,
+            2,
+        ]
 
 
 def test_partitions_of_a_table_without_any_are_refused(server: ServerProcess) -> None:

@@ -11,7 +11,7 @@ import pytest
 import strom
 from lake.union_place import COLUMNS, hot_rows_at, lake_table, rows, sorted_rows
 from strom import aio
-from strom.errors import InvalidRequest, LakeDisabled, LakeSnapshotNotFound, TableNotFound
+from strom.errors import InvalidRequest, LakeCorrupt, LakeDisabled, LakeSnapshotNotFound, TableNotFound
 from strom.lake.planned import UnionPlan
 from strom.testing.process import ServerProcess
 
@@ -215,6 +215,26 @@ def test_a_lake_snapshot_can_be_read_again(server: ServerProcess) -> None:
             assert db.sql(asked).to_pylist() == [{"name": "n2"}]
             with pytest.raises(LakeSnapshotNotFound):
                 table.scan(at=first.snapshot_id + 1).to_arrow()
+
+
+def test_a_plan_whose_files_are_gone_is_an_error_and_no_other_plan_takes_its_place(
+    server: ServerProcess,
+) -> None:
+    with lake_table(server, buckets=1) as (db, table, tierer):
+        for number in range(3):
+            table.append(rows(number))
+            tierer.round(table)
+        plan = table.scan().plan()
+        fresh = table.scan()
+        fresh.plan()
+        table.append(rows(3))
+        tierer.compact(table, report=True)
+        assert tierer.expire(table).files_removed > 0
+        with strom.connect(server.address) as other, pytest.raises(LakeCorrupt):
+            other.table(table.name).read_plan(plan).to_arrow()
+        with pytest.raises(LakeCorrupt):
+            table.read_plan(plan).to_arrow()
+        assert fresh.to_arrow()["id"].to_pylist() == [0, 1, 2, 3], "what nobody was promised is planned anew"
 
 
 def test_a_log_is_read_as_it_was_at_a_time_and_between_offsets(server: ServerProcess) -> None:
