@@ -39,7 +39,7 @@ setup: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Make the environment in .v
 	@echo "ready: $(BIN)/strom --help"
 
 # What a log table needs is installed first; the rest beside the first chapter (tools/demo.py).
-demo: ## One story through everything, each answer checked: FAST=1 for the small form
+demo: ## One story through everything, each answer checked: FAST=1
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Strom needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	@$(PYTHON) tools/demo.py $(if $(FAST),--fast)
 
@@ -52,7 +52,7 @@ check: $(STAMP) ## Format, lint, types, layers (seconds)
 test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run all tests (the long campaigns apart)
 	@$(BIN)/python -m pytest -m "not torture" $(ARGS)
 
-torture: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=… per campaign)
+torture: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=…)
 	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)
 
 $(VENV)/.measuring: $(STAMP)
@@ -68,17 +68,17 @@ $(VENV)/.brokers: $(VENV)/.measuring benchmarks/peer_jars.py
 bench: $(VENV)/.measuring $(VENV)/.kernels $(VENV)/.bytecode $(if $(filter peers%,$(ONLY)),$(VENV)/.brokers) ## Measure: ONLY=log, STRICT=1 (falling short fails), QUICK=1
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(STRICT),--strict) $(if $(QUICK),--quick) --results $(RESULTS)
 
-figures: $(STAMP) ## Keep the newest run in benchmarks/results and draw what the documents show (RUN=file; QUICKTOO=1)
+figures: $(STAMP) ## Keep the newest run, draw what pages show (RUN=… QUICKTOO=1)
 	@$(BIN)/python -m benchmarks.keep --results $(RESULTS) $(RUN) $(if $(QUICKTOO),--quick-too)
 	@$(BIN)/python -m benchmarks.figures
 
 sim: $(STAMP) ## Show the simulated history of one seed again: SEED=7
 	@cd tests && ../$(BIN)/python -m simulation.history $(or $(SEED),0)
 
-peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run the pyfluss client's own published test-suite against a server (TABLETS=3, ARGS=…)
+peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run the pyfluss client's own test-suite (TABLETS=3, ARGS=…)
 	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(ARGS)
 
-docs: $(STAMP) ## Write the generated references, then docs/ as a site in build/site; a link that leads nowhere fails
+docs: $(STAMP) ## Write the references, then docs/ as a site in build/site
 	@$(BIN)/python -m strom.cli.references docs
 	@$(BIN)/python tools/site_pages.py
 

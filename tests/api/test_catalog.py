@@ -211,7 +211,7 @@ def test_rows_for_a_partition_that_another_dropped_are_told_and_then_it_is_made_
         with strom.connect(server.address) as other:
             other.table(table.name).drop_partition({"day": "a"})
         table.append({"id": 2, "day": "a"})
-        with pytest.raises(PartitionNotFound, match="1 rows of table"):
+        with pytest.raises(PartitionNotFound, match="1 row of table"):
             table.flush()
         table.append({"id": 3, "day": "a"})
         assert table.scan().to_arrow().column("id").to_pylist() == [3]

@@ -111,10 +111,10 @@ def test_a_failed_write_is_raised_by_flush_by_close_and_by_a_scan(server: Server
             with pytest.raises(TableNotFound, match="2 rows of table"):
                 table.flush()
         table.append(events(5))
-        with pytest.raises(TableNotFound, match="1 rows of table"):
+        with pytest.raises(TableNotFound, match="1 row of table"):
             table.scan().to_arrow()
         writer.append(events(6))
-        with pytest.raises(TableNotFound, match="1 rows of table"):
+        with pytest.raises(TableNotFound, match="1 row of table"):
             writer.close()
         writer.close()
 
@@ -218,7 +218,7 @@ def test_a_program_that_ends_says_loudly_what_it_could_not_send(tmp_path: Path) 
     with ServerProcess(tmp_path / "data") as own:
         done = script(code, own.address, str(own.pids[0]))
         assert "could not be closed in order" in done.stderr
-        assert "1 rows of table fluss.t were not acknowledged" in done.stderr
+        assert "1 row of table fluss.t not acknowledged" in done.stderr
         own.kill()
 
 

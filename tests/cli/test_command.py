@@ -16,29 +16,38 @@ from strom.cli.contents import SECTIONS
 from strom.cli.main import app
 from strom.testing.process import ServerProcess
 
+ROOT = Path(__file__).parents[2]
+
 
 def _commands() -> list[list[str]]:
     found = []
 
     def walk(command: object, path: list[str]) -> None:
-        inner = getattr(command, "commands", {})
-        if not inner:
-            found.append(path)
-        for name, child in inner.items():
+        found.append(path)
+        for name, child in getattr(command, "commands", {}).items():
             walk(child, [*path, name])
 
     walk(typer.main.get_command(app), [])
-    return found
+    return found[1:]
 
 
 @pytest.mark.parametrize("words", _commands(), ids=" ".join)
-def test_every_help_shows_an_example(words: list[str]) -> None:
+def test_every_help_shows_an_example_within_80_columns(words: list[str]) -> None:
     command = typer.main.get_command(app)
     for word in words:
         command = command.commands[word]  # type: ignore[attr-defined]
-    text = command.get_help(typer.Context(command))
+    text = command.get_help(typer.Context(command, terminal_width=80))
     assert "Example" in text
+    assert [line for line in text.splitlines() if len(line) > 80] == []
     assert f"strom {' '.join(words[:-1])}".rstrip() in text
+
+
+def test_the_verbs_of_make_fit_80_columns() -> None:
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert len(shown) > 8
+    assert [line for line in shown if len(line) > 80] == []
 
 
 def test_help_reads_like_a_table_of_contents() -> None:

@@ -55,6 +55,27 @@ def test_a_check_that_fails_ends_the_story_badly(capsys: pytest.CaptureFixture[s
     assert "1 of 2 checks FAILED" in capsys.readouterr().out
 
 
+def test_the_story_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    story, long = Story(), "words that go on and on " * 8
+    story.chapter("A title", long)
+    story.say(long)
+    story.note(f"{long} /a/place/{'x' * 30}")
+    story.rate(long, 5)
+    story.check(True, long)
+    story.check(False, long)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) == 80
+    assert len(lines) > 15
+
+
+def test_kernels_that_are_compiled_are_not_announced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installing.compile_kernels(Story(), tmp_path)
+    assert "all" in (tmp_path / "kernels.log").read_text()
+    assert capsys.readouterr().out == ""
+
+
 def test_what_is_installed_already_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

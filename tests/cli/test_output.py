@@ -9,7 +9,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from strom.cli.output import TABLE_ROWS_MAX, Form, write_batches
+from strom.cli.output import TABLE_ROWS_MAX, Form, print_rows, write_batches
 from strom.client.row_text import Preview
 
 
@@ -65,3 +65,30 @@ def test_a_map_without_entries_is_no_list(capsys: pytest.CaptureFixture[str]) ->
         write_batches([batch], batch.schema, form)
         assert "{}" in capsys.readouterr().out.splitlines()[2 if form is Form.table else 1]
     assert Preview(batch.schema, [batch]).text().splitlines()[2].startswith("{}")
+
+
+WIDE = [{"sink": "s" * 30, "tables": "shop.orders, shop.customers", "query": "q" * 36, "problem": ""}]
+
+
+def test_facts_that_do_not_fit_the_terminal_have_a_line_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = list(WIDE[0])
+    print_rows([*WIDE, *WIDE], Form.table, columns)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if line] == ["sink", "tables", "query"] * 2
+    print_rows([{**WIDE[0], "query": "q", "problem": "lost " * 20}], Form.table, columns)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "".join(lines).count("lost") == 20
+    print_rows([{**WIDE[0], "query": "q" * 11}], Form.table, columns)
+    assert capsys.readouterr().out.splitlines()[0].split() == ["sink", "tables", "query"], (
+        "problems have none"
+    )
+    monkeypatch.setenv("COLUMNS", "200")
+    print_rows(WIDE, Form.table, columns)
+    assert capsys.readouterr().out.splitlines()[0].split() == columns
+    print_rows([], Form.table, columns)
+    assert capsys.readouterr().out.splitlines()[0].split() == columns

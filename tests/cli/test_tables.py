@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
 from cli.command import strom
 from strom import connect
+from strom.cli.output import print_facts
+from strom.cli.table import _bucket_rows
+from strom.client.admin import BucketStatus, TableStatus
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -46,7 +50,23 @@ def test_describe_shows_columns_and_buckets_to_people(server: ServerProcess) -> 
     shown = strom("table", "describe", "cli_seen", server=server.address)
     assert shown.code == 0, shown.err
     assert "BIGINT" in shown.out
-    assert "high watermark" in shown.out
+    assert "watermark" in shown.out
+
+
+def test_a_large_table_is_described_within_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    large = [
+        BucketStatus("2026-11-15", number, 2, 0, 123_456_789, 123_456_789, 0, 17, 12_345_678_901, None)
+        for number in range(12)
+    ]
+    for buckets in (large, [replace(large[0], epoch=3), *large[1:]]):
+        names, rows = _bucket_rows(TableStatus(0, 0, tuple(buckets)))
+        print_facts(names, rows)
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 80, lines[0]
+        assert ("epoch" in lines[0]) == any(one.epoch for one in buckets)
 
 
 def test_describe_shows_what_is_staged_and_published(server: ServerProcess) -> None:

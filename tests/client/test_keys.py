@@ -129,7 +129,7 @@ def test_a_write_that_is_refused_is_told_at_the_flush_and_the_writer_goes_on() -
             writer = await KeyWriter.open(cluster, table)
             play.faults["UpsertRows"].append(lambda call: DeletionDisabled("this table deletes nothing"))
             await writer.delete([1])
-            with pytest.raises(DeletionDisabled, match="1 rows of table"):
+            with pytest.raises(DeletionDisabled, match="1 row of table"):
                 await writer.flush()
             await writer.upsert(row(1))
             await writer.flush()

@@ -312,7 +312,7 @@ def test_a_partition_that_somebody_else_dropped_fails_once_and_is_then_made_agai
             await writer.flush()
             play.partitions = {"b": 70}  # so that the next one has another id
             await writer.append({"id": [2], "day": ["a"]})
-            with pytest.raises(PartitionNotFound, match="1 rows of table"):
+            with pytest.raises(PartitionNotFound, match="1 row of table"):
                 await writer.flush()
             await writer.append({"id": [3], "day": ["a"]})
             await writer.close()

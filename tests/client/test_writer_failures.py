@@ -145,7 +145,7 @@ def test_rows_that_cannot_be_encoded_fail_the_flush(monkeypatch: pytest.MonkeyPa
             Interrupted(monkeypatch, MemoryError("first"), MemoryError("again"))
             with pytest.raises(MemoryError, match="first"):
                 await writer.append(ids(1))
-            with pytest.raises(StromError, match=r"again.*1 rows"):
+            with pytest.raises(StromError, match=r"again.*1 row "):
                 await asyncio.wait_for(writer.flush(), 30)
             await writer.append(ids(2))
             await writer.close()

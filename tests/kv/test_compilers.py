@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from strom.kv.compilers import Compilers, KernelCompiling
+from strom.kv.compilers import Compilers, KernelCompiling, Told
 from strom.kv.kernel_code import Declared
 from strom.kv.kernel_groups import kernels_of
 from strom.kv.needs import GROUPS, ROWS
@@ -136,3 +137,23 @@ def test_tables_load_what_they_need_and_nothing_else(tmp_path: Path) -> None:
         "engine_sum": ["aggregates", "lists", "rows", "versions"],
     }
     assert set(GROUPS) > {"aggregates", "lists", "rows", "versions"}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_how_far_it_is_takes_few_lines_and_one_on_a_terminal() -> None:
+    file, terminal, done = io.StringIO(), Terminal(), io.StringIO()
+    told = [Told(file), Told(terminal)]
+    for number in range(3, 72):
+        for one in told:
+            one(number, 71)
+    assert [line.rpartition(": ")[2] for line in file.getvalue().splitlines()] == [
+        f"{number} of 71" for number in (3, 18, 36, 54, 71)
+    ]
+    assert terminal.getvalue().count("\r") == 69
+    assert terminal.getvalue().count("\n") == 1
+    Told(done)(71, 71)
+    assert done.getvalue() == "all 71 kernels of primary-key tables are compiled\n"

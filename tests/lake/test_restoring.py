@@ -69,7 +69,7 @@ def test_rows_that_others_added_are_taken_out_again(server: ServerProcess, kind:
         _changed(tierer.lake_table(table), _again)
         looked = db.lake_rebuild(table.name, roll_back=True, dry_run=True)
         assert looked.told == (
-            "bucket 0 of partition a: 3 rows of somebody else are deleted",
+            "bucket 0 of partition a: 3 rows of somebody else deleted",
             "bucket 0 of partition b may have other rows than it should: the next round brings it anew",
         )
         with pytest.raises(LakeForeignCommit):
@@ -96,7 +96,7 @@ def test_rows_that_others_deleted_come_back_or_are_told_to_be_lost(
         let_retention_drop(tierer, table, "a")
         _changed(tierer.lake_table(table), _without_the_first)
         told = db.lake_rebuild(table.name, roll_back=True).told
-        assert told[0] == "bucket 0 of partition a: 1 rows are lost, below offset 3"
+        assert told[0] == "bucket 0 of partition a: 1 row lost, below offset 3"
         left = ids(table.scan(where="day = 'a'"))
         assert len(left) == 2
         assert ids(table.scan()) == [*left, 10, 11]

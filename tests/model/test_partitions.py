@@ -108,7 +108,7 @@ def test_a_value_that_can_name_a_partition_is_taken(value: str) -> None:
 
 
 def test_null_in_a_partition_key_is_refused() -> None:
-    with pytest.raises(InvalidPartition, match="NULL in 1 rows"):
+    with pytest.raises(InvalidPartition, match="NULL in 1 row"):
         split_by_partition(pa.record_batch({"k": ["a", None]}), ["k"])
 
 

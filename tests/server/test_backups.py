@@ -195,6 +195,24 @@ def test_a_restored_folder_has_its_own_lake_though_the_original_is_gone(tmp_path
         assert table.lookup({"id": 0}) is None
 
 
+def test_a_start_says_how_the_folder_was_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def said(folder: str) -> str:
+        caplog.clear()
+        with caplog.at_level("INFO"), strom.open(tmp_path / folder) as db:
+            db.create_table("log", {"id": "BIGINT"}, if_exists="ignore").append({"id": [1]})
+            db.flush()
+            if folder == "data" and not (tmp_path / "backup").exists():
+                db.backup(tmp_path / "backup")
+        (line,) = [one.getMessage() for one in caplog.records if "started version" in one.getMessage()]
+        return line
+
+    assert said("data").endswith("0 tables, 1 process; at the last stop there was nothing yet")
+    assert said("data").endswith("1 table, 1 process; at the last stop every log in use was closed")
+    restore(str(tmp_path / "backup"), str(tmp_path / "new"), quiet)
+    assert "the folder is a copy, or was restored, so each bucket reads" in said("new")
+    assert "every log in use was closed" in said("new")
+
+
 def test_folders_of_lake_backup_and_restore_are_private(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

@@ -132,7 +132,7 @@ def test_readers_go_on_behind_what_an_operator_gives_up(
         status = table.describe()
         assert (status.rows, status.buckets[0].damaged_rows) == (len(left), 100)
         doctor = CliRunner().invoke(app, ["--server", server.address, "doctor"])
-        assert "fluss.t bucket 0: 100 rows are marked as damaged" in doctor.output
+        assert "fluss.t bucket 0: 100 rows marked as damaged" in doctor.output
         table.append(rows(BATCHES * ROWS))
         table.flush()
         assert table.scan().to_arrow().num_rows == len(left) + ROWS

@@ -28,6 +28,11 @@ def test_a_line_for_people() -> None:
     )
 
 
+def test_a_line_names_its_server_where_there_are_several() -> None:
+    assert TextLines("tablet-2").format(record("x")) == "2025-11-17 08:03:57 WARNING tablet-2: x"
+    assert json.loads(JsonLines("tablet-2").format(record("x")))["server"] == "tablet-2"
+
+
 def test_a_name_cannot_begin_another_line() -> None:
     forged = record("login of %s", "eve\n2026-01-01 00:00:00 INFO login of root\x1b[2J")
     assert len(TextLines().format(forged).splitlines()) == 1

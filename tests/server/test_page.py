@@ -43,7 +43,7 @@ def test_tables_and_servers_are_shown() -> None:
     assert "1,234,567" in page
     assert "1,500" in page
     assert "up for 2 h" in page
-    assert "1 buckets offline" in page
+    assert "1 bucket offline" in page
 
 
 def test_everything_from_outside_is_escaped() -> None:

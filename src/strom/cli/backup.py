@@ -9,6 +9,7 @@ import typer
 
 from strom.cli.connection import connected
 from strom.cli.output import note
+from strom.runtime.units import counted
 
 if TYPE_CHECKING:
     from strom.moving.backup import BackupFacts, Copied
@@ -84,4 +85,4 @@ def _show(copied: Copied) -> None:
 
 
 def _tell(done: str, facts: BackupFacts, folder: Path) -> None:
-    note(f"{done} {len(facts.files):,} files, {facts.size / (1 << 20):,.1f} MB, in {folder}")
+    note(f"{done} {counted(len(facts.files), 'file')}, {facts.size / (1 << 20):,.1f} MB, in {folder}")

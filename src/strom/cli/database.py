@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from strom.cli.connection import connected
+from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Databases: create, list, drop.")
+app = group("Databases: create, list, drop.", "strom database create shop", "strom database list")
 
 
 @app.command("create", help="Create a database.\n\nExample:  strom database create shop")

@@ -15,6 +15,7 @@ import typer
 
 from strom.cli.connection import Connection
 from strom.errors import StromError
+from strom.runtime.units import counted
 
 if TYPE_CHECKING:
     from strom.client.admin import BucketStatus
@@ -139,7 +140,8 @@ def _server(connection: Connection) -> Iterator[Finding]:
             names = [f"{space}.{name}" for space in database.databases() for name in database.tables(space)]
             took = (clock.monotonic() - started) * 1000
             yield Finding(
-                "good", f"the server at {connection.server} answers ({took:.0f} ms, {len(names)} tables)"
+                "good",
+                f"the server at {connection.server} answers ({took:.0f} ms, {counted(len(names), 'table')})",
             )
             yield from _disks(database.status())
             for server in database.status()["servers"]:
@@ -188,12 +190,12 @@ def _table(buckets: Sequence[BucketStatus], name: str) -> Iterator[Finding]:
         if bucket.damaged_rows:
             yield Finding(
                 "note",
-                f"{name} bucket {bucket.bucket}: {bucket.damaged_rows} rows are marked as damaged and left out",
+                f"{name} bucket {bucket.bucket}: {counted(bucket.damaged_rows, 'row')} marked as damaged and left out",
                 f"strom log damage list {name}",
             )
     behind = [bucket for bucket in buckets if bucket.high_watermark < bucket.end_offset]
     if behind and not broken:
-        yield Finding("note", f"{name}: {len(behind)} buckets have rows that are not durable yet")
+        yield Finding("note", f"{name}: rows of {counted(len(behind), 'bucket')} are not durable yet")
 
 
 def _folder(folder: Path) -> Iterator[Finding]:

@@ -7,10 +7,16 @@ from typing import Annotated
 import typer
 
 from strom.cli.connection import connected
+from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows
 from strom.cli.words import names
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Secondary indexes: create, list, drop.")
+app = group(
+    "Secondary indexes: create, list, drop.",
+    "strom index create users by_city city",
+    "strom index list users",
+    "strom lookup users --index by_city Berlin",
+)
 
 Name = Annotated[str, typer.Argument(help="The table.")]
 Index = Annotated[str, typer.Argument(help="The index.")]

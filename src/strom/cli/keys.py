@@ -34,7 +34,8 @@ with --prefix those of the bucket key.
 Examples:
   strom lookup users 7 8 9
   strom lookup orders user=7,number=12 --columns price -o json
-  strom lookup orders 'user="Hill, Ann",number=12' '{"user": "Hill, Ann", "number": 13}'
+  strom lookup orders 'user="Hill, Ann",number=12'
+  strom lookup orders '{"user": "Hill, Ann", "number": 13}' -o json
   strom lookup users --index by_city Berlin
   strom lookup orders --prefix user=7
 """
@@ -51,7 +52,7 @@ Examples:
   strom upsert users users.parquet
   strom upsert people people.csv --create --primary-key id
   strom upsert users --set id=7 --set name=ann --set score=3
-  echo '{"id": 7, "score": 4}' | strom upsert users - --format json --columns id,score
+  strom upsert users - --format json --columns id,score < scores.jsonl
 """
 
 DELETE_HELP = """Delete rows of a primary-key table by their keys. Keys that are not there are no error.
@@ -68,7 +69,7 @@ CHANGELOG_HELP = """Print what happened to the rows of a table: +I -U +U -D, wit
 \b
 Examples:
   strom changelog users
-  strom changelog users --start 2026-11-15T08:00:00Z --columns id,score -o json
+  strom changelog users --start 2026-11-15T08:00:00Z -c id,score -o json
   strom changelog users -f
 """
 

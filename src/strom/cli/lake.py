@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strom.cli.connection import connected
+from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows, print_table
 from strom.client.row_text import cell
+from strom.runtime.units import counted
 
 if TYPE_CHECKING:
     from strom.api import Database
     from strom.client.lake_status import LakeStatus
     from strom.lake.care import LakeDrop, LakeRebuild
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="The lake: tables that are copied into it, how far it is behind, mending it.",
+app = group(
+    "The lake: tables that are copied into it, how far it is behind, mending it.",
+    "strom lake status",
+    "strom lake status clicks --buckets",
+    "strom lake rebuild --dry-run",
 )
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look, and say what would be done.")]
@@ -202,7 +205,8 @@ def compact(context: typer.Context, table: Annotated[str, typer.Argument(help="T
     with connected(context) as database:
         done = database.lake_compact(table)
     note(
-        f"{done.files_before} files became {done.files_after}, {done.rows_removed:,} dead rows dropped, "
+        f"{counted(done.files_before, 'file')} became {done.files_after}, "
+        f"{counted(done.rows_removed, 'dead row')} dropped, "
         f"{done.deletes_removed} files of deletes less"
     )
 
@@ -212,7 +216,9 @@ def expire(context: typer.Context, table: Annotated[str, typer.Argument(help="Th
     """Forget snapshots."""
     with connected(context) as database:
         done = database.lake_expire(table)
-    note(f"{done.snapshots_expired} snapshots forgotten, {done.files_removed} files removed")
+    note(
+        f"{counted(done.snapshots_expired, 'snapshot')} forgotten, {counted(done.files_removed, 'file')} removed"
+    )
 
 
 @app.command("rebuild", help=REBUILD_HELP)
@@ -293,7 +299,7 @@ def drop(
 def _remnants(found: LakeDrop) -> list[str]:
     lines = [
         f"{', '.join(one.names) or 'files'} of table id {one.table_id}: "
-        + ("rows unknown" if one.rows is None else f"{one.rows:,} rows")
+        + ("rows unknown" if one.rows is None else counted(one.rows, "row"))
         + f" in {one.location}"
         for one in found.removed
     ]

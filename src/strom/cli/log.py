@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strom.cli.connection import connected
+from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows
 
 if TYPE_CHECKING:
     from strom.client.damage import DamagedRange
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Look inside log files; give up what nobody can read."
+app = group(
+    "Look inside log files; give up what nobody can read.",
+    "strom log show strom-data/buckets/1/-/0/00000000000000000000.log",
+    "strom log damage list events",
 )
-damage = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Offsets that nobody can read: give them up, so that readers and tiering go on behind them.",
+damage = group(
+    "Offsets that nobody can read: give them up, so that readers and tiering go on behind them.",
+    "strom log damage list events",
+    "strom log damage mark events --bucket 0 --from 100 --to 200",
 )
 app.add_typer(damage, name="damage")
 

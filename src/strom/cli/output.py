@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +108,30 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print(line)
 
 
+def print_facts(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table where it fits the terminal; else what stands in every row alike is left out, or each fact has a line."""
+    width = shutil.get_terminal_size((80, 24)).columns
+    told = [at for at in range(len(names)) if not rows or any(row[at] not in ("", "-") for row in rows)]
+    for shown in (range(len(names)), told):
+        lines = table_lines([names[at] for at in shown], [[row[at] for at in shown] for row in rows])
+        if max(map(len, lines)) <= width:
+            print("\n".join(lines))
+            return
+    for number, row in enumerate(rows):
+        if number:
+            print()
+        for at in told:
+            lines = textwrap.wrap(
+                row[at] or "-", max(20, width - 18), break_long_words=False, break_on_hyphens=False
+            )
+            for first, line in enumerate(lines):
+                print(f"{'' if first else names[at]:<17} {line}")
+
+
 def print_rows(rows: Sequence[Mapping[str, Any]], form: Form, columns: Sequence[str]) -> None:
     """A short list of facts (tables, partitions) in any form."""
     if form is Form.table:
-        print_table(columns, [[cell(row.get(name)) for name in columns] for row in rows])
+        print_facts(columns, [[cell(row.get(name)) for name in columns] for row in rows])
         return
     import pyarrow as pa
 

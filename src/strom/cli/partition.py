@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from strom.cli.connection import connected
+from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows
 from strom.cli.words import pairs
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Partitions of a table: create, list, drop."
+app = group(
+    "Partitions of a table: create, list, drop.",
+    "strom partition list clicks",
+    "strom partition create clicks day=2026-11-16",
 )
 
 Values = Annotated[list[str], typer.Argument(help="key=value, one for each partition key.")]

@@ -28,8 +28,9 @@ Only the columns, partitions and batches that are asked for leave the server.
 \b
 Examples:
   strom scan events --limit 10
-  strom scan events --columns id,price --where "price > 100 and user = 'ann'" -o csv
-  strom scan events --start 2026-11-15T08:00:00Z --partition day=2026-11-15 -o arrow > rows.arrows
+  strom scan events --columns id,price --where "user = 'ann'" -o csv
+  strom scan events --start 2026-11-15T08:00:00Z -o arrow > rows.arrows
+  strom scan clicks --partition day=2026-11-15 --where "price > 100"
   strom scan users --at 2026-11-15T08:00:00Z --where "city = 'Berlin'"
 """
 

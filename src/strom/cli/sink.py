@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strom.cli.connection import connected
+from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows
 
 if TYPE_CHECKING:
     from strom.client.admin import SkippedStage
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Sinks: what streaming queries and transactions published last.",
+app = group(
+    "Sinks: what streaming queries and transactions published last.",
+    "strom sink list",
+    "strom sink drop nightly-import",
 )
 
 Name = Annotated[str, typer.Argument(help="The sink's name.")]

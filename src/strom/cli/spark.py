@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import typer
+from strom.cli.group import group
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Spark: where its jar and its tiering job are."
+app = group(
+    "Spark: where its jar and its tiering job are.",
+    "strom spark jar",
+    'spark-submit "$(strom spark tiering)" --bootstrap-servers db1:9123',
 )
 
 JAR_HELP = """Print where the jar of the SQL catalog is, for spark-submit, spark-sql and ADD JAR.
@@ -15,7 +17,8 @@ A session made by strom.spark.session() has it already. Settings are in docs/spa
 \b
 Examples:
   strom spark jar
-  spark-sql --jars $(strom spark jar) --conf spark.sql.catalog.strom=strom.spark.StromCatalog \\
+  spark-sql --jars $(strom spark jar) \\
+      --conf spark.sql.catalog.strom=strom.spark.StromCatalog \\
       --conf spark.sql.catalog.strom.bootstrap.servers=localhost:9123
 """
 
@@ -25,7 +28,8 @@ Its options are those of `strom tier`.
 
 \b
 Example:
-  spark-submit --master spark://boss:7077 "$(strom spark tiering)" --bootstrap-servers db1:9123
+  spark-submit --master spark://boss:7077 "$(strom spark tiering)" \\
+      --bootstrap-servers db1:9123
 """
 
 

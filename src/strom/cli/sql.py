@@ -26,10 +26,11 @@ With `-` the query is read from standard input.
 \b
 Examples:
   strom sql "SELECT count(*), max(price) FROM events"
-  strom sql "SELECT u.city, sum(e.price) FROM events e JOIN shop.users u USING (id) GROUP BY 1 ORDER BY 2 DESC"
-  strom sql "SELECT * FROM events WHERE created > now() - INTERVAL 5 SECOND" -o json
+  strom sql "SELECT u.city, sum(e.price) FROM events e
+      JOIN shop.users u USING (id) GROUP BY 1 ORDER BY 2 DESC"
+  strom sql "SELECT * FROM events WHERE at > now() - INTERVAL 5 SECOND"
   strom sql 'SELECT * FROM "events$snapshots"'
-  strom sql 'SELECT count(*) FROM events WHERE name = $who' --param who="O'Hara"
+  strom sql 'SELECT * FROM events WHERE name = $who' --param who="O'Hara"
   strom sql "SELECT count(*) FROM events" --at 2026-11-15T08:00:00Z
   strom sql - -o csv < report.sql > report.csv
 """

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strom.cli.connection import connected
-from strom.cli.output import Form, note, print_rows, print_table
+from strom.cli.group import group
+from strom.cli.output import Form, note, print_facts, print_rows, print_table
 from strom.cli.words import names, pairs
 
 if TYPE_CHECKING:
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from strom.api import Table
     from strom.client.admin import TableStatus
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Tables: create, list, describe, alter, drop."
+app = group(
+    "Tables: create, list, describe, alter, drop.",
+    "strom table create events id:bigint user:string price:double",
+    "strom table list",
+    "strom table describe events",
 )
 
 Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
@@ -32,11 +36,15 @@ row<a int, b string>; add "not null" where NULL is not allowed.
 
 \b
 Examples:
-  strom table create events "id:bigint not null" user:string price:decimal(10,2) at:timestamp(3)
-  strom table create shop.clicks page:string day:string --partition-by day --buckets 4
-  strom table create logs line:string -p table.log.ttl=1d -p table.log.arrow.compression.type=NONE
-  strom table create users id:bigint name:string city:string --primary-key id --index by_city=city
-  strom table create orders user:string number:int price:double --primary-key user,number --bucket-key user
+  strom table create events "id:bigint not null" user:string at:timestamp(3)
+  strom table create shop.clicks page:string day:string \\
+      --partition-by day --buckets 4
+  strom table create logs line:string -p table.log.ttl=1d \\
+      -p table.log.arrow.compression.type=NONE
+  strom table create users id:bigint name:string city:string \\
+      --primary-key id --index by_city=city
+  strom table create orders user:string number:int price:decimal(10,2) \\
+      --primary-key user,number --bucket-key user
 """
 
 ALTER_HELP = """Add columns, set or unset properties.
@@ -44,7 +52,8 @@ ALTER_HELP = """Add columns, set or unset properties.
 \b
 Examples:
   strom table alter events --add "country:string"
-  strom table alter events --set table.log.ttl=30d --unset table.log.retention-bytes
+  strom table alter events --set table.log.ttl=30d \\
+      --unset table.log.retention-bytes
 """
 
 
@@ -229,36 +238,32 @@ def _describe_for_eyes(table: Table) -> None:
     print_table(["column", "type"], [[column.name, column.type.sql()] for column in table.columns])
     if table.properties:
         print()
-        print_table(["property", "value"], [[key, value] for key, value in sorted(table.properties.items())])
-    print_table(
-        [
-            "partition",
-            "bucket",
-            "leader",
-            "start",
-            "high watermark",
-            "end",
-            "epoch",
-            "segments",
-            "bytes",
-            "problem",
-        ],
-        [
-            [
-                bucket.partition or "-",
-                str(bucket.bucket),
-                str(bucket.leader_id),
-                str(bucket.start_offset),
-                str(bucket.high_watermark),
-                str(bucket.end_offset),
-                str(bucket.epoch),
-                str(bucket.segments),
-                f"{bucket.size_bytes:,}",
-                bucket.error or "",
-            ]
-            for bucket in status.buckets
-        ],
-    )
+        print_facts(["property", "value"], [[key, value] for key, value in sorted(table.properties.items())])
+    print()
+    names, rows = _bucket_rows(status)
+    print_facts(names, rows)
+
+
+def _bucket_rows(status: TableStatus) -> tuple[list[str], list[list[str]]]:
+    """A row a bucket; ends and epochs only where they tell something."""
+    buckets = status.buckets
+    columns = {
+        "partition": [bucket.partition or "-" for bucket in buckets],
+        "bucket": [str(bucket.bucket) for bucket in buckets],
+        "leader": [str(bucket.leader_id) for bucket in buckets],
+        "start": [str(bucket.start_offset) for bucket in buckets],
+        "watermark": [str(bucket.high_watermark) for bucket in buckets],
+        "end": [str(bucket.end_offset) for bucket in buckets],
+        "epoch": [str(bucket.epoch) for bucket in buckets],
+        "segments": [str(bucket.segments) for bucket in buckets],
+        "bytes": [f"{bucket.size_bytes:,}" for bucket in buckets],
+        "problem": [bucket.error or "" for bucket in buckets],
+    }
+    if columns["end"] == columns["watermark"]:
+        del columns["end"]
+    if not any(bucket.epoch for bucket in buckets):
+        del columns["epoch"]
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 
 
 def _words(value: object) -> str:

@@ -21,7 +21,8 @@ Examples:
   strom tier
   strom tier --once --table shop.orders
   strom --server db1:9123 tier --master 'local[8]' --metrics-port 9464
-  strom tier --bootstrap-servers db1:9123,db2:9123 --master spark://boss:7077 --conf spark.executor.memory=4g
+  strom tier --bootstrap-servers db1:9123,db2:9123 \\
+      --master spark://boss:7077 --conf spark.executor.memory=4g
 """
 
 MB = 1024 * 1024

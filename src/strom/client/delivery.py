@@ -45,6 +45,7 @@ from strom.record.batch import seal
 from strom.record.gathered import Gathered
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
+from strom.runtime.units import counted
 
 ENCODE_INLINE_BYTES_MAX = 256 * 1024
 """A larger batch is not encoded on the event loop."""
@@ -551,7 +552,7 @@ def _explained(
     facts = error.facts | {"table": str(table.path), "rows_not_acknowledged": rows}
     if batch is not None:
         facts |= {"bucket": batch.bucket, "sequence": batch.sequence, "attempts": batch.attempts}
-    text = f"{error.message} ({rows:,} rows of table {table.path} were not acknowledged{where})"
+    text = f"{error.message} ({counted(rows, 'row')} of table {table.path} not acknowledged{where})"
     explained = type(error)(text, **facts)
     explained.__cause__ = error
     return explained

@@ -6,6 +6,7 @@ from html import escape
 
 from strom.client.admin import TableStatus
 from strom.client.metadata import TableInfo
+from strom.runtime.units import counted
 
 COLUMNS_SHOWN = 40
 
@@ -17,7 +18,7 @@ def headline(table: TableInfo) -> str:
     words = [kind]
     if description.partitioned:
         words.append(f"partitioned by {', '.join(description.partition_keys)}")
-    buckets = f"{table.bucket_count} bucket{'s' if table.bucket_count > 1 else ''}"
+    buckets = counted(table.bucket_count, "bucket")
     if description.bucket_key:
         buckets += f" by {', '.join(description.bucket_key)}"
     return ", ".join([*words, buckets])
@@ -40,7 +41,7 @@ def table_html(table: TableInfo, status: TableStatus | None) -> str:
     """The table for a notebook; rows and bytes when they are known. Names are other people's text: escaped."""
     facts = headline(table)
     if status is not None:
-        facts += f" · {status.rows:,} rows · {size_text(status.size_bytes)}"
+        facts += f" · {counted(status.rows, 'row')} · {size_text(status.size_bytes)}"
     rows = "".join(
         f"<tr><td><b>{escape(column.name)}</b></td><td><code>{escape(column.type.sql())}</code></td>"
         f"<td>{escape(column.comment or '')}</td></tr>"

@@ -44,6 +44,7 @@ from strom.protocol.messages.own import (
 )
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
+from strom.runtime.units import counted
 
 
 class TailBatch:
@@ -105,7 +106,8 @@ class TailBatch:
 
     def __repr__(self) -> str:
         where = f"bucket {self.bucket.bucket}" + (f" of {self.partition}" if self.partition else "")
-        return f"TailBatch({self.num_rows} rows from offset {self.base_offset} of {where}, {self.timestamp:%H:%M:%S})"
+        rows = counted(self.num_rows, "row")
+        return f"TailBatch({rows} from offset {self.base_offset} of {where}, {self.timestamp:%H:%M:%S})"
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from numba.core.dispatcher import Dispatcher
 
@@ -29,6 +29,7 @@ from strom.runtime.compiling import Progress
 PROCESSES_MAX = 2
 """Each takes 200 MB while it compiles."""
 WATCH_S = 0.2
+QUARTERS = 4
 NICENESS = 5
 """Whoever reads and writes log tables meanwhile goes first."""
 
@@ -208,15 +209,28 @@ def _parts_of(made: Any) -> dict[int, int]:
 
 def compile_ahead() -> None:
     """Compile what is missing of all there is, and say how far it is."""
-    told = -1
+    Compilers(sleep).compile(kernels_of(GROUPS), Told(sys.stdout))
 
-    def progress(done: int, total: int) -> None:
-        nonlocal told
-        if done != told:
-            told = done
-            print(f"{COMPILING}: {done} of {total}", flush=True)
 
-    Compilers(sleep).compile(kernels_of(GROUPS), progress)
+class Told:
+    """Says how far compiling is: on a terminal in one line that changes, elsewhere at the start and each quarter."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._terminal = out.isatty()
+        self._told: int | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many of so many are there."""
+        step = done if self._terminal else done * QUARTERS // total
+        if self._told is None and done == total:
+            self._out.write(f"all {total} kernels of primary-key tables are compiled\n")
+        elif self._told is None or step > self._told:
+            end = "\n" if done == total or not self._terminal else ""
+            begin = "\r" if self._terminal else ""
+            self._out.write(f"{begin}{COMPILING}: {done} of {total}{end}")
+        self._told = max(step, self._told or 0)
+        self._out.flush()
 
 
 def _beside() -> None:

@@ -19,6 +19,7 @@ from strom.client.places import Key
 from strom.client.planning import ScanPlan
 from strom.lake.reading import LakeFile
 from strom.model.bucket import BucketId
+from strom.runtime.units import counted
 
 Offsets = npt.NDArray[np.int64]
 
@@ -91,7 +92,7 @@ class UnionPlan:
         return dead[low:high]
 
     def __repr__(self) -> str:
-        rows = "" if self.rows is None else f", {self.rows:,} rows before filters"
+        rows = "" if self.rows is None else f", {counted(self.rows, 'row')} before filters"
         return f"UnionPlan({len(self.files)} lake files, {self.hot_buckets} hot buckets{rows})"
 
 

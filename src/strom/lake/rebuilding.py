@@ -28,6 +28,7 @@ from strom.lake.truth import ANCESTORS_MAX, Truth, last_words, read_truth, total
 from strom.model.lake import Place
 from strom.model.lake_record import LakeRecord, LakeReport
 from strom.runtime.clock import SystemClock
+from strom.runtime.units import counted
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def differences(record: LakeRecord | None, report: LakeReport) -> list[str]:
     if moved:
         before = sum(place.offset for place in record.offsets.values())
         after = sum(place.offset for place in report.offsets.values())
-        found.append(f"offsets of {len(moved)} buckets ({before:,} → {after:,} in all)")
+        found.append(f"offsets of {counted(len(moved), 'bucket')} ({before:,} → {after:,} in all)")
     for what, old, new in (
         ("partitions", dict(record.partitions), dict(report.partitions)),
         ("bounds of columns", dict(record.bounds), dict(report.bounds)),

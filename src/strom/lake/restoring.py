@@ -32,6 +32,7 @@ from strom.lake.summary import LakeOffsets
 from strom.lake.table import LakeTable
 from strom.lake.truth import LastWords, Truth, expected_live, offsets_by_place, totals_of
 from strom.model.lake import Place
+from strom.runtime.units import counted
 
 Offsets = npt.NDArray[np.int64]
 ROUND = "restored"
@@ -74,7 +75,7 @@ def plan_restoration(
     for place in sorted({*plan.ends, *plan.by_place}, key=str):
         plan.decide(place, servers.get(place))
     if strays:
-        plan.told.append(f"{len(strays)} files that are in no bucket are taken out")
+        plan.told.append(f"{counted(len(strays), 'file')} of no bucket taken out")
     return plan.made(strays)
 
 
@@ -139,10 +140,12 @@ class _Plan:
         if rows:
             partition = bucket.files[0].entry.data_file.partition
             self._dead.append(DeadRows(partition, tuple(sorted(rows.items()))))
-            self.told.append(f"{name}: {sum(map(len, rows.values())):,} rows of somebody else are deleted")
+            self.told.append(
+                f"{name}: {counted(sum(map(len, rows.values())), 'row')} of somebody else deleted"
+            )
         missing = bucket.missing if expected is None else expected.rows - bucket.kept.rows
         if missing > 0:
-            self.told.append(f"{name}: {missing:,} rows are lost, below offset {bucket.end:,}")
+            self.told.append(f"{name}: {counted(missing, 'row')} lost, below offset {bucket.end:,}")
         if doubtful:
             self.told.append(
                 f"{name}: its rows are in files of somebody else, and may have other values than before"

@@ -22,6 +22,7 @@ import pyarrow as pa
 from strom.errors import InvalidPartition
 from strom.model.data_type import DataType
 from strom.model.names import NAME_LENGTH_MAX, nearest
+from strom.runtime.units import counted
 
 SEPARATOR = "$"
 
@@ -201,7 +202,9 @@ def _partition_codes(
     for key in keys:
         column = batch.column(key)
         if column.null_count:
-            raise InvalidPartition(f"Partition key {key!r} is NULL in {column.null_count} rows", key=key)
+            raise InvalidPartition(
+                f"Partition key {key!r} is NULL in {counted(column.null_count, 'row')}", key=key
+            )
         texts, text_codes = _text_codes(column)
         codes = codes * len(texts) + text_codes
         distinct, first, codes = np.unique(codes, return_index=True, return_inverse=True)

@@ -24,7 +24,7 @@ from strom.model.bucket import BucketId
 from strom.model.lake_owner import LakeOwner
 from strom.runtime.files import Files, FolderLock
 from strom.runtime.random import Randomness
-from strom.server.place import incarnation_of
+from strom.server.place import PLACE_FILE, incarnation_of
 
 FORMAT = 1
 FORMAT_FILE = "strom.json"
@@ -47,6 +47,8 @@ class DataFolder:
     lock: FolderLock
     incarnation: str = ""
     """Of the cluster, in this place (``place.py``)."""
+    copied: bool = False
+    """Whether it holds tables and was not in this place before: nobody stopped it in order here."""
 
     @property
     def owner(self) -> LakeOwner:
@@ -105,12 +107,14 @@ def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
                 folder=path,
                 lock=held,
             )
+        known = files.read_whole(f"{path}/{PLACE_FILE}") if files.exists(f"{path}/{PLACE_FILE}") else b""
         incarnation = incarnation_of(files, path, f"{path}/{LOCK_FILE}", randomness)
+        copied = incarnation.encode() not in known and bool(files.list(buckets_path(path)))
         stopped_cleanly = not files.exists(f"{path}/{RUNNING_FILE}")
     except BaseException:
         lock.release()
         raise
-    return DataFolder(files, path, cluster_id, stopped_cleanly, lock, incarnation)
+    return DataFolder(files, path, cluster_id, stopped_cleanly, lock, incarnation, copied)
 
 
 def _keep_private(files: Files, path: str) -> None:

@@ -12,18 +12,19 @@ from typing import Literal
 Form = Literal["text", "json"]
 
 
-def write_log(form: Form) -> None:
-    """From now on this process logs in that form."""
+def write_log(form: Form, server: str | None = None) -> None:
+    """From now on this process logs in that form. ``server``: its name, where several write to one place."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.setFormatter(JsonLines(server) if form == "json" else TextLines(server))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 class TextLines(logging.Formatter):
     """``2026-11-17 21:03:57 INFO created table fluss.events``, in UTC; control characters of others stay out of it."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
+    def __init__(self, server: str | None = None) -> None:
+        name = "" if server is None else f"{server}: "
+        super().__init__(f"%(asctime)s %(levelname)s {name}%(message)s")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """In UTC."""
@@ -38,11 +39,16 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """``{"time": "2026-11-17T21:03:57.123Z", "level": "info", "logger": "strom.server.serve", "message": "…"}``."""
 
+    def __init__(self, server: str | None = None) -> None:
+        super().__init__()
+        self._server = {} if server is None else {"server": server}
+
     def format(self, record: logging.LogRecord) -> str:
         """One object a line; a traceback is its ``error``."""
         told: dict[str, object] = {
             "time": _moment(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
+            **self._server,
             "logger": record.name,
             "message": record.getMessage(),
         }

@@ -26,6 +26,7 @@ from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
+from strom.runtime.units import counted
 from strom.runtime.world import World
 from strom.server import inner_calls
 from strom.server.backups import Backups
@@ -152,18 +153,24 @@ class RunningServer:
         self._tell_start(view, folder)
 
     def _tell_start(self, view: CatalogView, folder: DataFolder) -> None:
-        buckets = "every log was closed"
-        if not folder.stopped_cleanly:
-            buckets = (
-                "it was killed, so each bucket reads what came after its last checkpoint as it is opened"
-            )
+        reads = "each bucket reads what came after its last checkpoint as it is opened"
+        if folder.empty:
+            before = "at the last stop there was nothing yet"
+        elif folder.copied:
+            before = f"the folder is a copy, or was restored, so {reads}"
+        elif not folder.stopped_cleanly:
+            before = f"at the last stop it was killed, so {reads}"
+        else:  # one that nobody touched since a kill is recovered when somebody does
+            before = "at the last stop every log in use was closed"
         logger.info(
-            "started version %s on %s, %d tables, %d processes; at the last stop %s",
+            "started version %s on %s, %s, %s; %s",
             __version__,
             folder.path,
-            len(list(view.catalog.all_tables())),
-            len(self.addresses.processes),
-            buckets if not folder.empty else "there was nothing yet",
+            counted(len(list(view.catalog.all_tables())), "table"),
+            "1 process"
+            if len(self.addresses.processes) == 1
+            else f"{len(self.addresses.processes)} processes",
+            before,
         )
 
     async def _open_folder(self) -> DataFolder:

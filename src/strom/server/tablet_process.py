@@ -53,7 +53,7 @@ class TabletProcessMain:
         self._folder: str = told["folder"]
         self._owner = LakeOwner.of_text(told["owner"])
         self._settings = settings_from_json(told["settings"])
-        write_log(self._settings["logging.format"])
+        write_log(self._settings["logging.format"], f"tablet-{self._server_id}")
         self._endpoints = [
             Endpoint(**{**one, "port": port})
             for one, port in zip(told["endpoints"], told["ports"], strict=True)

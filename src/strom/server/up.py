@@ -80,7 +80,7 @@ def run(
     """Serve in the foreground; returns the exit code. Errors of starting are raised."""
     prepare_process()
     settings = load(config, os.environ, flags)
-    write_log(settings["logging.format"])
+    write_log(settings["logging.format"], "coordinator" if settings["tablet-server.count"] > 1 else None)
     world = World.system(offload_threads=settings["server.reader-threads"], background=True)
 
     def ready(addresses: Addresses) -> None:

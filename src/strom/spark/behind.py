@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from strom.client.planning import ScanPlan
 from strom.errors import InvalidRequest, LagUnknown, NotCaughtUp
+from strom.runtime.units import counted
 from strom.spark import connections
 from strom.spark.committed import Checkpoint
 from strom.spark.options import ReadOptions
@@ -165,7 +166,7 @@ def caught_up(
             if left == 0:
                 return
             check()
-            line.say(f"{name}: {'its first batch' if left is None else f'{left:,} rows'} to go")
+            line.say(f"{name}: {'its first batch' if left is None else counted(left, 'row')} to go")
             if ended or (until is not None and time.monotonic() >= until):
                 raise _not_caught_up(name, left, ended=ended, timeout=timeout)
 
@@ -188,6 +189,9 @@ class _Targets:
 
 
 def _not_caught_up(name: str, left: int | None, *, ended: bool, timeout: float | None) -> NotCaughtUp:
-    behind = "its first batch is not planned" if left is None else f"{left:,} rows are not in its result"
+    rows = (
+        "its first batch is not planned" if left is None else f"{counted(left, 'row')} {{}} not in its result"
+    )
+    behind = rows.format("is" if left == 1 else "are")
     why = "the query ended" if ended else f"after {timeout:g} s"
     return NotCaughtUp(f"{name}: {why}, and {behind}", behind=left, ended=ended)

@@ -27,6 +27,7 @@ from strom.client.filters import filter_of
 from strom.client.key_plan import Instant, KeyScanPlan
 from strom.client.planning import BucketRange, ScanPlan
 from strom.errors import Expired, InvalidRequest, LagUnknown, SchemaMismatch, StromError, TableNotFound
+from strom.runtime.units import counted
 from strom.spark import connections
 from strom.spark.filters import combined
 from strom.spark.history import (
@@ -391,7 +392,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             if unread:
                 self._lost_partition(
-                    f"partition {name} of {self._options.table} was dropped with {unread} rows that were not read"
+                    f"partition {name} of {self._options.table} was dropped with "
+                    f"{counted(unread, 'row')} that {'was' if unread == 1 else 'were'} not read"
                 )
             else:
                 log.warning("partition %s of %s was dropped", name, self._options.table)
@@ -491,6 +493,7 @@ def _gap(table: str, there: BucketRange, at: int) -> str:
     if at < there.start:
         return (
             f"{where} of {table} begins at offset {there.start} now, and the stream is at {at}: "
-            f"{there.start - at} rows went before they were read (table.log.ttl, or an overwrite)"
+            f"{counted(there.start - at, 'row')} went before {'it was' if there.start - at == 1 else 'they were'} read "
+            "(table.log.ttl, or an overwrite)"
         )
     return f"{where} of {table} ends at offset {there.end}, and the stream is at {at} already: rows were lost"

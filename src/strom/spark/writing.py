@@ -25,6 +25,7 @@ from strom.client.metadata import TableInfo
 from strom.client.staging import StageFact, StageOrder
 from strom.errors import InvalidRequest, SchemaMismatch
 from strom.model.names import nearest
+from strom.runtime.units import counted
 from strom.spark import connections
 from strom.spark.write_options import WriteOptions
 
@@ -123,7 +124,9 @@ def _kinds(words: pa.Array, column: str) -> pa.Array:
     if not pa.types.is_string(words.type):
         raise SchemaMismatch(f"column {column!r} says what happens to a row in words, not as {words.type}")
     if words.null_count:
-        raise SchemaMismatch(f"column {column!r} is NULL in {words.null_count} rows: say +I, +U or -D")
+        raise SchemaMismatch(
+            f"column {column!r} is NULL in {counted(words.null_count, 'row')}: say +I, +U or -D"
+        )
     found = pc.index_in(pc.utf8_lower(words), value_set=pa.array(list(KIND_OF)))
     if found.null_count:
         odd = words.filter(pc.is_null(found))[0].as_py()

@@ -66,9 +66,8 @@ def _told(folder: Path, rows: int, with_spark: bool) -> bool:
     try:
         took = server.start()
         story.watch.lap()
-        story.note(
-            f"a server is up after {took:.1f} s at {server.address}; its data lies in {folder / 'data'}"
-        )
+        where = min(str(folder / "data"), os.path.relpath(folder / "data"), key=len)
+        story.note(f"a server is up after {took:.1f} s at {server.address}; its data lies in {where}")
         with strom.connect(server.address) as database:
             shop = Shop(database)
             shop.create_log()
@@ -118,11 +117,8 @@ def _next(folder: Path) -> None:
         lines.insert(0, (f". {os.path.relpath(own)}", "once in every terminal"))
     print("\nWhat to try next, on the data of this demo:\n")
     for command, words in lines:
-        print(f"  {command:<46} {words}".rstrip())
-    print(
-        "\nThe README has ten lines of Python and of PySpark, docs/start.md the first ten minutes.",
-        flush=True,
-    )
+        print(f"  {command}" + (f"\n      {words}" if words else ""))
+    print("\nThe README has ten lines of Python and of PySpark, docs/start.md more.", flush=True)
 
 
 def _quiet_end() -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from strom.cli.demo.story import Story
-from strom.errors import StromError
+from strom.errors import COMPILING, StromError
 
 WAITING_FOR = "STROM_DEMO_WAITS_FOR"
 """Names a folder where a file appears for each part that is installed: `make demo` does that beside the story."""
@@ -42,13 +42,18 @@ def wait_for(part: str, words: str, story: Story) -> None:
 def compile_kernels(story: Story, folder: Path) -> None:
     """Before a server needs them: while it compiles, it acknowledges no upsert, and writers lose their patience."""
     log = folder / "kernels.log"
-    story.note("a new installation compiles the kernels of primary-key tables, once: one to two minutes")
     with log.open("wb") as output:
         running = subprocess.Popen(
             [sys.executable, "-u", "-m", "strom.kv.compile"], stdout=output, stderr=output
         )
     try:
         with story.patience(lambda: _last_line(log)):
+            while running.poll() is None and not _last_line(log):
+                time.sleep(POLL_S)
+            if missing := _last_line(log).startswith(COMPILING):
+                story.note(
+                    "a new installation compiles the kernels of primary-key tables, once: a minute or two"
+                )
             code = running.wait()
     finally:
         if running.poll() is None:
@@ -58,7 +63,8 @@ def compile_kernels(story: Story, folder: Path) -> None:
         raise NotInstalled(
             f"the kernels could not be compiled: see {log} (pip install '.[server]' brings Numba)"
         )
-    story.say("compiled")
+    if missing:
+        story.say("compiled")
 
 
 def _last_line(path: Path) -> str:

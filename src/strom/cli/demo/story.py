@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from strom.cli.watch import Watch, bracketed
 
+WIDTH = 80
 INDENT = " " * 11
 LIFE_S = 10.0
 """Between two signs of life."""
@@ -26,23 +28,24 @@ class Story:
     def chapter(self, title: str, *lines: str) -> None:
         """A new part, with what it is about."""
         self._chapter += 1
-        print(f"\n── {self._chapter}. {title} " + "─" * max(2, 96 - len(title)), flush=True)
+        head = f"── {self._chapter}. {title} "
+        print(f"\n{head}" + "─" * max(2, WIDTH - len(head)), flush=True)
         for line in lines:
-            print(f"   {line}", flush=True)
+            _print("   ", line)
         self.watch.lap()
 
     def say(self, text: str) -> None:
         """A step that was done, with the time it took."""
-        self.watch.say(text)
+        _print(f"{bracketed(self.watch.lap())} ", text)
 
     def rate(self, what: str, rows: int) -> None:
         """A step that moved rows."""
         seconds = max(self.watch.lap(), 1e-9)
-        print(f"{bracketed(seconds)} {rows:,} {what} ({rows / seconds:,.0f} a second)", flush=True)
+        _print(f"{bracketed(seconds)} ", f"{rows:,} {what} ({rows / seconds:,.0f} a second)")
 
     def note(self, text: str) -> None:
         """Something to know before a step."""
-        print(f"{INDENT}{text}", flush=True)
+        _print(INDENT, text)
 
     @contextmanager
     def patience(self, doing: Callable[[], str] = str) -> Iterator[None]:
@@ -79,10 +82,10 @@ class Story:
         """What must hold. The story goes on when it does not, and ends badly."""
         self.checks += 1
         if truth:
-            print(f"         ✔ {text}", flush=True)
+            _print("         ✔ ", text)
             return
         self.failed.append(text)
-        print(f"         ✘ {text}", flush=True)
+        _print("         ✘ ", text)
         if found is not None or expected is not None:
             print(f"           found {found!s:.300}\n           expected {expected!s:.300}", flush=True)
 
@@ -100,6 +103,19 @@ class Story:
             return False
         print(f"\nAll {self.checks} checks held, in {seconds:,.0f} s.", flush=True)
         return True
+
+
+def _print(begin: str, text: str) -> None:
+    """Text behind what stands before it, within a terminal of 80 columns; names of places stay whole."""
+    lines = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print("\n".join(lines or [begin.rstrip()]), flush=True)
 
 
 def _is_number(value: object) -> bool:

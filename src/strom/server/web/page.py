@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from strom.runtime.units import rough_size
+from strom.runtime.units import counted, rough_size
 
 TABLES_SHOWN_MAX = 500
 """Rows of one table of the page: it is drawn anew every few seconds."""
@@ -86,8 +86,8 @@ def _lake_lag(table: Mapping[str, Any]) -> str:
 
 def _state(table: Mapping[str, Any]) -> str:
     if table["offline"]:
-        return _bad(f"{table['offline']} buckets offline")
-    return f"{_count(table['lag'])} rows not yet durable" if table["lag"] else "serving"
+        return _bad(f"{counted(table['offline'], 'bucket')} offline")
+    return f"{counted(table['lag'], 'row')} not yet durable" if table["lag"] else "serving"
 
 
 def _rate(name: str) -> Callable[[Mapping[str, Any]], float]:

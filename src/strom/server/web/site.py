@@ -16,7 +16,7 @@ from strom.coordinator.catalog import Catalog
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics, labelled, render
 from strom.runtime.tasks import Offload
-from strom.runtime.units import rough_size
+from strom.runtime.units import counted, rough_size
 from strom.server.catalog_view import CatalogView
 from strom.server.status import TabletServerStatus
 from strom.server.web.http import Answer
@@ -84,7 +84,7 @@ class Site:
         for server, summary in zip(self._servers, summaries, strict=True):
             offline = sum(table["offline"] for table in summary["tables"].values())
             if offline:
-                problems.append(f"tablet server {server.server_id}: {offline} buckets are offline")
+                problems.append(f"tablet server {server.server_id}: {counted(offline, 'bucket')} offline")
             if summary.get("disk_full"):
                 free = rough_size(summary["disk_free_bytes"])
                 problems.append(

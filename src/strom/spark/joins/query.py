@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from strom.errors import StromError
 from strom.runtime.metrics import render
+from strom.runtime.units import counted
 from strom.spark import behind
 from strom.spark.behind import FollowedSides
 from strom.spark.joins.metrics import JoinMetrics
@@ -46,7 +47,7 @@ class JoinQuery:
     def __repr__(self) -> str:
         state = "running" if self.active else "ended"
         try:
-            told = f"{self.lag():,} changes behind"
+            told = f"{counted(self.lag(), 'change')} behind"
         except StromError as error:
             told = str(error)
         return f"JoinQuery(into {self.table}, {state}, {told})"

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from strom.client.lake import Assigned
 from strom.errors import StromError
 from strom.lake.maintenance import Upkept
+from strom.runtime.units import counted
 from strom.spark.tiering.round import RoundProgress, RoundResult
 from strom.spark.tiering.service import Listener, RoundEnd
 
@@ -95,10 +96,10 @@ class Bars(Lines):
 def told(result: RoundResult) -> str:
     """A round in a few words."""
     seconds = result.took.get("round", 0.0)
-    words = [f"{result.rows:,} rows"]
+    words = [counted(result.rows, "row")]
     if result.deletes:
-        words.append(f"{result.deletes:,} deletes")
-    words.append(f"{result.files} files, {result.size_bytes / 1e6:,.1f} MB")
+        words.append(counted(result.deletes, "delete"))
+    words.append(f"{counted(result.files, 'file')}, {result.size_bytes / 1e6:,.1f} MB")
     words.append(f"{seconds:.1f} s")
     steps = ", ".join(f"{step} {took:.1f}" for step, took in result.took.items() if step != "round")
     text = ", ".join(words) + f" ({steps})"
@@ -109,9 +110,9 @@ def _kept_up(done: Upkept) -> str:
     """What was put in order afterwards."""
     words = []
     if done.files_before:
-        words.append(f"{done.files_before} files became {done.files_after}")
+        words.append(f"{counted(done.files_before, 'file')} became {done.files_after}")
     if done.rows_removed:
-        words.append(f"{done.rows_removed:,} dead rows dropped")
+        words.append(f"{counted(done.rows_removed, 'dead row')} dropped")
     if done.files_removed:
-        words.append(f"{done.files_removed} old files removed")
+        words.append(f"{counted(done.files_removed, 'old file')} removed")
     return f"; {', '.join(words)}" if words else ""
