@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +111,18 @@ def test_a_stream_is_enriched_with_what_the_table_holds_now(
         assert [(row.id, row.city) for row in again.rows] == [(9, 99)]
         cities.delete([{"region": "r9", "number": 99}])
         cities.flush()
+
+
+def test_a_program_of_ones_own_hears_nothing_of_pandas_and_keeps_its_filters(
+    spark: SparkSession, cities: strom.Table
+) -> None:
+    frame = asked(spark)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        strom.spark.lookup_join(frame, str(cities.info.path), on={"word": "name"}, columns=[])
+        assert list(warnings.filters) == before
+    assert [str(one.message) for one in heard if "pandas" in str(one.message)] == []
 
 
 def test_only_that_a_row_is_there_can_be_asked(spark: SparkSession, cities: strom.Table) -> None:

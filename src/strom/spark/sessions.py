@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from strom.errors import InvalidRequest
 from strom.spark import jar, java_home
+from strom.spark.mapped import PANDAS
 from strom.spark.source import StromSource
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 """Put before what the user says for the driver's Java."""
 LOGGING = Path(__file__).parent / "log4j2.properties"
 """What is logged where nobody has a configuration of their own: no warnings that every healthy run has."""
-PANDAS = "PySpark does not yet fully support pandas"
-"""What PySpark 4.3 warns of with every pandas from 3.0 on; no row of ours goes through pandas."""
 STARTUP = str(Path(__file__).parent / "startup")
 """On the module path of Spark's Python processes on this machine: they start a second sooner (``sitecustomize``)."""
 

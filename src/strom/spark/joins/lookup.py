@@ -29,6 +29,7 @@ from strom.spark.joins.definition import How, OnLike, how_of, pairs_of
 from strom.spark.joins.keys import arrow_of, common_type, encoded, fitting
 from strom.spark.joins.pairs import NONE, Positions, pairs, portions
 from strom.spark.joins.ways import Way, way_to
+from strom.spark.mapped import mapped
 from strom.spark.options import Server
 from strom.spark.problems import told, told_each
 from strom.spark.types import Fit, arrow_schema, spark_type, strom_type
@@ -69,7 +70,7 @@ def lookup_join(
     work = told(
         lambda: _planned(server, frame.schema, table, on, columns, kind, cache_rows, cache_for), server=server
     )
-    return frame.mapInArrow(work, work.schema)
+    return mapped(frame, work, work.schema)
 
 
 def _planned(

@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from strom.errors import LakeCorrupt, LakeUnavailable
+from strom.spark.mapped import mapped
 from strom.spark.tiering.worker import RESULT, Found, RoundWork, unpacked
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class SparkJobs:
         context.setJobGroup(group, f"tiering {work.path}, round {work.round_id}", interruptOnCancel=True)
         try:
             self.check(group)
-            frame = self._spark.range(0, count, 1, count).mapInArrow(lambda numbers: work(numbers), RESULT)
+            frame = mapped(self._spark.range(0, count, 1, count), lambda numbers: work(numbers), RESULT)
             rows = frame.collect()
         except Exception as error:
             self.check(group)
