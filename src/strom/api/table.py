@@ -197,8 +197,9 @@ class Table(Keys):
         """Append rows; they are on their way when this returns, or soon after, and safe after ``flush``.
 
         Takes a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, a list of dicts,
-        a dict of lists, one dict (a row), or anything with ``__arrow_c_stream__``. Columns are matched by name, in
-        any order; a missing one is NULL where it may be; values that would change are refused.
+        a dict of lists, one dict (a row), anything with ``__arrow_c_stream__``, or the path of a Parquet, Arrow, CSV or
+        JSON-lines file. Columns are matched by name, in any order; a missing one is NULL where it may be; values that
+        would change are refused.
         A scan of this connection sees the rows. What fails in the background is raised by the next ``append``,
         ``flush``, ``scan`` or ``close``.
 
