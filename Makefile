@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 # Kernels are cached beside the source: compiled here, no server compiles while somebody waits.
 $(VENV)/.kernels: $(STAMP) $(wildcard src/strom/kv/*.py src/strom/kv/*/*.py)
-	@echo "==> compiling the kernels of primary-key tables (what changed; from nothing about half a minute)"
+	@echo "==> compiling the kernels of primary-key tables (only what changed)"
 	@$(BIN)/python -m strom.kv.compile
 	@touch $(VENV)/.kernels
 

@@ -123,7 +123,7 @@ def shown(command: Command) -> None:
         for line in running.stdout:
             said.append(line)
             if ("Downloading " in line and " MB)" in line) or line.startswith("Installing collected"):
-                print(f"    {line.strip()[:100]}", flush=True)
+                print(f"    {line.strip()[:76]}", flush=True)
     if running.returncode:
         print("".join(said[-30:]), file=sys.stderr)
         sys.exit(f"make demo: {' '.join(map(str, command))} failed")
@@ -161,9 +161,7 @@ def before() -> None:
             mark(name).write_text(version())
     if is_there(LIGHT):
         return
-    print(
-        f"==> Python environment in {VENV.name}: what log tables need (once; about half a minute)", flush=True
-    )
+    print(f"==> Python environment in {VENV.name}: what log tables need (once; half a minute)", flush=True)
     if not PYTHON.exists():
         venv.create(VENV, with_pip=not lends_pip(), symlinks=True)
         MARKS.mkdir(parents=True, exist_ok=True)
@@ -211,7 +209,7 @@ def tell(arguments: Sequence[str]) -> int:
     rest = None
     if not (is_there(KEYS) and is_there(SPARK)):
         where = f"{VENV.name}/demo/beside.log"
-        print(f"==> installing Numba, Spark and the lake's libraries meanwhile (see {where})", flush=True)
+        print(f"==> installing Numba, Spark and the lake meanwhile (see {where})", flush=True)
         with (MARKS / "beside.log").open("wb") as log:
             rest = subprocess.Popen(
                 [sys.executable, __file__, "--beside"], stdout=log, stderr=log, start_new_session=True
