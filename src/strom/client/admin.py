@@ -33,6 +33,7 @@ from strom.model.table import TableDescription, TablePath
 from strom.protocol import api_keys as api
 from strom.protocol.message import Message
 from strom.protocol.messages import databases, own, partitions, stages, tables
+from strom.runtime.units import counted
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -81,7 +82,8 @@ class TableStatus:
     """What only a primary-key table has."""
 
     def __repr__(self) -> str:
-        return f"TableStatus({self.rows:,} rows, {self.size_bytes:,} bytes, {len(self.buckets)} buckets)"
+        buckets = counted(len(self.buckets), "bucket")
+        return f"TableStatus({counted(self.rows, 'row')}, {self.size_bytes:,} bytes, {buckets})"
 
 
 @dataclass(frozen=True)

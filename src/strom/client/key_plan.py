@@ -19,6 +19,7 @@ from strom.client.planned import table_ends
 from strom.client.planning import PartitionChoice, buckets_of, check_place, choose_partitions
 from strom.errors import InvalidRequest, OffsetOutOfRange
 from strom.model.bucket import BucketId
+from strom.runtime.units import counted
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class KeyScanPlan:
         return {(one.partition, one.bucket.bucket): one.at for one in self.instants}
 
     def __repr__(self) -> str:
-        rows = "as of the past" if self.rows is None else f"{self.rows:,} rows before filters"
+        rows = "as of the past" if self.rows is None else f"{counted(self.rows, 'row')} before filters"
         return f"KeyScanPlan({len(self.instants)} buckets, {rows})"
 
 

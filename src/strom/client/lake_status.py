@@ -11,6 +11,7 @@ from strom.client.metadata import TableInfo
 from strom.errors import LagUnknown
 from strom.model.lake import LakeConfig, Tiered
 from strom.model.lake_record import LakeRecord
+from strom.runtime.units import counted
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class LakeStatus:
     def __repr__(self) -> str:
         try:
             behind = "never tiered" if self.lag_ms is None else f"{self.lag_ms / 1000:,.1f} s"
-            told = f"{self.lag_rows:,} rows and {behind} behind"
+            told = f"{counted(self.lag_rows, 'row')} and {behind} behind"
         except LagUnknown as error:
             told = error.message
         return f"LakeStatus({self.facts.path}: {self.state}, {told})"

@@ -17,6 +17,7 @@ from strom.model.bucket import BucketId
 from strom.model.names import nearest
 from strom.model.partitions import check_spec, value_text
 from strom.model.table import TableDescription
+from strom.runtime.units import counted
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class ScanPlan:
         return {(one.partition, one.bucket.bucket): one.end for one in self.ranges}
 
     def __repr__(self) -> str:
-        return f"ScanPlan({len(self.ranges)} buckets, {self.rows:,} rows before filters)"
+        return f"ScanPlan({counted(len(self.ranges), 'bucket')}, {counted(self.rows, 'row')} before filters)"
 
     def limited(self, limit: int | None) -> ScanPlan:
         """The plan with only the first ``limit`` rows. Only right when nothing is filtered."""
