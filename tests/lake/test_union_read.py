@@ -220,7 +220,7 @@ def test_a_lake_snapshot_can_be_read_again(server: ServerProcess) -> None:
 def test_a_plan_whose_files_are_gone_is_an_error_and_no_other_plan_takes_its_place(
     server: ServerProcess,
 ) -> None:
-    with lake_table(server, buckets=1) as (db, table, tierer):
+    with lake_table(server, buckets=1) as (_, table, tierer):
         for number in range(3):
             table.append(rows(number))
             tierer.round(table)
