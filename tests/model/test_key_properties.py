@@ -181,3 +181,29 @@ def test_an_aggregate_function_that_makes_no_sense_is_refused(words: str) -> Non
     )
     with pytest.raises(InvalidConfig, match="'s'"):
         check({ENGINE: "aggregation"}, replace(SCHEMA, columns=columns))
+
+
+def _averages(**columns: str) -> Schema:
+    arrow = pa.schema(
+        [
+            ("id", pa.int64()),
+            *((name, pa.float64()) for name in ("x", "y", "s", "t")),
+            *((name, pa.int64()) for name in "nm"),
+        ]
+    )
+    functions = {}
+    for name, states in columns.items():
+        total, count = states.split()
+        functions |= {
+            f"fields.{name}.agg": "avg",
+            f"fields.{name}.avg.sum": total,
+            f"fields.{name}.avg.count": count,
+        }
+    return with_aggregates(Schema.from_arrow(arrow, ["id"]), functions)
+
+
+def test_averages_have_columns_of_their_own_for_their_sums_and_counts() -> None:
+    check({ENGINE: "aggregation"}, _averages(x="s n", y="t m"))
+    for shared in ({"x": "s n", "y": "s m"}, {"x": "s n", "y": "t n"}):
+        with pytest.raises(InvalidConfig, match="cannot share"):
+            check({ENGINE: "aggregation"}, _averages(**shared))

@@ -353,6 +353,19 @@ def test_memory_goes_back_to_the_system_once_when_a_rush_is_over() -> None:
     in_memory(main)
 
 
+def test_a_rush_is_over_when_it_is_quiet_at_two_looks_in_a_row() -> None:
+    budget = Budget(512 * MIB)
+    back = MemoryReturn(budget, (), lambda: None)
+    budget.large.add(300 * MIB)
+    assert not back.is_over()
+    budget.large.give(290 * MIB)
+    assert not back.is_over(), "the next call may come at any moment"
+    budget.large.add(290 * MIB)
+    assert not back.is_over()
+    budget.large.give(300 * MIB)
+    assert [back.is_over() for _ in range(4)] == [False, True, False, False]
+
+
 def test_memory_that_nobody_counted_goes_back_too() -> None:
     async def main(world: World) -> None:
         resident = [300 * MIB]

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,12 @@ from strom.coordinator.sinks import Decision, Listed, Proposal
 from strom.errors import Disconnected, StageNotFound
 from strom.model.bucket import BucketId
 from strom.model.table import Table
+from strom.protocol.api_keys import SNAPSHOT
 from strom.protocol.error_codes import code_of
 from strom.protocol.messages import stages as messages
+from strom.rpc.budget import Budget
+from strom.rpc.call import Call
+from strom.rpc.share import Share
 from strom.runtime.tasks import Tasks
 from strom.server.calls.sinks import SinkCalls
 from strom.server.publishing import BUCKETS_AT_ONCE, PAUSE_MAX_S, Publishing
@@ -64,10 +69,12 @@ class Servers:
         return messages.ApplyStagesResponse(buckets_resp=answers)
 
 
-async def decided(made: Node, table: Table, sink: str, buckets: Sequence[int]) -> SinkRow:
+async def decided(
+    made: Node, table: Table, sink: str, buckets: Sequence[int], *, epoch: int = 0, rolled: int = 0
+) -> SinkRow:
     part = StagedPart(b"s" * 16, table.table_id, None, tuple(buckets))
-    proposal = Proposal(sink, "q", 0, False, frozenset({table.table_id}), [Listed(part, 10**15, 10**15)])
-    decision: Decision = await made.view.perform(commands.decide, proposal, rolled=0, now_ms=1)
+    proposal = Proposal(sink, "q", epoch, False, frozenset({table.table_id}), [Listed(part, 10**15, 10**15)])
+    decision: Decision = await made.view.perform(commands.decide, proposal, rolled=rolled, now_ms=1)
     assert decision.number
     return made.view.catalog.sinks[sink]
 
@@ -215,6 +222,36 @@ def test_whoever_waits_for_a_table_that_is_dropped_waits_no_longer(tmp_path: Pat
         await made.view.perform(commands.drop_table, table.path)
         publishing.tidy()
         assert await asyncio.wait_for(waiting, 10)
+
+    publishing(tmp_path, test)
+
+
+def test_a_planned_read_waits_for_the_newest_decision_of_each_bucket(tmp_path: Path) -> None:
+    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+        servers.away = True
+        other = await made.create("other")
+        early = await decided(made, table, "b", [2])
+        first = await decided(made, table, "a", [0, 1])
+        second = await decided(made, table, "b", [0], epoch=1, rolled=early.number)
+        third = await decided(made, other, "c", [0])
+        assert (first.number, second.number, third.number) == (2, 3, 4)
+        calls = SinkCalls(made.view, publishing, ManualClock(1_000))
+
+        def pending(*table_ids: int) -> dict[tuple[int, int], int]:
+            request = messages.SnapshotRequest(table_ids=table_ids)
+            answer: Any = calls.snapshot(
+                Call(SNAPSHOT, 0, request, None, "CLIENT", 1, Share(Budget(1 << 20)))
+            )
+            assert answer.number == 4
+            return {(one.table_id, one.bucket_id): one.number for one in answer.pending}
+
+        mine = {(table.table_id, 0): 3, (table.table_id, 1): 2}
+        assert pending(table.table_id) == mine
+        assert pending() == {**mine, (other.table_id, 0): 4}
+        servers.away = False
+        for row in (first, second, third):
+            assert await publishing.settled(row, 10)
+        assert pending() == {}
 
     publishing(tmp_path, test)
 
