@@ -18,7 +18,15 @@ from strom.client.rows import RowReader
 from strom.client.scan import Scan
 from strom.client.tail import Tail
 from strom.client.writer import Writer
-from strom.errors import Busy, Disconnected, LeaderNotAvailable, NotLeader, StorageOffline, TableNotFound
+from strom.errors import (
+    Busy,
+    Disconnected,
+    LeaderNotAvailable,
+    NotLeader,
+    StorageOffline,
+    TableNotFound,
+    UnknownBucket,
+)
 from strom.model.bucket import BucketId
 from strom.rpc.call import Call
 
@@ -177,6 +185,34 @@ def test_a_tail_of_one_partition_waits_for_nothing_once_that_is_dropped() -> Non
             cluster.metadata.forget_partition(table.table_id, "d1")  # it is another client that writes
             await fill(cluster, table, 30, start=30)
             assert len(await seen(tail)) == 10, "one that is made again is followed from its beginning"
+            await tail.close()
+
+    play_out(main())
+
+
+def test_a_partition_that_comes_and_goes_does_not_end_a_tail() -> None:
+    description = description_of(("id", pa.int64()), ("day", pa.string()), partition_keys=("day",))
+
+    async def main() -> None:
+        async with playing(description) as (play, cluster, table):
+            await fill(cluster, table, 30)
+            tail = tail_of(cluster, table)
+            assert len(await seen(tail)) == 30
+
+            def gone(call: Call) -> UnknownBucket:
+                del play.partitions["short"]
+                return UnknownBucket("dropped a moment ago")
+
+            play.partitions |= {"short": 70, "long": 71}
+            play.faults["ListOffsets"] = [
+                lambda call: gone(call) if call.request.partition_id == 70 else None
+            ] * 2
+            assert await seen(tail) == []
+            assert "short" not in play.partitions
+            writer = await Writer.open(cluster, table)
+            await writer.append({"id": [100], "day": ["long"]})
+            await writer.close()
+            assert await seen(tail) == [100]
             await tail.close()
 
     play_out(main())

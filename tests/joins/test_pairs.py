@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.spark.joins.pairs import NONE, Rows, difference, pairs
+from strom.spark.joins.pairs import NONE, Rows, difference, pairs, portions
 
 GROUPS = 5
 groups = st.lists(st.integers(0, GROUPS - 1), max_size=12)
@@ -66,3 +66,14 @@ def test_rows_of_nested_columns_are_written_again() -> None:
     change = difference(one, one)
     assert change.write.tolist() == [0]
     assert change.delete.tolist() == []
+
+
+def test_portions_hold_as_many_groups_as_fit_and_every_group_once() -> None:
+    def cut(*sizes: int, most: int = 4) -> list[tuple[int, int]]:
+        return list(portions(np.array(sizes, np.int64), most))
+
+    assert cut(2, 2, 2) == [(0, 2), (2, 3)]
+    assert cut(4, 4, 0, 1) == [(0, 1), (1, 3), (3, 4)]
+    assert cut(9, 1, 9) == [(0, 1), (1, 2), (2, 3)], "one that is too large goes alone"
+    assert cut(0, 0) == [(0, 2)]
+    assert cut() == []

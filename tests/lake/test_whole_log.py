@@ -129,6 +129,35 @@ def test_rows_that_leave_the_servers_while_the_lake_is_read_come_from_the_lake_t
         assert sorted(number for _, _, number in found) == list(range(480))
 
 
+def test_nobody_waits_for_a_partition_that_is_dropped_while_the_lake_is_read(short: ServerProcess) -> None:
+    with lake_table(short, DAYS | {"part": "STRING"}, partition_by="part", file_rows=20) as (
+        db,
+        table,
+        tierer,
+    ):
+
+        def put(part: str, first: int) -> None:
+            table.append([row | {"part": part} for row in events(*range(first, first + 20))])
+            table.flush()
+
+        for first in (0, 20):
+            put("a", first)
+            put("b", 100 + first)
+        table.alter(set=SHORT)
+        tierer.round(table)
+        put("a", 40)
+        put("b", 140)
+        forget(db, table)
+        with table.tail("earliest", idle=20) as tail:
+            found = followed(tail, 1)
+            table.drop_partition({"part": "b"})
+            tierer.round(table)
+            put("a", 60)
+            forget(db, table)
+            found += followed(tail, 120 - len(found))
+        assert sorted(number for _, _, number in found) == [*range(80), *range(100, 140)]
+
+
 def test_positions_taken_amid_the_lake_are_gone_on_from(short: ServerProcess) -> None:
     with history(short, buckets=2, file_rows=50) as (db, table, tierer):
         prepare(db, table, tierer)

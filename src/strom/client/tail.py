@@ -534,7 +534,10 @@ class Tail:
             del self._cursors[bucket]
         new = [(bucket, partition) for bucket, partition in buckets if bucket not in self._cursors]
         if new:
-            await self._begin(new, EARLIEST)
+            try:
+                await self._begin(new, EARLIEST)
+            except PartitionNotFound:
+                pass  # one of them came and went: the next look finds the others
 
 
 def _bucket_request(cursor: Cursor, options: ReadOptions) -> FetchRowsBucketRequest:

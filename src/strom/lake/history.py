@@ -22,7 +22,7 @@ from strom.client.places import Kind, Place
 from strom.client.planning import PartitionChoice, ScanPlan
 from strom.client.rows import Fetched
 from strom.client.tail import TailBatch
-from strom.errors import LakeDisabled
+from strom.errors import LakeDisabled, PartitionNotFound
 from strom.lake.planned import LakeLimits, UnionPlan, bucket_of
 from strom.lake.reading import LakeFile
 from strom.lake.time_travel import between
@@ -83,7 +83,12 @@ class History:
         for left in reversed(range(PLANS_MAX)):
             (whole,) = await planner.plan([self._wanted])
             hot: list[Where] = [(one.bucket, one.partition) for one in whole.ends if one.hot]
-            first = await offsets.at(Place(Kind.EARLIEST), hot)
+            try:
+                first = await offsets.at(Place(Kind.EARLIEST), hot)
+            except PartitionNotFound:
+                if not left:
+                    raise
+                continue  # it was dropped between the two questions
             if not left or _meet(whole, first):
                 break
         if again:  # a partition may have been dropped by now, and nobody waits for it
@@ -169,9 +174,13 @@ class History:
     async def _again(self) -> bool:
         """Whether rows went from the servers meanwhile that nobody has seen; then they are read next."""
         hot: list[Where] = [(bucket, None) for bucket in self._rest]
-        first = await Offsets(self._cluster, self._table).at(Place(Kind.EARLIEST), hot)
-        if all(first[bucket] <= offset for bucket, offset in self._rest.items()):
-            return False
+        try:
+            first = await Offsets(self._cluster, self._table).at(Place(Kind.EARLIEST), hot)
+        except PartitionNotFound:
+            pass  # somebody dropped one: what is there now is looked for anew
+        else:
+            if all(first[bucket] <= offset for bucket, offset in self._rest.items()):
+                return False
         seen = Place(Kind.EACH, each=dict(self._positions.items()))
         await self._begin(seen, again=True)
         return bool(self._files)

@@ -87,6 +87,16 @@ def test_transactions_are_never_split_over_rounds() -> None:
         assert plan.ends == {bucket(0): 10_000, bucket(1): 10_000}
 
 
+def test_a_round_brings_something_of_every_bucket_however_large_its_rows_are() -> None:
+    lake, endings = log_of((None, 9), (7, 8), (6, 30))
+    huge = dict.fromkeys(endings, 10.0 * SMALL.round_bytes)
+    plan = plan_round("log", lake, endings, huge, SMALL, whole=False)
+    assert covered(plan) == [(0, 5), (1, 7), (2, 6)]
+    assert plan.more
+    keys = plan_round("keys", lake, endings, huge, SMALL, whole=False)
+    assert len(keys.ends) == 1, "a primary-key bucket is brought whole or waits"
+
+
 def test_a_small_bucket_leaves_its_share_to_the_large_ones() -> None:
     lake, endings = log_of((5, 6), (5, 100_005))
     plan = plan_round("log", lake, endings, dict.fromkeys(endings, 1.0), SMALL, whole=False)
