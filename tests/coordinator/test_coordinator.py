@@ -210,6 +210,31 @@ def test_an_older_catalog_stays_as_it_was() -> None:
     assert house.catalog.partitions_of(1) == []
 
 
+def test_who_was_away_for_too_long_sees_what_came_what_went_and_what_changed() -> None:
+    house = House()
+    house.servers(0)
+    for name in ("altered", "dropped", "same"):
+        house.table(name)
+    house.table("days", partition_by=("day",))
+    house.partition("days", {"day": "gone"})
+    before = house.catalog
+    change = commands.Alteration(set={"a": "1"}, unset=())
+    house.do(commands.alter_table, path("altered"), change, now_ms=NOW_MS)
+    house.do(commands.drop_table, path("dropped"))
+    house.table("new")
+    house.do(commands.drop_partition, path("days"), {"day": "gone"})
+    house.partition("days", {"day": "new"})
+    snapshot = house.store.read()
+    found, touched = before.advanced(before.delta_to(snapshot))
+    whole = Catalog.of(snapshot, Limits())
+    assert found.version == whole.version
+    assert found.all_tables() == whole.all_tables() == house.catalog.all_tables()
+    assert found.table(path("altered")).description.custom_properties == {"a": "1"}
+    assert [one.name for one in found.partitions_of(found.table(path("days")).table_id)] == ["new"]
+    ids = {name: before.table(path(name)).table_id for name in ("altered", "dropped")}
+    assert touched.tables == {*ids.values(), found.table(path("new")).table_id}
+
+
 def test_the_catalog_never_goes_back_when_threads_race() -> None:
     house = House()
     house.table("events", partition_by=("day",))

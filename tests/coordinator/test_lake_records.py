@@ -239,3 +239,14 @@ def test_a_round_that_reports_after_its_tables_lake_was_given_up_brings_no_recor
     record = made.catalog.lake_of(table.table_id)
     assert record is not None
     assert record.offset_of(None, 0) == 7
+
+
+@pytest.mark.parametrize("rebuild", [True, False])
+def test_a_partition_that_only_the_lake_knows_is_to_go_unless_a_rebuild_found_it(rebuild: bool) -> None:
+    """A round that ends after its partition was dropped by hand tells of one that is new; a rebuild finds old ones."""
+    made = house()
+    table_id = made.table("days", partition_by=("day",), properties=LAKE).table_id
+    found = LakeReport(1, {LakeKey(99, 0): Tiered(7, 0)}, {99: "old"})
+    record = store(made, table_id, found, rebuild=rebuild).record
+    assert record is not None
+    assert record.dropped == ({} if rebuild else {99: "old"})
