@@ -17,7 +17,7 @@ from strom.record import layout as at
 from strom.record.aligned_row import slot_of
 from strom.record.batch import check, read_header
 from strom.record.columns import ColumnLayout
-from strom.record.statistics import ColumnStatistics, compute, read
+from strom.record.statistics import ColumnStatistics, compute, holds, read
 
 
 def physical(column: pa.Array) -> list[object]:
@@ -207,3 +207,23 @@ def test_types_without_order_have_no_slot() -> None:
 def test_texts_whose_lengths_only_look_equal_are_compared_as_they_are() -> None:
     assert one(["bb", "a", "ccc"], pa.string()) == ColumnStatistics(b"a", b"ccc", 0)
     assert one(["bb", "bbx", "a"], pa.string()) == ColumnStatistics(b"a", b"bbx", 0)
+
+
+@pytest.mark.parametrize(
+    ("claim", "true"),
+    [
+        (ColumnStatistics(1, 3, 1), True),
+        (ColumnStatistics(0, 9, 1), True),
+        (ColumnStatistics(None, None, 1), True),
+        (ColumnStatistics(2, 3, 1), False),
+        (ColumnStatistics(1, 2, 1), False),
+        (ColumnStatistics(1, 3, 0), False),
+        (ColumnStatistics(1, 3, 2), False),
+        (ColumnStatistics(None, None, 0), False),
+    ],
+)
+def test_what_is_said_of_a_column_holds_when_nobody_who_goes_by_it_leaves_out_a_row(
+    claim: ColumnStatistics, true: bool
+) -> None:
+    """A wrong number of NULLs hides rows as a wrong bound does: IS NULL, IS NOT NULL and whatever is never NULL."""
+    assert holds(claim, pa.array([1, None, 3], pa.int64())) == true

@@ -39,6 +39,7 @@ from strom.protocol.api_keys import (
     PRODUCE_LOG,
     PUT_KV,
 )
+from strom.protocol.error_codes import CODES
 from strom.protocol.frame import encode_response
 from strom.protocol.message import Message, whole
 from strom.protocol.messages.databases import DatabaseExistsResponse
@@ -335,6 +336,19 @@ def test_a_call_the_server_does_not_offer_is_refused_by_the_caller() -> None:
             assert not caller.supports(LOOKUP)
             with pytest.raises(UnsupportedVersion, match="does not offer Lookup"):
                 await caller.call(LOOKUP, LookupRequest(table_id=1))
+
+    in_memory(main)
+
+
+@pytest.mark.parametrize("version", [-1, DATABASE_EXISTS.max_version + 1, 32767])
+def test_a_version_that_is_not_offered_is_refused_by_the_server_and_others_go_on(version: int) -> None:
+    async def main(world: World) -> None:
+        async with listening(world, yes) as listener, stranger(world, listener) as client:
+            client.ask(0, DATABASE_EXISTS, exists(), version=version)
+            client.ask(1, DATABASE_EXISTS, exists())
+            assert await client.error(0) == CODES[UnsupportedVersion]
+            await until(lambda: 1 in client.answers)
+            assert client.answers[1][0]
 
     in_memory(main)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,14 +13,16 @@ import pytest
 
 import strom
 from server.test_dropping import eventually
+from strom.errors import StorageOffline, StoreCorrupt
 from strom.model.bucket import BucketId
 from strom.runtime.clock import SystemClock
 from strom.runtime.tasks import InlineOffload, Tasks
 from strom.server.lane import Lane
 from strom.server.local import LocalServer
-from strom.server.slot import Slot
+from strom.server.slot import REOPEN_PAUSE_S, Slot
 from strom.tablet.key_jobs import TakeSnapshot
 from strom.tablet.key_tablet import KeyTablet
+from strom.testing.clock import ManualClock
 
 SETTINGS = {"kv.snapshot.bytes": "16kb", "kv.segment.file-size": "16kb"}
 
@@ -39,6 +41,48 @@ class Closing:
 
     def retire(self, error: Exception) -> None:
         """Everyone is told."""
+
+
+@pytest.mark.parametrize(
+    ("problem", "tried_again"),
+    [
+        (StoreCorrupt("a file is not what was written"), True),
+        (StorageOffline("the disk failed"), False),
+        (OSError("input/output error"), False),
+    ],
+    ids=["files", "disk", "system"],
+)
+def test_a_bucket_that_cannot_be_opened_is_tried_again_after_a_pause_unless_the_disk_failed(
+    problem: Exception, tried_again: bool
+) -> None:
+    async def main() -> None:
+        clock, tries, tablet = ManualClock(), list[float](), cast(Any, Closing([]))
+
+        def open_tablet() -> Any:
+            tries.append(clock.monotonic())
+            if len(tries) == 1:
+                raise problem
+            return tablet
+
+        async def opened() -> Any:
+            found = slot.opened()
+            return await found if isinstance(found, Awaitable) else found
+
+        slot = Slot(BucketId(1, None, 0), Lane("test", InlineOffload(), Tasks()), open_tablet, clock)
+        for seconds in (0.0, 0.0, REOPEN_PAUSE_S - 0.1):
+            clock.advance(seconds)
+            with pytest.raises(StorageOffline, match=str(problem)):
+                await opened()
+        assert tries == [0.0], "who comes meanwhile is told why, and nobody tries"
+        clock.advance(1.0 if tried_again else 10**6)
+        if tried_again:
+            assert await opened() is tablet
+        else:
+            with pytest.raises(StorageOffline):
+                await opened()
+            assert tries == [0.0], "its second answer may be a yes that means nothing"
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("way", ["close", "remove"])
