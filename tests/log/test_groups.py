@@ -264,6 +264,17 @@ def test_of_many_groups_the_newest_are_remembered_and_the_last_forgotten_can_be_
     assert decode_groups(groups.encode()).groups == groups
 
 
+@pytest.mark.parametrize(
+    "second", [(2, 5, 15), (1, 10, 20), (2, 10, 10)], ids=["overlapping", "again", "empty"]
+)
+def test_groups_that_do_not_follow_one_another_are_left_out(second: tuple[int, int, int]) -> None:
+    first, last = Group(Origin(1, "s", 1), 0, 10), Group(Origin(3, "s", 3), 20, 30)
+    number, start, end = second
+    between = Group(Origin(number, "s", number), start, end)
+    content = at.GROUPS_FORMAT + b"".join(map(encode_closed, (first, between, last)))
+    assert decode_groups(content).groups.closed == (first, last)
+
+
 def test_numbers_that_were_forgotten_are_still_applied_and_cannot_be_planned_with() -> None:
     bench = Bench()
     for n in range(1, GROUPS_IN_FILE_MAX + 20):

@@ -23,6 +23,7 @@ from strom.moving.backup import BACKUP_FILE, copy_folder, read_backup, restore
 from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
 from strom.server.backups import Backups
+from strom.server.hold import Hold
 from strom.server.slot import Slot
 from strom.testing.process import ServerProcess
 
@@ -313,3 +314,31 @@ def test_one_backup_at_a_time_and_one_that_nobody_copies_is_forgotten(tmp_path: 
             ask(door.renew(cut))
         left = ask(door.begin())
     assert not Path(left.folder).exists()
+
+
+def test_a_cut_during_which_writing_went_on_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause ends by itself when it takes too long: then the files are not those of one instant."""
+    still = Backups._still
+
+    def slowly(self: Backups, place: str, lengths: dict[str, int]) -> None:
+        still(self, place, lengths)
+        held[0].on = False  # as when its time is over
+
+    held: list[Hold] = []
+    engage = Hold.engage
+
+    async def noted(self: Hold) -> None:
+        held.append(self)
+        await engage(self)
+
+    with strom.open(tmp_path / "data") as db:
+        door = BackupDoor(db.session.face.session.cluster)
+        with monkeypatch.context() as patch:
+            patch.setattr(Hold, "engage", noted)
+            patch.setattr(Backups, "_still", slowly)
+            with pytest.raises(InvalidRequest, match="writing went on"):
+                db.session.run(door.begin())
+        assert list((tmp_path / "data").glob("backup-*")) == []
+        cut = db.session.run(door.begin())
+        assert Path(cut.folder).is_dir(), "the next one is taken"
+        db.session.run(door.end(cut))
