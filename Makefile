@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RESULTS ?= bench-results
+WORKERS ?= 2
 SOURCES := $(shell find src benchmarks -name '*.py' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
@@ -49,8 +50,9 @@ check: $(STAMP) ## Format, lint, types, layers (seconds)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
+# Two processes side by side, each with servers of its own; one of them has Spark. Some tests (ARGS=…) run in one.
 test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run all tests (the long campaigns apart)
-	@$(BIN)/python -m pytest -m "not torture" $(ARGS)
+	@$(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --dist loadgroup --no-loadscope-reorder)
 
 torture: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=…)
 	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)

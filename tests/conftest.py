@@ -19,6 +19,14 @@ LISTENERS = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side, the tests of a file stay in one process, and so do all that share a Spark: they are half of it."""
+    for item in items:
+        folder = item.nodeid.split("/")[1]
+        item.add_marker(pytest.mark.xdist_group("spark" if folder == "spark" else item.nodeid.split("::")[0]))
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One process with every role; shared by all tests, so use table names of your own."""
