@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from strom.aio.session import Session
 from strom.client.filters import Filter
 from strom.client.indexing import Indexing
-from strom.client.key_door import WrittenTo
 from strom.client.key_facts import IndexStatus
 from strom.client.key_scan import KeyScan
 from strom.client.lookups import Lookups, names_of
 from strom.client.metadata import TableInfo
 from strom.client.places import Place
 from strom.client.planning import PartitionChoice
+from strom.client.written import WrittenTo
 
 INDEX_POLL_S = 0.05
 

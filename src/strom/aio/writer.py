@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from strom.client.cluster import Cluster
-from strom.client.key_door import WrittenTo
 from strom.client.key_writer import KeyWriter
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.writer import RowWriter
 from strom.client.writer import Writer as AppendWriter
+from strom.client.written import WrittenTo
 from strom.errors import ConnectionClosed, NotPrimaryKeyTable
 
 

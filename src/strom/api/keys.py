@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from strom import aio
 from strom.api.session import Session
-from strom.client.key_door import WrittenTo
 from strom.client.key_facts import IndexStatus
 from strom.client.lookup import Found, Lookup
 from strom.client.lookups import Lookups, names_of
 from strom.client.metadata import TableInfo
 from strom.client.one_key import Missing
+from strom.client.written import WrittenTo
 
 
 class Keys:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from strom import aio
 from strom.client.blocking import Background
-from strom.client.key_door import WrittenTo
 from strom.client.key_writer import KeyWriter
 from strom.client.writer import Writer as AppendWriter
+from strom.client.written import WrittenTo
 
 
 class Writer:

@@ -8,7 +8,7 @@ What was acknowledged is remembered by bucket: a lookup that is given it (``at_l
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from strom.client.arrow_input import concatenate
 from strom.client.door import Outcomes
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
+from strom.client.written import Written
 from strom.errors import InvalidTargets
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
@@ -63,17 +64,6 @@ class MixedChanges(NamedTuple):
         """How many."""
         rows: int = self.rows.num_rows
         return rows
-
-
-class Written(NamedTuple):
-    """Everything before ``offset`` of a bucket is written; the last of it in ``epoch``."""
-
-    offset: int
-    epoch: int
-
-
-WrittenTo = Mapping[BucketId, Written]
-"""What was acknowledged: plain data, good for ``at_least=`` in any process."""
 
 
 class KeyForm(NamedTuple):

@@ -15,11 +15,12 @@ from strom.client.arrow_input import ArrowInput, Columns
 from strom.client.blanks import blanks
 from strom.client.cluster import Cluster
 from strom.client.delivery import new_writer_id
-from strom.client.key_door import ALL, DELETE, UPSERT, Changes, KeyDoor, MixedChanges, WrittenTo, part_of
+from strom.client.key_door import ALL, DELETE, UPSERT, Changes, KeyDoor, MixedChanges, part_of
 from strom.client.key_input import key_schema, keyed, picked
 from strom.client.metadata import TableInfo
 from strom.client.options import WriterOptions
 from strom.client.writer import RowWriter
+from strom.client.written import WrittenTo
 from strom.errors import NotPrimaryKeyTable
 from strom.model.schema import Schema
 

@@ -26,11 +26,11 @@ from strom.client.answered_rows import AnsweredRows
 from strom.client.arrow_input import concatenate
 from strom.client.cluster import Cluster
 from strom.client.direct import DirectCaller, DirectCalls
-from strom.client.key_door import Written
 from strom.client.key_input import KeyInput, key_schema
 from strom.client.metadata import PartitionInfo, TableInfo
 from strom.client.retry import MISPLACED, PASSING
 from strom.client.routing import split_by_number
+from strom.client.written import Written
 from strom.errors import InvalidRequest, MalformedBatch, PartitionNotFound, StromError
 from strom.model.bucket import BucketId
 from strom.model.bucketing import bucket_of

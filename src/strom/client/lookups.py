@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from strom.client.cluster import Cluster
-from strom.client.key_door import WrittenTo
 from strom.client.lookup import Lookup, Shape
 from strom.client.many_keys import ManyKeys
 from strom.client.metadata import TableInfo
 from strom.client.one_key import OneKey
+from strom.client.written import WrittenTo
 from strom.errors import IndexNotFound, InvalidRequest, NotPrimaryKeyTable
 from strom.model.key_properties import indexes_of
 from strom.model.names import nearest

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from strom.client.answered_rows import AnsweredRows
-from strom.client.key_door import WrittenTo
 from strom.client.lookup import Found, Lookup
 from strom.client.retry import PASSING
+from strom.client.written import WrittenTo
 from strom.errors import Corrupt, InvalidRequest, MalformedBatch, UnsupportedVersion
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROWS

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.client.key_door import WrittenTo
 from strom.client.lookup import Lookup
 from strom.client.murmur import bucket_of_key, varint
 from strom.client.plain_row import PlainRow
 from strom.client.retry import PASSING
+from strom.client.written import WrittenTo
 from strom.errors import Corrupt, InvalidRequest, UnsupportedVersion
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROW

@@ -41,7 +41,8 @@ from strom.server.hold import ENGAGE_S_MAX
 from strom.server.home_lake import bring_home
 from strom.server.lake_config import lake_config
 from strom.server.listeners import Endpoint, check_http, endpoints, is_loopback, tablet_endpoints
-from strom.server.status import RemoteStatus, TabletServerStatus, ends_of
+from strom.server.remote_status import RemoteStatus
+from strom.server.status import TabletServerStatus, ends_of
 from strom.server.supervisor import Supervisor
 from strom.server.tablet_node import TabletNode
 from strom.server.web.http import HttpServer

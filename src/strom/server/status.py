@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypedDict
 
 from strom.coordinator.catalog import Catalog
-from strom.errors import Disconnected, StromError
+from strom.errors import StromError
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey
 from strom.model.properties import lake_enabled
@@ -16,7 +16,6 @@ from strom.server.background.disk_space import DiskSpace
 from strom.server.catalog_view import CatalogView
 from strom.server.key_store_facts import KeyStoreFacts, key_facts_of
 from strom.server.slot import Slot
-from strom.server.supervisor import TabletProcess
 from strom.server.table_facts import Tables
 from strom.server.tablets import Tablets, led_by, wait_for
 from strom.tablet.log_tablet import LogTablet
@@ -163,42 +162,6 @@ class LocalStatus:
                 for table_id, counts in counted.items()
             }
             self._counted = counted
-
-
-class RemoteStatus:
-    """A tablet server that is a process of its own."""
-
-    def __init__(self, process: TabletProcess, view: CatalogView) -> None:
-        self.server_id = process.server_id
-        self._process = process
-        self._view = view
-
-    async def table(self, table_id: int) -> list[BucketFacts]:
-        """What it answers; when it does not, its buckets with that as their error."""
-        try:
-            answer = await self._process.ask("table", {"table_id": table_id})
-        except StromError as error:
-            table = self._view.catalog.table_by_id(table_id)
-            led = [] if table is None else led_by(self.server_id, table, self._view.catalog)
-            return [unknown_bucket(one, self.server_id, error.message) for one in led]
-        found: list[BucketFacts] = answer["buckets"]
-        return found
-
-    async def summary(self) -> dict[str, Any]:
-        """Its own summary, or that it does not answer."""
-        try:
-            summary = await self._process.ask("summary", timeout_s=5.0)
-        except Disconnected as error:
-            return {"tables": {}, "error": error.message}
-        return {**summary, "process": self._process.process_id, "starts": self._process.starts}
-
-    async def samples(self) -> list[Sample]:
-        """Its metrics; none when it does not answer."""
-        try:
-            found: list[Sample] = (await self._process.ask("samples", timeout_s=5.0))["samples"]
-        except Disconnected:
-            return []
-        return found
 
 
 async def ends_of(servers: Sequence[TabletServerStatus], table_id: int) -> dict[LakeKey, int]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.api.matching import Matches, Matching
-from strom.client.key_door import WrittenTo
+from strom.client.written import WrittenTo
 from strom.lake.retained import Retained
 from strom.model.predicate import Predicate
 from strom.spark import connections

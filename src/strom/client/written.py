@@ -1,0 +1,19 @@
+"""How far rows are written: what a writer learns from acknowledgements, and a reader may ask to see at least."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from strom.model.bucket import BucketId
+
+
+class Written(NamedTuple):
+    """Everything before ``offset`` of a bucket is written; the last of it in ``epoch``."""
+
+    offset: int
+    epoch: int
+
+
+WrittenTo = Mapping[BucketId, Written]
+"""What was acknowledged: plain data, good for ``at_least=`` in any process."""
