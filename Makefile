@@ -21,13 +21,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "==> installing strom and what its tests need; PySpark alone is 400 MB"
 	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]' \
 	  | { grep --line-buffered -oE '(Downloading .*[0-9][0-9]\.[0-9] MB|Building wheel|Installing collected).{0,60}' || true; }
-	@$(BIN)/python -m strom.spark.java_home
+	@$(BIN)/python -m strom.spark.engine.java_home
 	@touch $(STAMP)
 
 # Kernels are cached beside the source: compiled here, no server compiles while somebody waits.
 $(VENV)/.kernels: $(STAMP) $(wildcard src/strom/kv/*.py src/strom/kv/*/*.py)
 	@echo "==> compiling the kernels of primary-key tables (only what changed)"
-	@$(BIN)/python -m strom.kv.compile
+	@$(BIN)/python -m strom.kv.kernels.compile
 	@touch $(VENV)/.kernels
 
 # A server, a Spark worker and a source of a stream are new processes that import hundreds of modules: where Python is

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.kv.row_encoder import RowEncoder
+from strom.kv.peer_rows.row_encoder import RowEncoder
 from strom.model.schema import Schema
 
 Numbers = npt.NDArray[np.int64]

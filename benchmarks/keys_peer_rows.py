@@ -23,7 +23,7 @@ from benchmarks.harness import Answer, Bench, Target, ratio_of
 from benchmarks.key_engine import Engine
 from benchmarks.key_rows import INT_KEY, Encoded, history
 from benchmarks.rocks_loaded import loaded
-from strom.kv import kv_batch
+from strom.kv.peer_rows import kv_batch
 from strom.record.checksum import crc32c
 from strom.tablet.key_tablet import KeyTablet
 

@@ -17,9 +17,9 @@ from benchmarks import on_lake
 from benchmarks.harness import Answer, Bench, Samples, Target
 from benchmarks.on_lake import Lake
 from benchmarks.workload import SMALL_SCHEMA, small_batch
-from strom.lake.catalogs import open_catalog
-from strom.lake.table import LakeTable
-from strom.lake.truth import read_truth
+from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import read_truth
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.running import service_of
 from strom.spark.tiering.service import Listener, RoundEnd, TieringOptions

@@ -30,7 +30,7 @@ from benchmarks import on_lake
 from benchmarks.harness import Answer, Bench, Target, ratio_of
 from benchmarks.key_rows import INT_KEY
 from benchmarks.on_lake import Lake
-from strom.lake.held_files import HeldFiles, held_files
+from strom.lake.iceberg.held_files import HeldFiles, held_files
 
 BUCKETS = 2
 LOAD_ROWS = 100_000

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import strom
 from benchmarks import on_spark
 from benchmarks.harness import Bench
-from strom.client.lake import Assigned
-from strom.lake.catalogs import open_catalog
-from strom.lake.table import LakeTable
+from strom.client.admin.lake import Assigned
+from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.table import LakeTable
 from strom.model.lake import LakeConfig
 from strom.model.lake_record import LakeReport
 from strom.runtime.clock import SystemClock
-from strom.spark.options import Server
+from strom.spark.connect.options import Server
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SETTINGS, SparkJobs
 from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult

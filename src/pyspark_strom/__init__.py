@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from strom.spark.source import StromSource as DefaultSource
+from strom.spark.source.source import StromSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -48,7 +48,7 @@ _NAMES = {
     "StromError": "strom.errors",
     "Table": "strom.api",
     "Tail": "strom.api",
-    "TailBatch": "strom.client.tail",
+    "TailBatch": "strom.client.read.tail",
     "Writer": "strom.api",
     "col": "strom.model.predicate",
     "connect": "strom.api",

@@ -14,7 +14,7 @@ import pytest
 
 import strom
 from api.place import new_name
-from strom.client import inferring
+from strom.client.input import inferring
 from strom.errors import InvalidTable, SchemaMismatch
 from strom.testing.process import ServerProcess
 

@@ -11,10 +11,10 @@ import strom
 from api.place import new_name, table_on
 from cli import command
 from strom.api.staging import publish
-from strom.client.admin import SinkStatus
-from strom.client.options import ClientOptions
-from strom.client.staging import StageFact
-from strom.client.transaction import Sink
+from strom.client.admin.admin import SinkStatus
+from strom.client.cluster.options import ClientOptions
+from strom.client.write.staging import StageFact
+from strom.client.write.transaction import Sink
 from strom.errors import SinkNotFound
 from strom.testing.process import ServerProcess
 

@@ -10,9 +10,9 @@ import pytest
 
 import strom
 from api.place import EVENTS, events, ids_of, table_on
-from strom.client.key_plan import KeyScanPlan
-from strom.client.options import ClientOptions
-from strom.client.planning import ScanPlan
+from strom.client.cluster.options import ClientOptions
+from strom.client.plan.key_plan import KeyScanPlan
+from strom.client.plan.planning import ScanPlan
 from strom.errors import NotYetVisible
 from strom.testing.process import ServerProcess
 

@@ -11,8 +11,8 @@ import pytest
 
 import strom
 from api.place import events, table_on
-from strom.client.key_plan import KeyScanPlan
-from strom.client.options import ClientOptions
+from strom.client.cluster.options import ClientOptions
+from strom.client.plan.key_plan import KeyScanPlan
 from strom.errors import NotYetVisible
 from strom.testing.process import ServerProcess
 

@@ -11,10 +11,10 @@ import pytest
 import strom
 from api.place import new_name, table_on
 from strom.api.staging import Staging, free, publish
-from strom.client import staging
-from strom.client import transaction as deciding
-from strom.client.staging import StageOrder
-from strom.client.transaction import Sink
+from strom.client.write import staging
+from strom.client.write import transaction as deciding
+from strom.client.write.staging import StageOrder
+from strom.client.write.transaction import Sink
 from strom.errors import (
     ConnectionClosed,
     InvalidRequest,

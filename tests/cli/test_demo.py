@@ -156,5 +156,5 @@ def test_the_first_chapter_waits_for_few_packages(monkeypatch: pytest.MonkeyPatc
     names = {one.partition(">")[0] for one in make_demo.light()}
     assert {"pyarrow", "numpy", "typer"} <= names
     assert not names & {"numba", "pyspark", "pandas", "duckdb", "pyiceberg[sql-sqlite]"}
-    code = "import sys, strom.server.up, strom.cli.main; sys.exit('numba' in sys.modules)"
+    code = "import sys, strom.server.process.up, strom.cli.main; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0

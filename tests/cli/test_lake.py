@@ -11,7 +11,7 @@ import pytest
 import strom.aio
 from cli.command import Ran
 from cli.command import strom as run
-from strom.client.lake import LakeDoor
+from strom.client.admin.lake import LakeDoor
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeReport
 from strom.testing.process import ServerProcess

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from strom.cli.output import TABLE_ROWS_MAX, Form, print_rows, write_batches
-from strom.client.row_text import Preview
+from strom.client.show.row_text import Preview
 
 
 def test_texts_of_every_kind_come_back_from_csv(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,9 @@ import pytest
 from cli.command import strom
 from strom import connect
 from strom.cli.wording import in_words
-from strom.client.casting import advice
-from strom.client.input.csv_rows import BLOCK_BYTES, blocks_of
-from strom.client.input.json_rows import JsonRows
+from strom.client.input.casting import advice
+from strom.client.input.files.csv_rows import BLOCK_BYTES, blocks_of
+from strom.client.input.files.json_rows import JsonRows
 from strom.errors import SchemaMismatch
 from strom.runtime.clock import SystemClock
 from strom.testing.process import ServerProcess

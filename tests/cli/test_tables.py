@@ -12,7 +12,7 @@ from cli.command import strom
 from strom import connect
 from strom.cli.output import print_facts
 from strom.cli.table import _bucket_rows
-from strom.client.admin import BucketStatus, TableStatus
+from strom.client.admin.admin import BucketStatus, TableStatus
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from client.play import Play, playing
-from strom.client.lookups import Lookups
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
+from strom.client.lookup.lookups import Lookups
 from strom.errors import Expired, OutOfOrderSequence, StromError
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema

@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.client.cluster import Cluster
-from strom.client.metadata import TableInfo
-from strom.client.options import ClientOptions
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import ClientOptions
 from strom.errors import OutOfOrderSequence, PartitionNotFound, StromError, TableNotFound, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.client.accumulator import Accumulator, Outgoing
-from strom.client.options import WriterOptions
+from strom.client.cluster.options import WriterOptions
+from strom.client.write.accumulator import Accumulator, Outgoing
 from strom.model.bucket import BucketId
 
 A = BucketId(1, None, 0)

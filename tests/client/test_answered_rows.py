@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from strom.client import answered_rows
-from strom.client.answered_rows import AnsweredRows
+from strom.client.lookup import answered_rows
+from strom.client.lookup.answered_rows import AnsweredRows
 from strom.errors import ChecksumMismatch, StromError
 from strom.record import layout as at
 from strom.record.batch import write_crc

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from strom.client.arrow_input import ArrowInput
+from strom.client.input.arrow_input import ArrowInput
 from strom.errors import SchemaMismatch
 from strom.model.schema import Schema
 

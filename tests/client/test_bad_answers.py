@@ -9,14 +9,14 @@ import pytest
 
 from client.key_play import key_playing, keyed, lookups_of
 from client.play import Stay, description_of, play_out, playing
-from strom.client.key_scan import KeyScan
-from strom.client.key_writer import KeyWriter
-from strom.client.offsets import Offsets
-from strom.client.places import LATEST
-from strom.client.planned import plan_whole
-from strom.client.planning import buckets_of
-from strom.client.scan import Scan
-from strom.client.writer import Writer
+from strom.client.plan.offsets import Offsets
+from strom.client.plan.places import LATEST
+from strom.client.plan.planned import plan_whole
+from strom.client.plan.planning import buckets_of
+from strom.client.read.key_scan import KeyScan
+from strom.client.read.scan import Scan
+from strom.client.write.key_writer import KeyWriter
+from strom.client.write.writer import Writer
 from strom.errors import InvalidRequest
 from strom.protocol.messages import log, own, own_keys, stages
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from client.play import HOST, Play, Stay, description_of, play_out, playing
-from strom.client.admin import Admin
-from strom.client.cluster import Cluster
-from strom.client.places import LATEST, place_of
-from strom.client.scan import Scan
-from strom.client.writer import Writer
+from strom.client.admin.admin import Admin
+from strom.client.cluster.cluster import Cluster
+from strom.client.plan.places import LATEST, place_of
+from strom.client.read.scan import Scan
+from strom.client.write.writer import Writer
 from strom.errors import (
     DatabaseExists,
     Disconnected,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from strom.client.address import Address
-from strom.client.direct import DirectCaller, DirectCalls
+from strom.client.cluster.address import Address
+from strom.client.cluster.direct import DirectCaller, DirectCalls
 from strom.errors import (
     AuthenticationFailed,
     ConnectionClosed,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import strom
-from strom.client.cluster import Cluster
-from strom.client.direct import DirectCaller, DirectCalls
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.direct import DirectCaller, DirectCalls
 from strom.errors import Disconnected, LeaderNotAvailable
 from strom.testing.process import ServerProcess
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import strom
-from strom.client import direct_scan, key_question, rows
-from strom.client.direct_scan import DirectScan
-from strom.client.key_plan import KeyScanPlan
+from strom.client.plan.key_plan import KeyScanPlan
+from strom.client.read import direct_scan, key_question, rows
+from strom.client.read.direct_scan import DirectScan
 from strom.errors import ChecksumMismatch, Corrupt, Disconnected, Expired, InvalidRequest, StromError
 from strom.protocol.ahead import number_ahead
 from strom.protocol.codec import encode

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import strom
-from strom.client import direct_scan, log_question, rows
-from strom.client.direct_scan import DirectScan
-from strom.client.fetching import Source
-from strom.client.options import ReadOptions
+from strom.client.cluster.options import ReadOptions
+from strom.client.read import direct_scan, log_question, rows
+from strom.client.read.direct_scan import DirectScan
+from strom.client.read.fetching import Source
 from strom.errors import ChecksumMismatch, Disconnected
 from strom.protocol.ahead import number_ahead
 from strom.protocol.codec import encode

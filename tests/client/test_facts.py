@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from client.play import Stay, description_of, play_out, playing
-from strom.client.key_facts import BUILDING, READY, BucketKeys, IndexStatus, KeyStatus
-from strom.client.staging import _facts, drop_stages
+from strom.client.plan.key_facts import BUILDING, READY, BucketKeys, IndexStatus, KeyStatus
+from strom.client.write.staging import _facts, drop_stages
 from strom.errors import Busy, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.messages import stages as wire

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import strom
-from strom.client.accumulator import Accumulator, Outgoing
-from strom.client.delivery import Delivery
-from strom.client.direct import DirectCaller
-from strom.client.fast_lane import FastLane
-from strom.client.options import WriterOptions
+from strom.client.cluster.direct import DirectCaller
+from strom.client.cluster.options import WriterOptions
+from strom.client.write.accumulator import Accumulator, Outgoing
+from strom.client.write.delivery import Delivery
+from strom.client.write.fast_lane import FastLane
 from strom.errors import ChecksumMismatch, Disconnected, StromError, TableNotFound, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.runtime.streams import TcpStream

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from strom.client.filters import filter_of
-from strom.client.key_filter import KEYS_MAX, keys_named
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.filters import filter_of
+from strom.client.plan.key_filter import KEYS_MAX, keys_named
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
 

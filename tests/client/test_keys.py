@@ -9,11 +9,11 @@ import pytest
 
 from client.key_play import key_playing, keyed, lookups_of
 from client.play import Stay, play_out
-from strom.client.key_plan import KeyScanPlan
-from strom.client.key_scan import KeyScan
-from strom.client.key_writer import KeyWriter
-from strom.client.options import ClientOptions, WriterOptions
-from strom.client.places import place_of
+from strom.client.cluster.options import ClientOptions, WriterOptions
+from strom.client.plan.key_plan import KeyScanPlan
+from strom.client.plan.places import place_of
+from strom.client.read.key_scan import KeyScan
+from strom.client.write.key_writer import KeyWriter
 from strom.errors import (
     DeletionDisabled,
     Disconnected,

@@ -10,8 +10,8 @@ import pytest
 
 import strom
 from api.place import table_on
-from strom.client.lookup import Lookup, Request
-from strom.client.lookups import Lookups
+from strom.client.lookup.lookup import Lookup, Request
+from strom.client.lookup.lookups import Lookups
 from strom.errors import InvalidRequest, MalformedBatch
 from strom.protocol.messages.own_keys import LookupRowsBucketResponse, LookupRowsResponse
 from strom.record.encode import encode

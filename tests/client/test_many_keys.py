@@ -11,8 +11,8 @@ import pytest
 
 import strom
 from api.place import table_on
-from strom.client.lookups import Lookups
-from strom.client.many_keys import KeyBatches, ManyKeys
+from strom.client.lookup.lookups import Lookups
+from strom.client.lookup.many_keys import KeyBatches, ManyKeys
 from strom.errors import MalformedBatch
 from strom.protocol.codec import encode as encode_message
 from strom.protocol.frame import RESPONSE_HEAD

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from kv.plain_rows import plain
-from strom.client.blanks import blanks
-from strom.client.murmur import bucket_of_key
-from strom.client.plain_row import PlainRow
+from strom.client.input.blanks import blanks
+from strom.client.lookup.murmur import bucket_of_key
+from strom.client.lookup.plain_row import PlainRow
 from strom.errors import MalformedBatch
 from strom.model.bucketing import bucket_of
 from strom.model.keys import encode_keys

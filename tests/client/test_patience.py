@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strom.client.patience import FORGET_S, Patience
+from strom.client.cluster.patience import FORGET_S, Patience
 from strom.errors import Busy, KernelsCompiling
 from strom.testing.clock import ManualClock
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from client.play import Stay, description_of, play_out, playing
-from strom.client.filters import filter_of, prune, weakened
-from strom.client.metadata import PartitionInfo, TableInfo
-from strom.client.options import WriterOptions
-from strom.client.places import EARLIEST, LATEST, Kind, place_of
-from strom.client.planning import (
+from strom.client.cluster.metadata import PartitionInfo, TableInfo
+from strom.client.cluster.options import WriterOptions
+from strom.client.plan.filters import filter_of, prune, weakened
+from strom.client.plan.places import EARLIEST, LATEST, Kind, place_of
+from strom.client.plan.planning import (
     BucketRange,
     ScanPlan,
     buckets_of,
@@ -23,8 +23,8 @@ from strom.client.planning import (
     partition_texts,
     plan_scan,
 )
-from strom.client.scan import Scan
-from strom.client.writer import Writer
+from strom.client.read.scan import Scan
+from strom.client.write.writer import Writer
 from strom.errors import Expired, InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
 from strom.model.bucket import BucketId
 from strom.model.predicate import And, Or, col

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from client.play import Play, description_of, play_out, playing
-from strom.client.cluster import Cluster
-from strom.client.fetching import Source
-from strom.client.metadata import TableInfo
-from strom.client.options import ClientOptions, ReadOptions, WriterOptions
-from strom.client.places import EARLIEST, LATEST, place_of
-from strom.client.rows import RowReader
-from strom.client.scan import Scan
-from strom.client.tail import Tail
-from strom.client.writer import Writer
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import ClientOptions, ReadOptions, WriterOptions
+from strom.client.plan.places import EARLIEST, LATEST, place_of
+from strom.client.read.fetching import Source
+from strom.client.read.rows import RowReader
+from strom.client.read.scan import Scan
+from strom.client.read.tail import Tail
+from strom.client.write.writer import Writer
 from strom.errors import (
     Busy,
     Disconnected,

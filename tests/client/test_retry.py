@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-from strom.client.options import ClientOptions
-from strom.client.retry import Backoff, Retrying
+from strom.client.cluster.options import ClientOptions
+from strom.client.cluster.retry import Backoff, Retrying
 from strom.errors import Busy, InvalidRequest, NotLeader, ServerStopping, StromError
 from strom.testing import loop as virtual
 from strom.testing.clock import LoopClock

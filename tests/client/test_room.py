@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from strom.client.room import Room
+from strom.client.write.room import Room
 from strom.testing import loop as virtual
 
 

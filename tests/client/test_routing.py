@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client.play import description_of
-from strom.client.room import Room
-from strom.client.routing import Router, cut, size_of, split_by_number
+from strom.client.input.routing import Router, cut, size_of, split_by_number
+from strom.client.write.room import Room
 from strom.errors import InvalidPartition
 from strom.model.bucketing import bucket_of
 from strom.testing import loop as virtual

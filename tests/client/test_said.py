@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from strom.client.address import Address, parse_addresses
-from strom.client.describing import describe, property_text, type_of
-from strom.client.key_input import KeyInput
-from strom.client.options import KB, WriterOptions, compression_of
-from strom.client.row_text import PREVIEW_ROWS, Preview, cell, plain, table_lines
+from strom.client.admin.describing import describe, property_text, type_of
+from strom.client.cluster.address import Address, parse_addresses
+from strom.client.cluster.options import KB, WriterOptions, compression_of
+from strom.client.input.key_input import KeyInput
+from strom.client.show.row_text import PREVIEW_ROWS, Preview, cell, plain, table_lines
 from strom.errors import InvalidSetting, InvalidTable, SchemaMismatch
 from strom.model.schema import Schema
 from strom.model.types import BigInt

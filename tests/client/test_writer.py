@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client.play import Play, Stay, description_of, play_out, playing
-from strom.client.options import ClientOptions, WriterOptions
-from strom.client.writer import Writer
+from strom.client.cluster.options import ClientOptions, WriterOptions
+from strom.client.write.writer import Writer
 from strom.errors import (
     ConnectionClosed,
     Disconnected,

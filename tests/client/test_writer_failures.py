@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from client.play import Stay, play_out, playing
-from strom.client.encoding import Encoder
-from strom.client.options import WriterOptions
-from strom.client.writer import Writer
+from strom.client.cluster.options import WriterOptions
+from strom.client.write.encoding import Encoder
+from strom.client.write.writer import Writer
 from strom.errors import (
     ConnectionClosed,
     MalformedBatch,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strom.kv import base_layout as layout
+from strom.kv.rows import base_layout as layout
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "base_file.md").read_text()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from strom.kv import manifest as at
-from strom.kv.manifest import Manifest, SeriesRef, ShardRef
+from strom.kv.snapshot import manifest as at
+from strom.kv.snapshot.manifest import Manifest, SeriesRef, ShardRef
 
 TEXT = (Path(__file__).parents[2] / "docs" / "formats" / "manifest.md").read_text()
 

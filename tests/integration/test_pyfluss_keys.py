@@ -14,7 +14,7 @@ import pytest
 
 from integration.peer import connected, error_code, fresh_path, poll_rows, run
 from strom.errors import MalformedBatch, SchemaMismatch, StromError
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 
 import strom
 from integration.peer import connected, make_table, poll_rows, run, write
-from strom.server.folder import encode_format
+from strom.server.folder.folder import encode_format
 from strom.testing.process import ServerFailed, ServerProcess, alive
 
 SCHEMA = pa.schema([("id", pa.int32())])

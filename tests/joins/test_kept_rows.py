@@ -19,9 +19,10 @@ from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.api.matching import written_to
 from strom.errors import LimitExceeded
-from strom.lake.storage import Storage
-from strom.lake.warehouses import Warehouses
-from strom.spark import connections
+from strom.lake.files.storage import Storage
+from strom.lake.read.warehouses import Warehouses
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
 from strom.spark.joins import kept_rows, recompute
 from strom.spark.joins.affected import following
 from strom.spark.joins.definition import Side
@@ -33,8 +34,7 @@ from strom.spark.joins.recompute import Recompute, Task
 from strom.spark.joins.result import result_of
 from strom.spark.joins.sides import Seen, SideRows
 from strom.spark.joins.source import SideReader
-from strom.spark.options import Server
-from strom.spark.stream_position import Position
+from strom.spark.source.stream_position import Position
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

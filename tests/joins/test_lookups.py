@@ -14,12 +14,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 import strom
 from api.place import table_on
 from strom.api.matching import Matching
-from strom.client.lookup import Lookup
+from strom.client.lookup.lookup import Lookup
 from strom.errors import LimitExceeded
-from strom.spark import connections
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
 from strom.spark.joins import lookup
 from strom.spark.joins.lookup import LookUp
-from strom.spark.options import Server
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

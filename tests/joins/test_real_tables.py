@@ -16,9 +16,11 @@ from api.place import new_name
 from strom.api.matching import written_to
 from strom.api.staging import publish
 from strom.api.table import Table
-from strom.client.planning import BucketRange
-from strom.client.transaction import Sink
-from strom.spark import connections
+from strom.client.plan.planning import BucketRange
+from strom.client.write.transaction import Sink
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
+from strom.spark.connect.tasks import Task as Ranges
 from strom.spark.joins import recompute
 from strom.spark.joins.affected import Following, Share, following, touched
 from strom.spark.joins.batches import Batches
@@ -29,8 +31,6 @@ from strom.spark.joins.recompute import Done, Recompute, Task
 from strom.spark.joins.result import Result, result_of
 from strom.spark.joins.sides import Seen
 from strom.spark.joins.starting import begin
-from strom.spark.options import Server
-from strom.spark.tasks import Task as Ranges
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ import pytest
 from kv import fold_model as model
 from strom.errors import DeletionDisabled
 from strom.kv.definition import KeyDefinition
-from strom.kv.merging import MergeRange
+from strom.kv.rows.merging import MergeRange
 from strom.log.settings import LogSettings
 from strom.model.aggregation import with_aggregates
 from strom.model.bucket import BucketId

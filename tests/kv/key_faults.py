@@ -15,12 +15,13 @@ import numpy as np
 
 from kv import key_histories
 from kv.key_histories import Colliding
-from strom.kv import instant, reading
-from strom.kv.columns import Source
-from strom.kv.secondary import SecondaryIndex
-from strom.kv.series import Series
-from strom.kv.snapshot import Snapshot
-from strom.kv.stored_shards import FileWriter
+from strom.kv import instant
+from strom.kv.gather.columns import Source
+from strom.kv.index.secondary import SecondaryIndex
+from strom.kv.index.series import Series
+from strom.kv.lookup import reading
+from strom.kv.snapshot.snapshot import Snapshot
+from strom.kv.snapshot.stored_shards import FileWriter
 from strom.tablet import key_jobs
 from strom.tablet.key_jobs import Reclaim, TakeSnapshot
 from strom.tablet.key_leases import Leases

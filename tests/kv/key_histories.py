@@ -23,8 +23,8 @@ import pyarrow as pa
 from kv.plain_rows import found_row, plain
 from strom.errors import IndexBuilding, NotYetVisible, StaleEpoch
 from strom.kv.definition import KeyDefinition
-from strom.kv.hashing import Hasher, fold_tuples
-from strom.kv.merging import MergeRange
+from strom.kv.index.hashing import Hasher, fold_tuples
+from strom.kv.rows.merging import MergeRange
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.model.data_type import BigInt

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.kv.unchecked import Unchecked
+from strom.kv.lookup.unchecked import Unchecked
 from strom.tablet.key_tablet import KeyTablet
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from strategies import arrow_schemas, record_batches, same
-from strom.kv.rows import Rows
+from strom.kv.rows.rows import Rows
 from strom.model.schema import Schema
 from strom.testing.disk import ForgettingDisk
 
@@ -51,7 +51,7 @@ class Expected:
 
 def check(rows: Rows, expected: Expected, columns: list[int] | None = None) -> None:
     """Every row, by offset and by scan, is what the lists say."""
-    from strom.kv.gather import gather
+    from strom.kv.gather.gather import gather
 
     offsets = sorted(expected.rows)
     asked = ints([*offsets, expected.end, expected.end + 1_000_000])

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from kv.stored_rows import FOLDER, batches, bools, disk, ints, joined, key_schemas
 from strategies import same
 from strom.errors import ChecksumMismatch, Corrupt, StorageFull
-from strom.kv.base_file import BaseFile
-from strom.kv.base_writer import BaseFileWriter
-from strom.kv.gather import gather
-from strom.kv.rows import Rows
+from strom.kv.gather.gather import gather
+from strom.kv.rows.base_file import BaseFile
+from strom.kv.rows.base_writer import BaseFileWriter
+from strom.kv.rows.rows import Rows
 from strom.model.schema import Schema
 from strom.runtime.files import Files, LocalFiles
 

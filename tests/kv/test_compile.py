@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strom.kv.compile import int64, kernel, load_f64, load_i32, load_u8, ro, rw, store_i64, void
-from strom.kv.kernel_groups import kernels_of
-from strom.kv.needs import GROUPS
+from strom.kv.kernels.compile import int64, kernel, load_f64, load_i32, load_u8, ro, rw, store_i64, void
+from strom.kv.kernels.kernel_groups import kernels_of
+from strom.kv.kernels.needs import GROUPS
 
 
 @kernel(int64(ro(int64)))
@@ -52,7 +52,7 @@ def test_addresses_need_no_alignment() -> None:
 
 
 _PART = """
-from strom.kv.compile import kernel
+from strom.kv.kernels.compile import kernel
 @kernel()
 def part(x):
     return x + {amount}
@@ -62,7 +62,7 @@ import sys
 import places
 from numba import int64
 from part import part
-from strom.kv.compile import kernel
+from strom.kv.kernels.compile import kernel
 @kernel(int64(int64))
 def whole(x):
     return part(x) * places.FACTOR

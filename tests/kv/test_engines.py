@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kv import fold_model as model
 from strategies import values
 from strom.errors import DeletionDisabled, InvalidConfig, InvalidTargets, RecordTooLarge, SchemaMismatch
-from strom.kv.changelog import plan
+from strom.kv.changelog.changelog import plan
 from strom.kv.changes import Changes
 from strom.kv.engines import bitmaps, engine_of
 from strom.kv.engines import listing as listing_module

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.errors import InvalidTable
-from strom.kv.columns import Source, kinds_of, source_of
-from strom.kv.hashing import Hasher
+from strom.kv.gather.columns import Source, kinds_of, source_of
+from strom.kv.index.hashing import Hasher
 
 SMALL = [
     (pa.bool_(), [True, False]),

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.errors import LimitExceeded, StoreCorrupt
-from strom.kv import shards
-from strom.kv.index import Index, ShardEntries
+from strom.kv.index import shards
+from strom.kv.index.index import Index, ShardEntries
 from strom.kv.versions import NONE, are_images, offsets_of, versions_of
 
 KEYS = st.lists(st.integers(0, 40), min_size=1, max_size=30)

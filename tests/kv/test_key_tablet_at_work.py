@@ -15,8 +15,8 @@ import pytest
 from strom.errors import StorageFull
 from strom.kv.definition import KeyDefinition
 from strom.kv.instant import live_blocks
-from strom.kv.manifest import MANIFEST_NAME
-from strom.kv.snapshot import Snapshot
+from strom.kv.snapshot.manifest import MANIFEST_NAME
+from strom.kv.snapshot.snapshot import Snapshot
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema

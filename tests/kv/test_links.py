@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.kv.links import Links
+from strom.kv.index.links import Links
 
 HASHES = st.sampled_from([0, 1, 1024, 2**63, 2**64 - 1])
 ROWS = st.integers(0, 25)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kv.stored_rows import FOLDER, batches, bools, disk, joined, key_schemas
 from strategies import same
-from strom.kv.block import Block
-from strom.kv.live_rows import gather_live
-from strom.kv.rows import Rows
+from strom.kv.rows.block import Block
+from strom.kv.rows.live_rows import gather_live
+from strom.kv.rows.rows import Rows
 from strom.model.schema import Schema
 
 PLAIN = pa.schema(

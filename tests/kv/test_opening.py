@@ -17,7 +17,7 @@ import pytest
 
 from strom.errors import Corrupt, NewerFormat, StorageOffline, StoreCorrupt
 from strom.kv.definition import KeyDefinition
-from strom.kv.manifest import (
+from strom.kv.snapshot.manifest import (
     MANIFEST_FORMAT,
     MANIFEST_HEADER,
     MANIFEST_NAME,

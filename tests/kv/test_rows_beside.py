@@ -11,13 +11,13 @@ import pytest
 
 from kv.stored_rows import FOLDER, disk, ints
 from strom.errors import ChecksumMismatch
-from strom.kv import live
-from strom.kv.base_file import BaseFile
-from strom.kv.columns import kinds_of, source_of
-from strom.kv.directory import Directory
-from strom.kv.gather import gather, gather_message
-from strom.kv.rows import Rows
-from strom.kv.tail import Tail
+from strom.kv.gather.columns import kinds_of, source_of
+from strom.kv.gather.directory import Directory
+from strom.kv.gather.gather import gather, gather_message
+from strom.kv.rows import live
+from strom.kv.rows.base_file import BaseFile
+from strom.kv.rows.rows import Rows
+from strom.kv.rows.tail import Tail
 from strom.model.schema import Schema
 
 ARROW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("odd", pa.bool_())])

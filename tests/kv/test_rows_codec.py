@@ -14,9 +14,9 @@ from kv.peer_case import Case
 from kv.peer_rows import CASES
 from strategies import data_types, record_batches, same, scalar_types, schemas
 from strom.errors import ChecksumMismatch, Corrupt, MalformedBatch, RecordTooLarge, SchemaMismatch, TornBatch
-from strom.kv.kv_batch import HEADER_SIZE, KvBatch, parse
-from strom.kv.row_decoder import KeyDecoder, RowDecoder
-from strom.kv.row_encoder import RowEncoder
+from strom.kv.peer_rows.kv_batch import HEADER_SIZE, KvBatch, parse
+from strom.kv.peer_rows.row_decoder import KeyDecoder, RowDecoder
+from strom.kv.peer_rows.row_encoder import RowEncoder
 from strom.model.keys import encode_keys
 from strom.model.types import DataType
 from strom.model.types import parse as parse_type

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strom.errors import StoreCorrupt
-from strom.kv import series as module
-from strom.kv.series import Series
+from strom.kv.index import series as module
+from strom.kv.index.series import Series
 from strom.kv.versions import NONE
 
 STEPS = st.lists(

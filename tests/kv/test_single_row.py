@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from kv.plain_rows import found_row, plain
 from strom.errors import LimitExceeded, MalformedBatch
 from strom.kv.definition import KeyDefinition
-from strom.kv.single_row import SingleRow
+from strom.kv.lookup.single_row import SingleRow
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema

@@ -8,7 +8,7 @@ import pytest
 
 from kv.test_opening import opened, upkeep, write
 from strom.errors import StorageFull, StorageOffline
-from strom.kv.snapshot import Snapshot
+from strom.kv.snapshot.snapshot import Snapshot
 from strom.log.sync import SyncPoint
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from kv.stored_rows import batches, joined, key_schemas
 from strategies import same
 from strom.errors import RecordTooLarge, StoreCorrupt
-from strom.kv import changelog
-from strom.kv.changelog_batch import Stamp, compose
+from strom.kv.changelog import changelog
+from strom.kv.changelog.changelog_batch import Stamp, compose
+from strom.kv.changelog.last_row_plan import plan_last_row
 from strom.kv.changes import FROM_IMAGES, Changes
-from strom.kv.columns import kinds_of, source_of
-from strom.kv.directory import Directory
 from strom.kv.engines.last_row import LastRow
-from strom.kv.grouping import group
-from strom.kv.last_row_plan import plan_last_row
+from strom.kv.gather.columns import kinds_of, source_of
+from strom.kv.gather.directory import Directory
+from strom.kv.index.grouping import group
 from strom.kv.publication import KeyGroups, Records
 from strom.kv.versions import are_images
 from strom.record.batch import check

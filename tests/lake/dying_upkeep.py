@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from lake.lake_places import Lake
-from strom.lake import compaction, expiry, maintenance
-from strom.lake.file_writer import FileWriter
-from strom.lake.maintenance import Maintenance
-from strom.lake.storage import Storage
+from strom.lake.files.file_writer import FileWriter
+from strom.lake.files.storage import Storage
+from strom.lake.upkeep import compaction, expiry, maintenance
+from strom.lake.upkeep.maintenance import Maintenance
 from strom.model.lake_upkeep import LakeUpkeep
 
 UPKEEP = LakeUpkeep(files=3, snapshots=2, snapshots_ms=0, removal_ms=0)

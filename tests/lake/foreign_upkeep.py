@@ -17,18 +17,18 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from strom.lake import snapshot_change
-from strom.lake.arrow_types import lake_schema
-from strom.lake.deletes import DeadRows, write_deletes
-from strom.lake.file_description import ColumnStats, DataFileDescription
-from strom.lake.held_files import HeldFile, HeldFiles, held_files
-from strom.lake.manifest_writer import data_file, delete_file
-from strom.lake.reachable import reachable
-from strom.lake.reading import read_file, rows_by_file
-from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
-from strom.lake.summary import LakeOffsets
-from strom.lake.table import LakeTable
-from strom.lake.truth import Truth, totals_of
+from strom.lake.files.arrow_types import lake_schema
+from strom.lake.files.file_description import ColumnStats, DataFileDescription
+from strom.lake.files.reading import read_file, rows_by_file
+from strom.lake.iceberg import snapshot_change
+from strom.lake.iceberg.deletes import DeadRows, write_deletes
+from strom.lake.iceberg.held_files import HeldFile, HeldFiles, held_files
+from strom.lake.iceberg.manifest_writer import data_file, delete_file
+from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.iceberg.summary import LakeOffsets
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth, totals_of
+from strom.lake.upkeep.reachable import reachable
 from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
 
 Step = Callable[[LakeTable], None]

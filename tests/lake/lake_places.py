@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strom.lake.catalogs import open_catalog
-from strom.lake.commit import commit_round
-from strom.lake.file_description import DataFileDescription
-from strom.lake.file_writer import FilePartition, FileWriter
-from strom.lake.reading import LakeFile
-from strom.lake.storage import Storage
-from strom.lake.table import LakeTable
-from strom.lake.truth import Truth, read_truth
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_writer import FilePartition, FileWriter
+from strom.lake.files.reading import LakeFile
+from strom.lake.files.storage import Storage
+from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth, read_truth
+from strom.lake.rounds.commit import commit_round
 from strom.model.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath

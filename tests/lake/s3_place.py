@@ -22,7 +22,7 @@ from types import TracebackType
 import pytest
 from pyarrow import fs
 
-from strom.lake.object_store import ACCESS_KEY, SECRET_KEY
+from strom.lake.files.object_store import ACCESS_KEY, SECRET_KEY
 from strom.model.lake import LakeConfig
 
 BUCKET = "lake"

@@ -19,18 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 import strom
-from strom.client.key_plan import Instant, KeyScanPlan
-from strom.client.lake import LakeDoor
-from strom.client.metadata import TableInfo
-from strom.client.planned import Cut
-from strom.client.planning import BucketRange, ScanPlan, buckets_of
-from strom.lake.catalogs import LakeCatalog, open_catalog
-from strom.lake.commit import commit_round
-from strom.lake.file_description import DataFileDescription
-from strom.lake.file_writer import FilePartition, FileWriter
-from strom.lake.maintenance import Maintenance, Upkept
-from strom.lake.table import LakeTable
-from strom.lake.truth import Truth, read_truth
+from strom.client.admin.lake import LakeDoor
+from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.key_plan import Instant, KeyScanPlan
+from strom.client.plan.planned import Cut
+from strom.client.plan.planning import BucketRange, ScanPlan, buckets_of
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_writer import FilePartition, FileWriter
+from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth, read_truth
+from strom.lake.rounds.commit import commit_round
+from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeReport

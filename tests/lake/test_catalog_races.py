@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from strom.lake.catalogs import LakeCatalog, open_catalog
+from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
 from strom.model.lake import LakeConfig
 
 THREADS = 6

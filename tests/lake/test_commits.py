@@ -32,17 +32,17 @@ from strom.errors import (
     LakeUnsupported,
     TableDropped,
 )
-from strom.lake.catalogs import open_catalog
-from strom.lake.commit import commit_round, drop_partitions
-from strom.lake.file_writer import FilePartition
-from strom.lake.held_files import held_files
-from strom.lake.manifest_cache import ManifestCache
-from strom.lake.manifest_writer import data_file
-from strom.lake.reading import LakeFile, read_file
-from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
-from strom.lake.summary import HELD
-from strom.lake.table import LakeTable
-from strom.lake.truth import Truth, read_truth, totals_of
+from strom.lake.files.file_writer import FilePartition
+from strom.lake.files.reading import LakeFile, read_file
+from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.held_files import held_files
+from strom.lake.iceberg.manifest_cache import ManifestCache
+from strom.lake.iceberg.manifest_writer import data_file
+from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.iceberg.summary import HELD
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth, read_truth, totals_of
+from strom.lake.rounds.commit import commit_round, drop_partitions
 from strom.model import types as t
 from strom.model.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema

@@ -16,18 +16,18 @@ from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus
 
 from lake.lake_places import LOG, Lake, events
 from strom.errors import LakeConflict, LakeCorrupt
-from strom.lake import deletes as deletes_module
-from strom.lake import maintenance as upkeep_module
-from strom.lake.compaction import commit_rewritten
-from strom.lake.compaction_plan import Group, choose, crowded
-from strom.lake.file_description import DataFileDescription
-from strom.lake.file_writer import FilePartition
-from strom.lake.held_files import HeldFile, HeldFiles, held_files
-from strom.lake.maintenance import Maintenance, Upkept
-from strom.lake.manifest_writer import data_file
-from strom.lake.rewriting import Rewriter, Rewritten
-from strom.lake.table import LakeTable
-from strom.lake.truth import read_truth
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_writer import FilePartition
+from strom.lake.iceberg import deletes as deletes_module
+from strom.lake.iceberg.held_files import HeldFile, HeldFiles, held_files
+from strom.lake.iceberg.manifest_writer import data_file
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.upkeep import maintenance as upkeep_module
+from strom.lake.upkeep.compaction import commit_rewritten
+from strom.lake.upkeep.compaction_plan import Group, choose, crowded
+from strom.lake.upkeep.maintenance import Maintenance, Upkept
+from strom.lake.upkeep.rewriting import Rewriter, Rewritten
 from strom.model import types as t
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_upkeep import LakeUpkeep

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lake.drill_place import COLUMNS, LAKE, House, ids, put
-from strom.client.key_plan import Instant
-from strom.lake.reporting import readable_low
-from strom.lake.truth import read_truth
+from strom.client.plan.key_plan import Instant
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.rounds.reporting import readable_low
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 from strom.tablet import key_scan

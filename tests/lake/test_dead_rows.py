@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lake.lake_places import Lake, events, planned
-from strom.client.planning import ScanPlan
+from strom.client.plan.planning import ScanPlan
 from strom.errors import LakeCorrupt
-from strom.lake import union_files
-from strom.lake.planned import LakeLimits, UnionPlan
-from strom.lake.reading import LakeFile, read_file
-from strom.lake.union_files import read_planned
+from strom.lake.files.reading import LakeFile, read_file
+from strom.lake.read import union_files
+from strom.lake.read.planned import LakeLimits, UnionPlan
+from strom.lake.read.union_files import read_planned
 from strom.model.bucket import BucketId
 from strom.model.predicate_text import parse_predicate
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from lake.lake_places import storage_in
 from strom.errors import LakeCorrupt, LakeSnapshotNotFound, OffsetOutOfRange
-from strom.lake.compaction_plan import _own_stretches
-from strom.lake.maintenance import Maintenance
-from strom.lake.reading import _slice
-from strom.lake.statistics import BOUND_BYTES_MAX, _cut_bytes, _cut_text
-from strom.lake.summary import OFFSETS_FILE, LakeOffsets, held_property, read_summary, write_summary
-from strom.lake.union_planner import _all_hot, _hot_part, _not_taken_over
-from strom.lake.warehouses import Warehouses
+from strom.lake.files.reading import _slice
+from strom.lake.files.statistics import BOUND_BYTES_MAX, _cut_bytes, _cut_text
+from strom.lake.iceberg.summary import OFFSETS_FILE, LakeOffsets, held_property, read_summary, write_summary
+from strom.lake.read.union_planner import _all_hot, _hot_part, _not_taken_over
+from strom.lake.read.warehouses import Warehouses
+from strom.lake.upkeep.compaction_plan import _own_stretches
+from strom.lake.upkeep.maintenance import Maintenance
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 

@@ -16,15 +16,15 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from lake.foreign_upkeep import commit_as_others
 from lake.lake_places import Lake, events
 from strom.errors import LakeConflict, LakeSnapshotNotFound
-from strom.lake import snapshot_change
-from strom.lake.expiry import HOUR_MS, Aged, expendable, expire_snapshots
-from strom.lake.held_files import held_files
-from strom.lake.maintenance import EVERY, Maintenance
-from strom.lake.reachable import reachable
-from strom.lake.removal import remove_expired, remove_orphans
-from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
-from strom.lake.storage import Listed, Storage
-from strom.lake.truth import read_truth
+from strom.lake.files.storage import Listed, Storage
+from strom.lake.iceberg import snapshot_change
+from strom.lake.iceberg.held_files import held_files
+from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.upkeep.expiry import HOUR_MS, Aged, expendable, expire_snapshots
+from strom.lake.upkeep.maintenance import EVERY, Maintenance
+from strom.lake.upkeep.reachable import reachable
+from strom.lake.upkeep.removal import remove_expired, remove_orphans
 from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import Uptime
 from strom.runtime.random import SystemRandomness
@@ -402,7 +402,7 @@ def test_what_waits_on_a_list_is_no_orphan(lake: Lake, watch: Watch) -> None:
 
 def test_a_lost_commit_leaves_no_file_of_offsets(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(lake, 1)
-    monkeypatch.setattr("strom.lake.summary.INLINE_BYTES_MAX", 1)
+    monkeypatch.setattr("strom.lake.iceberg.summary.INLINE_BYTES_MAX", 1)
     other = Lake(Path(lake.table.storage.path(lake.catalog.storage.warehouse)))
     fill(lake, 1)
     before = files(lake)
@@ -507,7 +507,7 @@ def test_what_another_service_lists_while_orphans_are_looked_for_waits_too(
         assert expire(lake, watch) == 7
         return reachable(*arguments)
 
-    monkeypatch.setattr("strom.lake.removal.reachable", late)
+    monkeypatch.setattr("strom.lake.upkeep.removal.reachable", late)
     assert remove_orphans(lake.table, watch) == 0
     assert before <= files(lake)
 

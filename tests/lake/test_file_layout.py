@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.lake_places import storage_in, written
-from strom.lake.column_forms import SAMPLE_ROWS, column_forms
-from strom.lake.file_writer import ROW_GROUP_ROWS, FileWriter
+from strom.lake.files.column_forms import SAMPLE_ROWS, column_forms
+from strom.lake.files.file_writer import ROW_GROUP_ROWS, FileWriter
 from strom.model.schema import Schema
 
 ROWS = 2 * ROW_GROUP_ROWS + 3

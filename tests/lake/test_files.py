@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from lake.lake_places import EVENTS, events, planned, storage_in, written
 from strategies import data_types, predicates, record_batches, same, schemas
 from strom.errors import LakeCorrupt, LakeUnsupported
-from strom.lake import sidecar
-from strom.lake.bounds import may_match, widened
-from strom.lake.file_description import DataFileDescription
-from strom.lake.file_writer import FilePartition, FileWriter
-from strom.lake.reading import read_file, read_offsets
+from strom.lake.files import sidecar
+from strom.lake.files.bounds import may_match, widened
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_writer import FilePartition, FileWriter
+from strom.lake.files.reading import read_file, read_offsets
 from strom.model import types as t
 from strom.model.lake import UNKNOWN
 from strom.model.lake_types import check_schema, check_table

@@ -20,21 +20,21 @@ from lake.foreign_upkeep import (
 )
 from lake.lake_places import Lake, events
 from strom.errors import LakeForeignCommit
-from strom.lake import snapshot_change
-from strom.lake.arrow_types import lake_schema
-from strom.lake.commit import adopt
-from strom.lake.deletes import dead_rows, write_deletes
-from strom.lake.expiry import HOUR_MS
-from strom.lake.file_description import DataFileDescription
-from strom.lake.held_files import held_files
-from strom.lake.live_offsets import live_prints
-from strom.lake.live_rows import live_rows
-from strom.lake.maintenance import Maintenance
-from strom.lake.manifest_writer import data_file, delete_file
-from strom.lake.removal import remove_orphans
-from strom.lake.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
-from strom.lake.snapshot_files import snapshots_of
-from strom.lake.truth import read_truth
+from strom.lake.files.arrow_types import lake_schema
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.iceberg import snapshot_change
+from strom.lake.iceberg.deletes import dead_rows, write_deletes
+from strom.lake.iceberg.held_files import held_files
+from strom.lake.iceberg.live_offsets import live_prints
+from strom.lake.iceberg.manifest_writer import data_file, delete_file
+from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
+from strom.lake.iceberg.snapshot_files import snapshots_of
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.read.live_rows import live_rows
+from strom.lake.rounds.commit import adopt
+from strom.lake.upkeep.expiry import HOUR_MS
+from strom.lake.upkeep.maintenance import Maintenance
+from strom.lake.upkeep.removal import remove_orphans
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import SystemClock

@@ -9,11 +9,11 @@ import pytest
 
 import strom
 from lake.drill_place import COLUMNS, LAKE, House, ids, put, record_of
-from strom.client.lake import LakeDoor
+from strom.client.admin.lake import LakeDoor
 from strom.errors import InvalidRequest, LakeOfAnotherTable, LakeSnapshotNotFound, LakeUnavailable
-from strom.lake.catalogs import LakeCatalog
-from strom.lake.reporting import report_of
-from strom.lake.storage import Storage
+from strom.lake.files.storage import Storage
+from strom.lake.iceberg.catalogs import LakeCatalog
+from strom.lake.rounds.reporting import report_of
 
 pytestmark = pytest.mark.slow
 

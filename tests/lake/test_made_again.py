@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from lake.lake_places import Lake
-from strom.lake.commit import commit_round
-from strom.lake.file_description import DataFileDescription
-from strom.lake.file_writer import FilePartition
-from strom.lake.truth import read_truth
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_writer import FilePartition
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.rounds.commit import commit_round
 from strom.model.lake import LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription

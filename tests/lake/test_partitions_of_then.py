@@ -8,8 +8,8 @@ import pytest
 
 from lake.drill_place import LAKE, House, ids
 from strom.errors import PartitionNotFound
-from strom.lake.commit import drop_partitions
-from strom.lake.truth import read_truth
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.rounds.commit import drop_partitions
 from strom.model.lake import LakeKey
 
 pytestmark = pytest.mark.slow

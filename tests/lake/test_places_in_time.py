@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from strom.client.offsets import Offsets
-from strom.client.places import EARLIEST, LATEST, Kind, Place, place_of
-from strom.client.planning import BucketRange, ScanPlan
+from strom.client.plan.offsets import Offsets
+from strom.client.plan.places import EARLIEST, LATEST, Kind, Place, place_of
+from strom.client.plan.planning import BucketRange, ScanPlan
 from strom.errors import InvalidRequest
-from strom.lake.expiry import COMMITTED_PREFIX, committed, name_of
-from strom.lake.history import _below, _counts, _meet
-from strom.lake.planned import BucketEnd, LakeLimits, UnionPlan
-from strom.lake.reading import LakeFile
-from strom.lake.removal import _OURS
-from strom.lake.retained import _ends
-from strom.lake.time_travel import SNAPSHOT_IDS_FROM, Moment, between, moment_of
-from strom.lake.union_planner import _gone
+from strom.lake.files.reading import LakeFile
+from strom.lake.read.history import _below, _counts, _meet
+from strom.lake.read.planned import BucketEnd, LakeLimits, UnionPlan
+from strom.lake.read.retained import _ends
+from strom.lake.read.time_travel import SNAPSHOT_IDS_FROM, Moment, between, moment_of
+from strom.lake.read.union_planner import _gone
+from strom.lake.upkeep.expiry import COMMITTED_PREFIX, committed, name_of
+from strom.lake.upkeep.removal import _OURS
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 

@@ -12,8 +12,8 @@ import pytest
 from lake.lake_places import Lake, events
 from lake.rest_catalog import rest_catalog
 from strom.errors import LakeCommitUnknown, LakeConflict
-from strom.lake.commit import commit_round
-from strom.lake.truth import read_truth
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.rounds.commit import commit_round
 from strom.model.lake import LakeConfig, LakeKey, Tiered
 
 

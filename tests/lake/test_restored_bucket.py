@@ -12,11 +12,11 @@ import strom
 from lake.drill_place import LAKE, House, ids
 from lake.small_tierer import SmallTierer
 from strom.errors import InvalidRequest, LakeAhead, LakeCorrupt, StaleEpoch, StromError
-from strom.lake.live_rows import live_rows
-from strom.lake.truth import read_truth
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.read.live_rows import live_rows
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey
-from strom.server.slot import Slot
+from strom.server.tablets.slot import Slot
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +105,7 @@ def check(db: strom.Database, table: strom.Table, want: list[dict[str, Any]]) ->
 def test_rows_lookups_and_indexes_are_the_lakes_and_writes_and_rounds_go_on(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strom.client.lake.PIECE_BYTES", 500)
+    monkeypatch.setattr("strom.client.admin.lake.PIECE_BYTES", 500)
     want = prepared(house)
     with house.open() as (db, tierer):
         table = db.table("k")
@@ -164,7 +164,7 @@ def test_rows_of_files_that_were_written_anew_come_back_too(
     with house.open() as (db, tierer):
         table = db.table("k")
         if foreign:
-            monkeypatch.setattr("strom.lake.live_rows.is_own", lambda _: False)
+            monkeypatch.setattr("strom.lake.read.live_rows.is_own", lambda _: False)
         for bucket in range(BUCKETS):
             restore(tierer, table, bucket)
         check(db, table, want)

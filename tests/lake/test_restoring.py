@@ -20,10 +20,10 @@ from lake.test_foreign_reads import DAYS, KEYS, LOG, ids, put
 from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.errors import LakeForeignCommit
-from strom.lake.held_files import HeldFile, held_files
-from strom.lake.summary import HELD
-from strom.lake.table import LakeTable
-from strom.lake.truth import read_truth
+from strom.lake.iceberg.held_files import HeldFile, held_files
+from strom.lake.iceberg.summary import HELD
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import read_truth
 from strom.testing.process import ServerProcess
 
 

@@ -20,12 +20,12 @@ from lake.rest_catalog import rest_catalog
 from lake.s3_place import BUCKET, GUEST, KEY, SECRET, S3Server
 from lake.union_place import lake_table, rows, sorted_rows
 from strom.errors import LakeCorrupt, LakeOfAnotherTable, LakeUnavailable
-from strom.lake import summary
-from strom.lake.catalogs import open_catalog
-from strom.lake.object_store import ACCESS_KEY, SECRET_KEY
-from strom.lake.storage import Storage
-from strom.lake.table import LakeTable
-from strom.lake.truth import read_truth
+from strom.lake.files.object_store import ACCESS_KEY, SECRET_KEY
+from strom.lake.files.storage import Storage
+from strom.lake.iceberg import summary
+from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import read_truth
 from strom.model.lake import LakeConfig, LakeKey, Tiered
 from strom.model.table import TableDescription, TablePath
 from strom.testing.process import ServerProcess

@@ -15,14 +15,14 @@ import pytest
 
 from lake.foreign_upkeep import commit_as_others, rows_of, their_file
 from lake.lake_places import EVENTS, Lake, events, planned, storage_in, written
-from strom.client.filters import filter_of
-from strom.lake.bounds import may_match, widened
-from strom.lake.field_ids import field_id
-from strom.lake.file_description import ColumnStats
-from strom.lake.file_writer import FileWriter
-from strom.lake.held_files import held_files
-from strom.lake.reading import LakeFile, read_file
-from strom.lake.snapshot_files import read_snapshot
+from strom.client.plan.filters import filter_of
+from strom.lake.files.bounds import may_match, widened
+from strom.lake.files.field_ids import field_id
+from strom.lake.files.file_description import ColumnStats
+from strom.lake.files.file_writer import FileWriter
+from strom.lake.files.reading import LakeFile, read_file
+from strom.lake.iceberg.held_files import held_files
+from strom.lake.iceberg.snapshot_files import read_snapshot
 from strom.model.predicate import Predicate
 from strom.model.schema import Schema
 from strom.model.table import TableDescription

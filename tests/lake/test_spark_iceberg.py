@@ -27,7 +27,7 @@ from lake.strangers import Answer, counted
 from lake.test_strangers import AFTER, BEFORE, COLUMNS, key, row, wide
 from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
-from strom.lake.table import LakeTable
+from strom.lake.iceberg.table import LakeTable
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.torture

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lake.union_place import lake_table, rows
-from strom.client.lake import LakeDoor
+from strom.client.admin.lake import LakeDoor
 from strom.errors import TableNotFound
-from strom.lake.maintenance import Maintenance, Upkept
-from strom.lake.truth import Truth
+from strom.lake.iceberg.truth import Truth
+from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 import strom
 from lake.small_tierer import SmallTierer
 from lake.union_place import lake_table, rows
-from strom.client.cluster import Cluster
+from strom.client.cluster.cluster import Cluster
 from strom.errors import LakeQuarantined
-from strom.lake.truth import Truth, read_truth
-from strom.lake.union_planner import UnionPlanner
+from strom.lake.iceberg.truth import Truth, read_truth
+from strom.lake.read.union_planner import UnionPlanner
 from strom.model.lake_record import LakeReport
 from strom.testing.process import ServerProcess
 

@@ -12,7 +12,7 @@ import strom
 from lake.union_place import COLUMNS, hot_rows_at, lake_table, rows, sorted_rows
 from strom import aio
 from strom.errors import InvalidRequest, LakeCorrupt, LakeDisabled, LakeSnapshotNotFound, TableNotFound
-from strom.lake.planned import UnionPlan
+from strom.lake.read.planned import UnionPlan
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -301,7 +301,11 @@ def test_without_the_lake_extra_a_hot_read_works_and_a_lake_read_says_what_to_in
         tierer.round(table)
         table.append(rows(50))
         table.flush()
-        for name in ("strom.lake.catalogs", "strom.lake.table", "strom.lake.snapshot_files"):
+        for name in (
+            "strom.lake.iceberg.catalogs",
+            "strom.lake.iceberg.table",
+            "strom.lake.iceberg.snapshot_files",
+        ):
             monkeypatch.setitem(__import__("sys").modules, name, None)
         with strom.connect(server.address) as fresh:
             other = fresh.table(table.name)

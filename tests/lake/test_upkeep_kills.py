@@ -13,10 +13,10 @@ import pytest
 
 from lake.dying_upkeep import POINTS, UPKEEP
 from lake.lake_places import Lake, events
-from strom.lake.maintenance import Maintenance
-from strom.lake.reachable import reachable
-from strom.lake.removal import remove_orphans
-from strom.lake.truth import read_truth
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.upkeep.maintenance import Maintenance
+from strom.lake.upkeep.reachable import reachable
+from strom.lake.upkeep.removal import remove_orphans
 from strom.runtime.clock import SystemClock
 
 TESTS = Path(__file__).parents[1]

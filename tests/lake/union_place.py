@@ -11,9 +11,9 @@ import pyarrow as pa
 
 import strom
 from lake.small_tierer import SmallTierer, small_tierer
-from strom.client.key_plan import Instant, KeyScanPlan
-from strom.client.planning import BucketRange, ScanPlan
-from strom.lake.planned import UnionPlan
+from strom.client.plan.key_plan import Instant, KeyScanPlan
+from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.lake.read.planned import UnionPlan
 from strom.testing.process import ServerProcess
 
 _numbers = itertools.count()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from strom.client.transaction import Sink
+from strom.client.write.transaction import Sink
 from strom.errors import InvalidSetting
 from strom.runtime.private_folder import private_folder
-from strom.spark import java_home, publishing
+from strom.spark.engine import java_home
+from strom.spark.sink import publishing
 
 
 def _environment(tmp_path: Path, *, home: bool = True) -> dict[str, str]:

@@ -27,11 +27,11 @@ from strom.rpc.budget import Budget
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import load
 from strom.runtime.world import World
-from strom.server import tablets as tablets_module
-from strom.server.catalog_view import CatalogView
-from strom.server.local import LocalServer
-from strom.server.tablet_node import TabletNode
-from strom.server.tablets import Tablets, wait_for
+from strom.server.process.local import LocalServer
+from strom.server.process.tablet_node import TabletNode
+from strom.server.tablets import tablets as tablets_module
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])

@@ -17,14 +17,14 @@ import strom
 from lake.small_tierer import small_tierer
 from lake.union_place import COLUMNS, LAKE, rows
 from strom.cli.main import app
-from strom.client.backup import BackupDoor
+from strom.client.admin.backup import BackupDoor
 from strom.errors import ChecksumMismatch, FolderInUse, InvalidRequest, InvalidSetting, StromError
 from strom.moving.backup import BACKUP_FILE, copy_folder, read_backup, restore
 from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
-from strom.server.backups import Backups
-from strom.server.hold import Hold
-from strom.server.slot import Slot
+from strom.server.calls.backups import Backups
+from strom.server.tablets.hold import Hold
+from strom.server.tablets.slot import Slot
 from strom.testing.process import ServerProcess
 
 

@@ -27,7 +27,7 @@ from strom.protocol.messages.predicate import CompoundPredicate, Predicate
 from strom.record import batch as batches
 from strom.record.batch import split
 from strom.record.encode import encode
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

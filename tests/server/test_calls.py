@@ -36,10 +36,10 @@ from strom.record.decode import decode, offsets
 from strom.record.encode import encode
 from strom.runtime.files import File, LocalFiles
 from strom.runtime.world import World
-from strom.server import tablet_node
 from strom.server.calls import writes
 from strom.server.calls.writes import INLINE_BYTES_MAX
-from strom.server.local import LocalServer
+from strom.server.process import tablet_node
+from strom.server.process.local import LocalServer
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])

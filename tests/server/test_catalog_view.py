@@ -18,8 +18,8 @@ from strom.metadata.memory import MemoryStore
 from strom.model.table import TablePath
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import ThreadOffload
-from strom.server.catalog_view import CatalogView
-from strom.server.table_facts import Tables, Traffic
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.table_facts import Tables, Traffic
 
 SOME = described()
 

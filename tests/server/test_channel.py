@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strom.errors import Disconnected, StromError
-from strom.server.channel import Channel, Facts
+from strom.server.process.channel import Channel, Facts
 
 
 class Pipe:

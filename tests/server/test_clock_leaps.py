@@ -20,7 +20,7 @@ from strom.protocol import api_keys as api
 from strom.protocol.messages import partitions, tables
 from strom.runtime.clock import SystemClock, Uptime
 from strom.runtime.world import World
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 ROWS = pa.record_batch([list(range(100)), ["20240101"] * 100], schema=SCHEMA)

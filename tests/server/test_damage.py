@@ -20,7 +20,7 @@ from strom.errors import ChecksumMismatch, Corrupt, MalformedBatch, OffsetOutOfR
 from strom.model.predicate import col
 from strom.record import batch as batches
 from strom.record.batch import read_columns, read_header
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 BATCHES, ROWS = 6, 100
@@ -111,9 +111,9 @@ def test_readers_go_on_behind_what_an_operator_gives_up(
         run = CliRunner().invoke(app, ["--server", server.address, *command[1].split()])
         assert run.exit_code == 0, run.output
         assert "200" in run.output
-        with caplog.at_level(logging.WARNING, "strom.client.damage"):
+        with caplog.at_level(logging.WARNING, "strom.client.read.damage"):
             assert reads["scan"]() == left
-        assert [one.getMessage() for one in caplog.records if one.name == "strom.client.damage"] == [
+        assert [one.getMessage() for one in caplog.records if one.name == "strom.client.read.damage"] == [
             "fluss.t, bucket 0: 100 rows at offsets 200 to 299 are marked as damaged and left out"
         ]
     with LocalServer(tmp_path) as server, strom.connect(server.address) as database:

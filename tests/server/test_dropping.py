@@ -23,9 +23,9 @@ from strom.protocol.messages import tables
 from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
 from strom.server.calls.writes import INLINE_BYTES_MAX
-from strom.server.local import LocalServer
-from strom.server.slot import Slot
-from strom.server.tablets import _redefined
+from strom.server.process.local import LocalServer
+from strom.server.tablets.slot import Slot
+from strom.server.tablets.tablets import _redefined
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -165,7 +165,7 @@ def test_the_folder_of_a_bucket_nobody_touched_since_the_start_goes_with_its_tab
         table.append({"a": [1]})
         table.flush()
     (folder,) = (tmp_path / "buckets").iterdir()
-    monkeypatch.setattr("strom.server.tablets.OPEN_MAX", 0)  # nothing is opened in the background
+    monkeypatch.setattr("strom.server.tablets.tablets.OPEN_MAX", 0)  # nothing is opened in the background
     with LocalServer(str(tmp_path)) as server, strom.connect(server.address) as db:
         db.drop_table("t")
         assert eventually(lambda: not folder.exists())

@@ -14,7 +14,7 @@ from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerForm
 from strom.model.bucket import BucketId
 from strom.runtime.files import LocalFiles
 from strom.runtime.random import SystemRandomness
-from strom.server.folder import (
+from strom.server.folder.folder import (
     BUCKETS_FOLDER,
     FORMAT,
     FORMAT_FILE,

@@ -16,7 +16,7 @@ from strom.protocol.messages import stages as messages
 from strom.runtime.clock import SystemClock
 from strom.server.calls.sinks import SinkCalls
 from strom.server.calls.stages import _drop_unsealed
-from strom.server.publishing import Publishing
+from strom.server.tablets.publishing import Publishing
 
 STAGE = b"s" * 16
 OTHER = b"o" * 16

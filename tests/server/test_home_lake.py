@@ -8,7 +8,7 @@ import pytest
 
 from strom.model.file_uri import file_uri
 from strom.model.lake import LakeConfig
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 
 @pytest.mark.parametrize("torn", ["catalog", "mark"])

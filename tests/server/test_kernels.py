@@ -15,13 +15,13 @@ import pytest
 
 import strom
 from strom.api.database import Database
-from strom.client.options import ClientOptions
+from strom.client.cluster.options import ClientOptions
 from strom.errors import COMPILING, KernelsCompiling
-from strom.kv.compilers import KernelCompiling
-from strom.kv.needs import LISTS, PEER_ROWS
+from strom.kv.kernels.compilers import KernelCompiling
+from strom.kv.kernels.needs import LISTS, PEER_ROWS
 from strom.runtime.compiling import Progress
 from strom.runtime.world import World
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 SOON_S = 30.0
 STEPS = 8

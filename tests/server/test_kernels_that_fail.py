@@ -7,12 +7,12 @@ from collections.abc import Collection
 
 import pytest
 
-from strom.kv.needs import PEER_ROWS
+from strom.kv.kernels.needs import PEER_ROWS
 from strom.runtime.clock import SystemClock
 from strom.runtime.compiling import Progress
 from strom.runtime.tasks import InlineOffload, Tasks
-from strom.server import kernels
-from strom.server.kernels import Gate, Kernels
+from strom.server.tablets import kernels
+from strom.server.tablets.kernels import Gate, Kernels
 
 
 class FailingCompiling:

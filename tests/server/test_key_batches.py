@@ -12,7 +12,7 @@ from strom.errors import ChecksumMismatch, StromError
 from strom.record.batch import read_header, write_crc
 from strom.record.encode import encode
 from strom.record.layout import MAGIC_PLAIN
-from strom.server.key_forms import KeyBatches
+from strom.server.tablets.key_forms import KeyBatches
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32(), nullable=False)])
 LIMIT = 1 << 20

@@ -32,7 +32,7 @@ from strom.errors import (
     TornBatch,
     UnknownBucket,
 )
-from strom.kv import reading
+from strom.kv.lookup import reading
 from strom.model.predicate import col
 from strom.model.schema import Schema
 from strom.protocol import api_keys as api
@@ -42,7 +42,7 @@ from strom.protocol.messages import own_keys
 from strom.protocol.predicate_wire import to_wire
 from strom.record.batch import split
 from strom.record.decode import changes, offsets
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 from strom.tablet.key_tablet import KeyTablet
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
@@ -404,7 +404,7 @@ def test_a_server_of_log_tables_never_loads_the_kernels(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "import pyarrow as pa\n"
-        "from strom.server.local import LocalServer\n"
+        "from strom.server.process.local import LocalServer\n"
         "from integration.wire import Wire, encoded\n"
         "async def main(address):\n"
         "    async with Wire(address) as wire:\n"

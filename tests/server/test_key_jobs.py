@@ -16,9 +16,9 @@ from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import InlineOffload, Tasks
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.key_jobs import PAUSE_AFTER_FAILURE_S, KeyJobs
-from strom.server.lane import Lane
-from strom.server.numbers import Numbers
-from strom.server.slot import Slot
+from strom.server.tablets.lane import Lane
+from strom.server.tablets.numbers import Numbers
+from strom.server.tablets.slot import Slot
 
 
 class Clock:

@@ -25,7 +25,7 @@ from strom.record.encode import encode as encode_batch
 from strom.server.calls import key_many
 from strom.server.calls.key_many import KeyManyCalls
 from strom.server.calls.key_reads import INLINE_KEYS_MOST
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 NUMBERS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("score", pa.float64())]

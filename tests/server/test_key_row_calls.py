@@ -38,7 +38,7 @@ from strom.protocol.messages import keys, own, own_keys, tables
 from strom.protocol.messages.connection import AuthenticateRequest
 from strom.record.encode import encode as encode_batch
 from strom.rpc.sasl import plain_token
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema(
     [

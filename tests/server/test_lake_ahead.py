@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 import strom.aio
-from strom.client.lake import LakeDoor
+from strom.client.admin.lake import LakeDoor
 from strom.errors import InvalidRequest, LakeAhead, NotPrimaryKeyTable, StaleEpoch, StromError
 from strom.log.epochs import Epochs, EpochStart
 from strom.log.resuming import leapt
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeReport
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string())])
 TIERED = {"table.datalake.enabled": "true"}

@@ -11,8 +11,8 @@ import pytest
 
 import strom
 import strom.aio
-from strom.client.lake import Ended, LakeDoor, Running
-from strom.client.metadata import TableInfo
+from strom.client.admin.lake import Ended, LakeDoor, Running
+from strom.client.cluster.metadata import TableInfo
 from strom.errors import (
     InvalidConfig,
     InvalidRequest,

@@ -21,10 +21,10 @@ from strom.model.table import Table, TableDescription, TablePath
 from strom.runtime.tasks import InlineOffload
 from strom.server.background.auto_partitions import AutoPartitions
 from strom.server.background.retention import Retention
-from strom.server.catalog_view import CatalogView
-from strom.server.lake_places import lake_place, log_needed_from, series_needed_from
-from strom.server.status import ends_of
-from strom.server.tablets import wait_for
+from strom.server.status.status import ends_of
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.lake_places import lake_place, log_needed_from, series_needed_from
+from strom.server.tablets.tablets import wait_for
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000  # 2023-11-14

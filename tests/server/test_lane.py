@@ -10,8 +10,8 @@ import pytest
 
 from strom.errors import RequestTimeout, ServerStopping
 from strom.runtime.tasks import InlineOffload, Tasks, ThreadOffload
-from strom.server.hold import Hold
-from strom.server.lane import Lane
+from strom.server.tablets.hold import Hold
+from strom.server.tablets.lane import Lane
 
 
 def test_jobs_run_in_the_order_they_came_and_one_at_a_time() -> None:
@@ -137,7 +137,7 @@ def test_a_hold_waits_for_what_runs_and_nothing_begins_until_it_is_over() -> Non
 
 
 def test_a_hold_that_nobody_ends_ends_by_itself_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strom.server.hold.HELD_S_MAX", 0.0)
+    monkeypatch.setattr("strom.server.tablets.hold.HELD_S_MAX", 0.0)
 
     async def main() -> None:
         hold, offload = Hold(), ThreadOffload(1)
@@ -152,7 +152,7 @@ def test_a_hold_that_nobody_ends_ends_by_itself_and_says_so(monkeypatch: pytest.
 def test_a_hold_that_work_does_not_let_come_is_given_up_and_work_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("strom.server.hold.ENGAGE_S_MAX", 0.01)
+    monkeypatch.setattr("strom.server.tablets.hold.ENGAGE_S_MAX", 0.01)
 
     async def main() -> None:
         hold, offload = Hold(), ThreadOffload(2)

@@ -8,8 +8,8 @@ import pytest
 
 from strom.errors import InvalidSetting
 from strom.runtime.settings import load
-from strom.server.listeners import check_http, endpoints, is_loopback, tablet_endpoints
-from strom.server.local import LocalServer
+from strom.server.process.listeners import check_http, endpoints, is_loopback, tablet_endpoints
+from strom.server.process.local import LocalServer
 
 
 def read(**flags: str) -> list[tuple[str, str, int, str, int, bool]]:

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 
-from strom.server.log_lines import JsonLines, TextLines
+from strom.server.process.log_lines import JsonLines, TextLines
 
 
 def record(message: str, *values: object, error: bool = False) -> logging.LogRecord:

@@ -10,8 +10,8 @@ import pytest
 
 from strom.runtime.files import LocalFiles
 from strom.runtime.random import SystemRandomness
-from strom.server.folder import open_folder
-from strom.server.place import PLACE_FILE, Place
+from strom.server.folder.folder import open_folder
+from strom.server.folder.place import PLACE_FILE, Place
 
 HERE = Place("i", "/data", 1, 2, 3, "m")
 

@@ -25,7 +25,7 @@ from strom.rpc.call import Call
 from strom.rpc.share import Share
 from strom.runtime.tasks import Tasks
 from strom.server.calls.sinks import SinkCalls
-from strom.server.publishing import BUCKETS_AT_ONCE, PAUSE_MAX_S, Publishing
+from strom.server.tablets.publishing import BUCKETS_AT_ONCE, PAUSE_MAX_S, Publishing
 from strom.testing.clock import ManualClock
 
 BUCKETS = 3 * BUCKETS_AT_ONCE
@@ -112,8 +112,8 @@ def test_buckets_that_fail_at_once_whenever_they_are_asked_leave_others_their_tu
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a round of them takes longer than their pauses."""
-    monkeypatch.setattr("strom.server.publishing.PAUSE_FIRST_S", 0.0)
-    monkeypatch.setattr("strom.server.publishing.PAUSE_MAX_S", 0.0)
+    monkeypatch.setattr("strom.server.tablets.publishing.PAUSE_FIRST_S", 0.0)
+    monkeypatch.setattr("strom.server.tablets.publishing.PAUSE_MAX_S", 0.0)
 
     async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
         servers.refusing = set(range(2 * BUCKETS_AT_ONCE + 2))

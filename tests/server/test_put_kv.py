@@ -11,7 +11,7 @@ from integration.key_wire import KeyTable
 from integration.wire import Wire
 from server.test_key_calls import serve
 from strom.errors import SchemaMismatch
-from strom.kv.row_encoder import RowEncoder
+from strom.kv.peer_rows.row_encoder import RowEncoder
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import CODES
 from strom.protocol.messages.keys import PutKvBucketRequest, PutKvRequest

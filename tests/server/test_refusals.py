@@ -25,7 +25,7 @@ from strom.protocol import api_keys as api
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import damage, keys, log, own, own_keys, partitions, stages, tables
 from strom.server.calls import key_scans
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 EVENTS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 PEOPLE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("age", pa.int64())])

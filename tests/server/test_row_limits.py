@@ -12,7 +12,7 @@ from strom.model.predicate import col
 from strom.record.batch import DEFAULT_LIMITS
 from strom.rpc.client_connection import RESPONSE_BYTES_MAX
 from strom.runtime.settings_list import SETTINGS
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 LIMIT = 1 << 20
 COLUMNS = {"id": "BIGINT NOT NULL", "v": "STRING", "w": "STRING", "n": "BIGINT"}

@@ -17,9 +17,9 @@ from strom.errors import StorageOffline, StoreCorrupt
 from strom.model.bucket import BucketId
 from strom.runtime.clock import SystemClock
 from strom.runtime.tasks import InlineOffload, Tasks
-from strom.server.lane import Lane
-from strom.server.local import LocalServer
-from strom.server.slot import REOPEN_PAUSE_S, Slot
+from strom.server.process.local import LocalServer
+from strom.server.tablets.lane import Lane
+from strom.server.tablets.slot import REOPEN_PAUSE_S, Slot
 from strom.tablet.key_jobs import TakeSnapshot
 from strom.tablet.key_tablet import KeyTablet
 from strom.testing.clock import ManualClock

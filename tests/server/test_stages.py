@@ -23,7 +23,7 @@ from strom.protocol.messages import stages as messages
 from strom.record.layout import CHANGE_UPDATE_AFTER
 from strom.rpc.budget import Budget
 from strom.rpc.share import Share
-from strom.server.tablets import wait_for
+from strom.server.tablets.tablets import wait_for
 from strom.tablet.log_tablet import LogTablet
 
 A, B, C, D = (bytes([number]) * 16 for number in range(1, 5))

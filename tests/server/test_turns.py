@@ -10,8 +10,8 @@ from strom.rpc.traffic import SMALL_BYTES_MAX, Traffic
 from strom.runtime.clock import SystemClock
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import InlineOffload, Tasks
-from strom.server.lane import Lane
-from strom.server.turns import PAUSE_PER_WAIT, PAUSE_S_MAX, PIECE_BYTES, InTurns, Turns
+from strom.server.tablets.lane import Lane
+from strom.server.tablets.turns import PAUSE_PER_WAIT, PAUSE_S_MAX, PIECE_BYTES, InTurns, Turns
 from strom.testing.loop import run
 
 

@@ -23,7 +23,7 @@ from strom.record import layout as at
 from strom.record.batch import read_columns, read_header, work_size
 from strom.record.decode import decode
 from strom.server.calls.writes import INLINE_BYTES_MAX
-from strom.server.local import LocalServer
+from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])
 ROWS = pa.record_batch(

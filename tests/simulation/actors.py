@@ -16,9 +16,9 @@ import pyarrow as pa
 from simulation.plan import Plan
 from strom.aio.database import Database
 from strom.aio.table import Table
-from strom.client.address import Address
-from strom.client.options import ClientOptions
-from strom.client.retry import PASSING
+from strom.client.cluster.address import Address
+from strom.client.cluster.options import ClientOptions
+from strom.client.cluster.retry import PASSING
 from strom.errors import OffsetOutOfRange, OutOfOrderSequence, StromError, UnknownWriter
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import INIT_WRITER, PRODUCE_LOG
@@ -26,7 +26,7 @@ from strom.protocol.error_codes import error_of
 from strom.protocol.messages.log import InitWriterRequest, ProduceLogBucketRequest, ProduceLogRequest
 from strom.protocol.messages.tables import TablePath
 from strom.record.encode import encode
-from strom.server.folder import bucket_path, buckets_path
+from strom.server.folder.folder import bucket_path, buckets_path
 from strom.testing.cluster import FOLDER, HOST, PORT, SimulatedCluster
 from strom.testing.disk import Drawn, FirstBytes, Survival
 from strom.testing.invariants import Row, Witness

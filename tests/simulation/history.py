@@ -36,7 +36,7 @@ from strom.errors import OffsetOutOfRange, StromError
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchHeader
 from strom.record.decode import decode
-from strom.server.folder import bucket_path, buckets_path
+from strom.server.folder.folder import bucket_path, buckets_path
 from strom.testing.clock import START_MS
 from strom.testing.cluster import FOLDER, Alarm, SimulatedCluster
 from strom.testing.invariants import InvariantBroken, Row, Witness

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from strom.client.accumulator import BucketQueue
-from strom.client.delivery import Delivery
-from strom.client.tail import Tail
+from strom.client.read.tail import Tail
+from strom.client.write.accumulator import BucketQueue
+from strom.client.write.delivery import Delivery
 from strom.errors import Disconnected
 from strom.log.epochs import Epochs, EpochStart
 from strom.log.log import Log
@@ -18,7 +18,7 @@ from strom.log.sync import SyncPoint
 from strom.log.writers import Writers
 from strom.server.background import retention
 from strom.server.calls import writes
-from strom.server.tablets import Tablets
+from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 Patch = pytest.MonkeyPatch

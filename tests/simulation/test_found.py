@@ -11,7 +11,7 @@ import pytest
 
 from strom.aio.table import Table
 from strom.aio.writer import Writer
-from strom.client.options import ClientOptions
+from strom.client.cluster.options import ClientOptions
 from strom.errors import StorageOffline, StromError
 from strom.testing import loop as virtual
 from strom.testing.cluster import Alarm, SimulatedCluster

@@ -8,7 +8,7 @@ import sys
 from pyspark.sql import SparkSession
 
 import strom.spark
-from strom.spark import jar
+from strom.spark.engine import jar
 
 
 def by_catalog(spark: SparkSession, servers: str, table: str) -> list[int]:

@@ -9,11 +9,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
-from strom.spark.catalog_filters import Pushed, equalities, everything, push
-from strom.spark.types import spark_type
+from strom.spark.catalog.catalog_filters import Pushed, equalities, everything, push
+from strom.spark.connect.types import spark_type
 
 ARROW = pa.schema(
     [

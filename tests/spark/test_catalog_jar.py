@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import strom
-from strom.spark import jar
+from strom.spark.engine import jar
 
 MANIFEST = "META-INF/MANIFEST.MF"
 
@@ -19,10 +19,10 @@ MANIFEST = "META-INF/MANIFEST.MF"
 def test_the_jar_holds_what_its_sources_compile_to(tmp_path: Path) -> None:
     made = jar.compiled(jar.spark_jars(), tmp_path)
     packed = jar.contents(jar.path())
-    assert sorted(made) == sorted(packed), "python -m strom.spark.jar makes it anew"
+    assert sorted(made) == sorted(packed), "python -m strom.spark.engine.jar makes it anew"
     if made[MANIFEST] != packed[MANIFEST]:
         pytest.skip(f"another javac wrote the jar: {packed[MANIFEST]!r}")
-    assert made == packed, "python -m strom.spark.jar makes it anew"
+    assert made == packed, "python -m strom.spark.engine.jar makes it anew"
 
 
 def test_a_jar_of_the_same_classes_is_the_same_bytes(tmp_path: Path) -> None:

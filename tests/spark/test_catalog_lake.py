@@ -19,14 +19,14 @@ from lake.test_union_model import KINDS, World, options_of
 from lake.union_place import lake_table, rows
 from spark.test_union_frame import EVERYTHING, all_values, expected, in_spark
 from strom.errors import LakeCorrupt
-from strom.lake.planned import LakeLimits
+from strom.lake.read.planned import LakeLimits
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
-from strom.spark import lake_share
-from strom.spark.lake_share import LakeShare
-from strom.spark.planned_tasks import plan
-from strom.spark.tasks import LakePart, Part
-from strom.spark.types import spark_schema
+from strom.spark.catalog.planned_tasks import plan
+from strom.spark.cold import lake_share
+from strom.spark.cold.lake_share import LakeShare
+from strom.spark.connect.tasks import LakePart, Part
+from strom.spark.connect.types import spark_schema
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:

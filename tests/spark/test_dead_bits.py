@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strom.lake.field_ids import BUCKET_ID, OFFSET_ID
-from strom.lake.reading import LakeFile
-from strom.lake.storage import Storage
+from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID
+from strom.lake.files.reading import LakeFile
+from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeConfig
 from strom.model.schema import Schema
-from strom.spark import dead_bits
-from strom.spark.cold_frames import ColdFrames
-from strom.spark.dead_offsets import Longs
-from strom.spark.tasks import LakePart
+from strom.spark.cold import dead_bits
+from strom.spark.cold.cold_frames import ColdFrames
+from strom.spark.cold.dead_offsets import Longs
+from strom.spark.connect.tasks import LakePart
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

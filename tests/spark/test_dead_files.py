@@ -12,8 +12,8 @@ import pytest
 from lake.lake_places import Lake, events, planned
 from strom.errors import LakeCorrupt
 from strom.model.bucket import BucketId
-from strom.spark.dead_offsets import dead_offsets
-from strom.spark.tasks import LakePart
+from strom.spark.cold.dead_offsets import dead_offsets
+from strom.spark.connect.tasks import LakePart
 
 
 def part_of(lake: Lake, offsets: list[int], *rows: int) -> LakePart:

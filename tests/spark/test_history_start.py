@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from strom.client.planning import BucketRange
+from strom.client.plan.planning import BucketRange
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 from strom.model.lake_record import LakeRecord
-from strom.spark.history import _lowered
+from strom.spark.source.history import _lowered
 
 
 @pytest.mark.parametrize(

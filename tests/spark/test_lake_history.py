@@ -12,11 +12,11 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
-from strom.spark.batch_reader import BatchReader
-from strom.spark.options import ReadOptions
-from strom.spark.pinned import pin, schema_of
-from strom.spark.stream_position import BEGINNING
-from strom.spark.stream_reader import StreamReader
+from strom.spark.connect.options import ReadOptions
+from strom.spark.source.batch_reader import BatchReader
+from strom.spark.source.pinned import pin, schema_of
+from strom.spark.source.stream_position import BEGINNING
+from strom.spark.source.stream_reader import StreamReader
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -179,7 +179,7 @@ def test_a_stream_from_a_time_that_only_the_lake_has_is_refused(
 def test_the_size_of_a_table_counts_both_tiers(
     spark: SparkSession, forgetful: ServerProcess, db: strom.Database, tierer: SmallTierer
 ) -> None:
-    from strom.spark.catalog_calls import Call, _statistics
+    from strom.spark.catalog.catalog_calls import Call, _statistics
 
     table = db.create_table("spark_cold_size", COLUMNS, buckets=1, properties=SHORT)
     append(table, 0, 300)

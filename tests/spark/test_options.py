@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strom.errors import InvalidRequest
-from strom.spark.options import ReadOptions, Server, place_text
-from strom.spark.stream_writer import named
+from strom.spark.connect.options import ReadOptions, Server, place_text
+from strom.spark.sink.stream_writer import named
 
 SAID = {"bootstrap.servers": "localhost:9123", "table": "shop.orders"}
 

@@ -16,9 +16,9 @@ import strom.spark
 from api.place import EVENTS, events
 from spark.place import drain, ids, table_on, users, users_on, write
 from strom.errors import Disconnected, Expired
-from strom.spark import connections
-from strom.spark.options import Server
-from strom.spark.problems import Problem, problem_of, told
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
+from strom.spark.connect.problems import Problem, problem_of, told
 from strom.testing.process import ServerProcess
 
 
@@ -165,7 +165,7 @@ def test_workers_keep_one_connection_and_import_only_the_light_client(
 
 def test_what_a_worker_imports_is_the_light_client() -> None:
     code = (
-        "import sys; import pyspark_strom, strom.spark.batch_reader, strom.spark.stream_reader; "
+        "import sys; import pyspark_strom, strom.spark.source.batch_reader, strom.spark.source.stream_reader; "
         "print([m for m in ('numba','duckdb','pyiceberg','strom.server','strom.kv','strom.log','uvloop') "
         "if m in sys.modules])"
     )

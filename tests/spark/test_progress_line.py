@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from strom.spark import progress_line
+from strom.spark.connect import progress_line
+from strom.spark.connect.progress_line import ProgressLine
 from strom.spark.joins.initial import InitialJoin
-from strom.spark.progress_line import ProgressLine
 
 
 class Terminal(io.StringIO):

@@ -15,9 +15,9 @@ import strom.spark
 from api.place import events
 from spark.place import table_on, write
 from strom.errors import InvalidRequest
-from strom.spark import java_home
-from strom.spark.daemon import print_exc
-from strom.spark.sessions import settings
+from strom.spark.engine import java_home
+from strom.spark.engine.daemon import print_exc
+from strom.spark.engine.sessions import settings
 from strom.testing.process import ServerProcess
 
 
@@ -123,7 +123,7 @@ def test_a_session_for_another_server_is_refused_while_one_lives(
 def test_workers_are_started_by_a_daemon_that_is_quiet_about_closed_pipes(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert spark.conf.get("spark.python.daemon.module") == "strom.spark.daemon"
+    assert spark.conf.get("spark.python.daemon.module") == "strom.spark.engine.daemon"
     for error in (BrokenPipeError(32, "Broken pipe"), ValueError("something else")):
         try:
             raise error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from strom.spark.sessions import STARTUP
+from strom.spark.engine.sessions import STARTUP
 from strom.spark.startup.sitecustomize import without_copies
 
 if TYPE_CHECKING:

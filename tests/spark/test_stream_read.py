@@ -17,9 +17,9 @@ import strom.spark
 from api.place import EVENTS, events
 from spark.place import drain, table_on, users, users_on, write
 from strom.errors import Expired
-from strom.spark.problems import Problem
-from strom.spark.reading import Wanted
-from strom.spark.source import StromSource
+from strom.spark.connect.problems import Problem
+from strom.spark.source.reading import Wanted
+from strom.spark.source.source import StromSource
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

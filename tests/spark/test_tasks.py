@@ -7,10 +7,10 @@ import pickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.client.key_plan import Instant, KeyScanPlan
-from strom.client.planning import BucketRange, ScanPlan
+from strom.client.plan.key_plan import Instant, KeyScanPlan
+from strom.client.plan.planning import BucketRange, ScanPlan
 from strom.model.bucket import BucketId
-from strom.spark.tasks import TASK_BYTES_MIN, Part, Sizes, Task, cut_and_packed, width
+from strom.spark.connect.tasks import TASK_BYTES_MIN, Part, Sizes, Task, cut_and_packed, width
 
 MB = 1024 * 1024
 

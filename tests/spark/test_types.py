@@ -23,7 +23,7 @@ from spark.place import drain, table_on
 from strom.errors import InvalidTable
 from strom.model import types as t
 from strom.model.schema import Schema
-from strom.spark.types import Fit, arrow_schema, spark_schema, spark_type, strom_type
+from strom.spark.connect.types import Fit, arrow_schema, spark_schema, spark_type, strom_type
 from strom.testing.process import ServerProcess
 
 

@@ -12,13 +12,13 @@ import pytest
 
 import strom.spark
 from lake.union_place import lake_table
-from strom.lake.reading import LakeFile
-from strom.lake.storage import Storage
+from strom.lake.files.reading import LakeFile
+from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeConfig
 from strom.model.schema import Schema
-from strom.spark.cold_frames import ColdFrames
-from strom.spark.tasks import LakePart
+from strom.spark.cold.cold_frames import ColdFrames
+from strom.spark.connect.tasks import LakePart
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:

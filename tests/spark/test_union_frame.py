@@ -17,22 +17,22 @@ import strom
 import strom.spark
 from lake.test_union_model import KINDS, World, options_of
 from lake.union_place import lake_table, rows
-from strom.client.key_plan import Instant
-from strom.client.planning import BucketRange
+from strom.client.plan.key_plan import Instant
+from strom.client.plan.planning import BucketRange
 from strom.errors import InvalidRequest
-from strom.lake.field_ids import BUCKET_ID, OFFSET_ID
-from strom.lake.planned import LakeLimits
-from strom.lake.reading import LakeFile
-from strom.lake.storage import Storage
+from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID
+from strom.lake.files.reading import LakeFile
+from strom.lake.files.storage import Storage
+from strom.lake.read.planned import LakeLimits
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeConfig
 from strom.model.predicate_text import parse_predicate
 from strom.model.schema import Schema
-from strom.spark.cold_frames import ColdFrames, layers
-from strom.spark.part_text import parts_of_text, text_of_parts
-from strom.spark.tasks import LakePart
-from strom.spark.types import Fit, arrow_schema, spark_schema
-from strom.spark.where_column import where_column
+from strom.spark.cold.cold_frames import ColdFrames, layers
+from strom.spark.cold.where_column import where_column
+from strom.spark.connect.tasks import LakePart
+from strom.spark.connect.types import Fit, arrow_schema, spark_schema
+from strom.spark.source.part_text import parts_of_text, text_of_parts
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from strom.client import planned
+from strom.client.plan import planned
 from strom.coordinator import sinks
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow
 from strom.server.calls.sinks import SinkCalls
 from strom.server.calls.stages import StageCalls
-from strom.server.publishing import Publishing
+from strom.server.tablets.publishing import Publishing
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

@@ -15,9 +15,9 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from strom import aio
-from strom.client.options import ClientOptions
+from strom.client.cluster.options import ClientOptions
 from strom.errors import Refused, StromError
-from strom.server.folder import buckets_path
+from strom.server.folder.folder import buckets_path
 from strom.testing.cluster import FOLDER, Alarm, SimulatedCluster
 from strom.testing.disk import Drawn
 from strom.testing.loop import VirtualLoop

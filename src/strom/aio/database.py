@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from strom.aio.session import Session
 from strom.aio.table import Table
 from strom.aio.transaction import Transaction
-from strom.client.admin import DatabaseInfo, SinkStatus, SkippedStage
-from strom.client.backup import RENEW_EVERY_S, BackupDoor
-from strom.client.cluster import Cluster
-from strom.client.connections import Traffic
-from strom.client.describing import MergeEngine, SchemaLike, describe
-from strom.client.lake import LakeDoor, LakeFacts
-from strom.client.lake_status import LakeStatus, lake_status
-from strom.client.options import ClientOptions
+from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
+from strom.client.admin.backup import RENEW_EVERY_S, BackupDoor
+from strom.client.admin.describing import MergeEngine, SchemaLike, describe
+from strom.client.admin.lake import LakeDoor, LakeFacts
+from strom.client.admin.lake_status import LakeStatus, lake_status
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.connections import Traffic
+from strom.client.cluster.options import ClientOptions
 from strom.errors import TableNotFound
 from strom.model.lake_owner import LakeOwner
 from strom.model.table import DEFAULT_DATABASE, TablePath
@@ -27,10 +27,10 @@ from strom.runtime.world import World
 if TYPE_CHECKING:
     from strom.aio.sql import Result
     from strom.aio.system_table import SystemTable
-    from strom.lake.care import LakeDrop, LakeRebuild
-    from strom.lake.maintenance import Upkept
+    from strom.lake.upkeep.care import LakeDrop, LakeRebuild
+    from strom.lake.upkeep.maintenance import Upkept
     from strom.moving.backup import BackupFacts, Progress
-    from strom.server.local import LocalServer
+    from strom.server.process.local import LocalServer
     from strom.sql.instants import At
     from strom.sql.parameters import Parameters
 
@@ -71,7 +71,7 @@ async def open(
 
 def start_server(folder: str | os.PathLike[str], settings: Mapping[str, object]) -> LocalServer:
     """Start a server on ``folder``. Settings are named with ``_`` for ``.`` and ``-``."""
-    from strom.server.local import LocalServer
+    from strom.server.process.local import LocalServer
 
     return LocalServer(os.fspath(folder), settings).start()
 
@@ -225,7 +225,7 @@ class Database:
         self, table: str, *, dry_run: bool = False, roll_back: bool = False
     ) -> LakeRebuild:
         """Bring the cluster's record of a table's lake back from it; see ``strom.Database.lake_rebuild``."""
-        from strom.lake.care import rebuild_lake
+        from strom.lake.upkeep.care import rebuild_lake
 
         info = await self._session.admin.table(self.path(table))
         session = self._session
@@ -235,14 +235,14 @@ class Database:
 
     async def lake_compact(self, table: str) -> Upkept:
         """Merge the files of a table's lake; see ``strom.Database.lake_compact``."""
-        from strom.lake.tidying import compact_lake
+        from strom.lake.upkeep.tidying import compact_lake
 
         info = await self._session.admin.table(self.path(table))
         return await compact_lake(self._session.cluster, self._session.warehouses, info)
 
     async def lake_expire(self, table: str) -> Upkept:
         """Forget old snapshots of a table's lake; see ``strom.Database.lake_expire``."""
-        from strom.lake.tidying import expire_lake
+        from strom.lake.upkeep.tidying import expire_lake
 
         info = await self._session.admin.table(self.path(table))
         return await expire_lake(self._session.cluster, self._session.warehouses, info)
@@ -268,13 +268,13 @@ class Database:
 
     async def lake_take_over(self) -> LakeOwner | None:
         """Make the lake's warehouse this cluster's, if whoever wrote to it before is gone for good; who it was."""
-        from strom.lake.care import take_over_lake
+        from strom.lake.upkeep.care import take_over_lake
 
         return await take_over_lake(self._session.cluster, self._session.warehouses)
 
     async def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
         """Remove what is left in the lake of dropped tables of a name; see ``strom.Database.lake_drop``."""
-        from strom.lake.care import drop_lake
+        from strom.lake.upkeep.care import drop_lake
 
         session = self._session
         return await drop_lake(session.cluster, session.warehouses, self.path(table), dry_run=dry_run)

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.aio.session import Session
-from strom.client.filters import Filter
-from strom.client.indexing import Indexing
-from strom.client.key_facts import IndexStatus
-from strom.client.key_scan import KeyScan
-from strom.client.lookups import Lookups, names_of
-from strom.client.metadata import TableInfo
-from strom.client.places import Place
-from strom.client.planning import PartitionChoice
-from strom.client.written import WrittenTo
+from strom.client.admin.indexing import Indexing
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.written import WrittenTo
+from strom.client.lookup.lookups import Lookups, names_of
+from strom.client.plan.filters import Filter
+from strom.client.plan.key_facts import IndexStatus
+from strom.client.plan.places import Place
+from strom.client.plan.planning import PartitionChoice
+from strom.client.read.key_scan import KeyScan
 
 INDEX_POLL_S = 0.05
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from strom.aio.keys import Keys
 from strom.aio.scan import Scan
 from strom.aio.tail import Tail
-from strom.client.beginning import Missing, check_beginning, check_missing
-from strom.client.changelog import Changelog
-from strom.client.fetching import Source
-from strom.client.filters import Filter, WhereLike, filter_of
-from strom.client.metadata import TableInfo
-from strom.client.options import ReadOptions
-from strom.client.places import EARLIEST, LATEST, Place, PlaceLike, place_of
-from strom.client.planning import PartitionChoice
-from strom.client.rows import RowReader
-from strom.client.tail import Tail as CoreTail
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import ReadOptions
+from strom.client.plan.filters import Filter, WhereLike, filter_of
+from strom.client.plan.places import EARLIEST, LATEST, Place, PlaceLike, place_of
+from strom.client.plan.planning import PartitionChoice
+from strom.client.read.beginning import Missing, check_beginning, check_missing
+from strom.client.read.changelog import Changelog
+from strom.client.read.fetching import Source
+from strom.client.read.rows import RowReader
+from strom.client.read.tail import Tail as CoreTail
 
 if TYPE_CHECKING:
-    from strom.lake.history import History
+    from strom.lake.read.history import History
 
 LAKE_ENABLED = "table.datalake.enabled"
 
@@ -91,7 +91,7 @@ class Log(Keys):
         limit: int | None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None,
     ) -> Scan:
-        from strom.lake.union_changelog import UnionChangelog
+        from strom.lake.read.union_changelog import UnionChangelog
 
         core = UnionChangelog(
             self._session.cluster,
@@ -158,7 +158,7 @@ class Log(Keys):
         where: Filter | None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None,
     ) -> History:
-        from strom.lake.history import History
+        from strom.lake.read.history import History
 
         return History(
             self._session.cluster,

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strom.client.fetching import ReadStatistics
-from strom.client.frames import pandas_of, polars_of
-from strom.client.key_plan import KeyScanPlan
-from strom.client.planning import ScanPlan
-from strom.client.scan import RowScan as Core
+from strom.client.plan.key_plan import KeyScanPlan
+from strom.client.plan.planning import ScanPlan
+from strom.client.read.fetching import ReadStatistics
+from strom.client.read.scan import RowScan as Core
+from strom.client.show.frames import pandas_of, polars_of
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
 
-    from strom.lake.planned import UnionPlan
+    from strom.lake.read.planned import UnionPlan
 
 
 class Scan:

@@ -7,16 +7,16 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strom.aio.writer import Writer
-from strom.client.admin import Admin
-from strom.client.cluster import Cluster
-from strom.client.lookups import Lookups
-from strom.client.metadata import TableInfo
-from strom.client.options import WriterOptions
-from strom.client.transaction import Transaction
+from strom.client.admin.admin import Admin
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import WriterOptions
+from strom.client.lookup.lookups import Lookups
+from strom.client.write.transaction import Transaction
 from strom.errors import ConnectionClosed
 
 if TYPE_CHECKING:
-    from strom.lake.warehouses import Warehouses
+    from strom.lake.read.warehouses import Warehouses
 
 
 class Session:
@@ -51,7 +51,7 @@ class Session:
     def warehouses(self) -> Warehouses:
         """The lake as this connection reads it; nothing of it is opened before a read needs it."""
         if self._warehouses is None:
-            from strom.lake.warehouses import Warehouses
+            from strom.lake.read.warehouses import Warehouses
 
             self._warehouses = Warehouses(self.cluster.world.offload)
         return self._warehouses

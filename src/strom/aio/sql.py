@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from strom.aio.session import Session
 from strom.aio.system_tables import find_table
-from strom.client.frames import pandas_of, polars_of
+from strom.client.show.frames import pandas_of, polars_of
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from strom.client.direct_scan import Loop
+    from strom.client.read.direct_scan import Loop
     from strom.model.predicate import Predicate
     from strom.sql.instants import At
     from strom.sql.parameters import Parameters

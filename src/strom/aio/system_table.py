@@ -9,10 +9,10 @@ import pyarrow as pa
 from strom.aio.scan import Scan
 from strom.aio.session import Session
 from strom.aio.system_tables import LAKE, OFFSETS, system_rows
-from strom.client.filters import WhereLike, filter_of
-from strom.client.metadata import TableInfo
-from strom.client.places import LATEST, Kind, PlaceLike, place_of
-from strom.client.planning import PartitionChoice
+from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.filters import WhereLike, filter_of
+from strom.client.plan.places import LATEST, Kind, PlaceLike, place_of
+from strom.client.plan.planning import PartitionChoice
 from strom.errors import InvalidRequest
 from strom.model.table import TablePath
 
@@ -33,7 +33,7 @@ class SystemTable:
     @property
     def schema(self) -> pa.Schema:
         """The columns, as Arrow sees them."""
-        from strom.lake.system_rows import OFFSET_COLUMNS, SNAPSHOT_COLUMNS, lake_schema_of
+        from strom.lake.read.system_rows import OFFSET_COLUMNS, SNAPSHOT_COLUMNS, lake_schema_of
 
         if self._kind == LAKE:
             return lake_schema_of(self._session.newest(self._info).schema)
@@ -55,7 +55,7 @@ class SystemTable:
             return self._lake_scan(columns, where, limit, partitions, at)
         if partitions is not None or at is not None:
             raise InvalidRequest(f"{self.name} has neither partitions= nor at=")
-        from strom.lake.system_scan import SystemScan
+        from strom.lake.read.system_scan import SystemScan
 
         path = TablePath(self._info.path.database, f"{self._info.path.table}${self._kind}")
         core = SystemScan(
@@ -75,8 +75,8 @@ class SystemTable:
         partitions: PartitionChoice | Sequence[PartitionChoice] | None,
         at: PlaceLike,
     ) -> Scan:
-        from strom.lake.time_travel import Moment
-        from strom.lake.union_scan import UnionScan
+        from strom.lake.read.time_travel import Moment
+        from strom.lake.read.union_scan import UnionScan
 
         info = self._session.newest(self._info)
         moment = None

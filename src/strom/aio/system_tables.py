@@ -37,7 +37,7 @@ def split(path: TablePath) -> tuple[TablePath, str | None]:
 
 async def find_table(session: Session, path: TablePath) -> SqlTable:
     """A table for SQL, or what stands beside one."""
-    from strom.lake.system_rows import lake_schema_of
+    from strom.lake.read.system_rows import lake_schema_of
     from strom.sql.tables import SqlTable
 
     base, kind = split(path)
@@ -52,7 +52,7 @@ async def find_table(session: Session, path: TablePath) -> SqlTable:
 
 async def system_rows(session: Session, path: TablePath) -> pa.Table:
     """The rows of ``t$snapshots`` or ``t$offsets`` right now."""
-    from strom.lake.system_rows import offset_rows, snapshot_rows
+    from strom.lake.read.system_rows import offset_rows, snapshot_rows
 
     base, kind = split(path)
     info = await session.admin.table(base)

@@ -12,25 +12,21 @@ import pyarrow as pa
 from strom.aio.log import Log, tiered
 from strom.aio.scan import Scan
 from strom.aio.writer import Writer
-from strom.client import display
-from strom.client.admin import TableStatus
-from strom.client.changelog import Changelog, Images
-from strom.client.damage import DamagedRange, DamageMarks
-from strom.client.dead_offsets import dead_offsets
-from strom.client.describing import TypeLike, property_text, type_of
-from strom.client.filters import Filter, WhereLike, filter_of
-from strom.client.key_filter import keys_named
-from strom.client.key_plan import Instant, KeyScanPlan
-from strom.client.key_scan import KeyScan
-from strom.client.metadata import PartitionInfo
-from strom.client.offsets import Offsets
-from strom.client.options import (
+from strom.client.admin.admin import TableStatus
+from strom.client.admin.describing import TypeLike, property_text, type_of
+from strom.client.cluster.metadata import PartitionInfo
+from strom.client.cluster.options import (
     ACKS_ALL,
     WriterOptions,
     compression_of,
 )
-from strom.client.places import EARLIEST, LATEST, Key, Kind, PlaceLike, place_of
-from strom.client.planning import (
+from strom.client.plan.dead_offsets import dead_offsets
+from strom.client.plan.filters import Filter, WhereLike, filter_of
+from strom.client.plan.key_filter import keys_named
+from strom.client.plan.key_plan import Instant, KeyScanPlan
+from strom.client.plan.offsets import Offsets
+from strom.client.plan.places import EARLIEST, LATEST, Key, Kind, PlaceLike, place_of
+from strom.client.plan.planning import (
     BucketRange,
     PartitionChoice,
     ScanPlan,
@@ -38,15 +34,19 @@ from strom.client.planning import (
     check_place,
     partition_texts,
 )
-from strom.client.scan import Scan as CoreScan
-from strom.client.stamped import StampedImages, StampedLog
+from strom.client.read.changelog import Changelog, Images
+from strom.client.read.damage import DamagedRange, DamageMarks
+from strom.client.read.key_scan import KeyScan
+from strom.client.read.scan import Scan as CoreScan
+from strom.client.read.stamped import StampedImages, StampedLog
+from strom.client.show import display
 from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId
 from strom.model.schema import Column
 
 if TYPE_CHECKING:
-    from strom.lake.planned import UnionPlan
-    from strom.lake.union_planner import Tier
+    from strom.lake.read.planned import UnionPlan
+    from strom.lake.read.union_planner import Tier
 
 Acks = Literal["all", 0, 1]
 
@@ -254,8 +254,8 @@ class Table(Log):
         tier: Tier,
     ) -> Scan:
         """What lake and log hold together, or the lake alone."""
-        from strom.lake.time_travel import Moment, moment_of
-        from strom.lake.union_scan import UnionScan
+        from strom.lake.read.time_travel import Moment, moment_of
+        from strom.lake.read.union_scan import UnionScan
 
         info = self.info
         moment = moment_of(at)
@@ -335,7 +335,7 @@ class Table(Log):
         limit: int | None,
         changes: bool,
     ) -> Scan:
-        from strom.lake.union_scan import UnionScan
+        from strom.lake.read.union_scan import UnionScan
 
         if changes:
             raise InvalidRequest("a plan of lake and log together has no changes: the lake keeps rows only")

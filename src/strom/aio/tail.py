@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from strom.client.tail import Arrived, TailBatch
-from strom.client.tail import Tail as Core
+from strom.client.read.tail import Arrived, TailBatch
+from strom.client.read.tail import Tail as Core
 from strom.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from strom.lake.history import History
+    from strom.lake.read.history import History
 
 
 class Tail:

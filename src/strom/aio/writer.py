@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from strom.client.cluster import Cluster
-from strom.client.key_writer import KeyWriter
-from strom.client.metadata import TableInfo
-from strom.client.options import WriterOptions
-from strom.client.writer import RowWriter
-from strom.client.writer import Writer as AppendWriter
-from strom.client.written import WrittenTo
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import WriterOptions
+from strom.client.cluster.written import WrittenTo
+from strom.client.write.key_writer import KeyWriter
+from strom.client.write.writer import RowWriter
+from strom.client.write.writer import Writer as AppendWriter
 from strom.errors import ConnectionClosed, NotPrimaryKeyTable
 
 

@@ -1,7 +1,7 @@
 """The blocking face: what ``strom.connect`` and ``strom.open`` give.
 
-Every method hands its work to one background event loop and waits (``strom.client.blocking``); the work on rows is
-done by the thread that calls. Objects may be shared between threads. A process made by fork connects anew by itself;
+Every method hands its work to one background event loop and waits (``strom.client.cluster.blocking``); the work on rows
+is done by the thread that calls. Objects may be shared between threads. A process made by fork connects anew by itself;
 writers, scans and tails of its parent are the parent's.
 
 Read first: ``database.py``, then ``table.py``. The same for asyncio: ``strom.aio``.

@@ -14,19 +14,19 @@ from strom.aio.transaction import Transaction as Face
 from strom.api.session import Session, Target
 from strom.api.table import Table
 from strom.api.transaction import Transaction
-from strom.client.admin import DatabaseInfo, SinkStatus, SkippedStage
-from strom.client.connections import Traffic
-from strom.client.describing import MergeEngine, SchemaLike
-from strom.client.lake import LakeFacts
-from strom.client.lake_status import LakeStatus
-from strom.client.options import ClientOptions
+from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
+from strom.client.admin.describing import MergeEngine, SchemaLike
+from strom.client.admin.lake import LakeFacts
+from strom.client.admin.lake_status import LakeStatus
+from strom.client.cluster.connections import Traffic
+from strom.client.cluster.options import ClientOptions
 from strom.model.lake_owner import LakeOwner
 from strom.model.table import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from strom.api.system_table import SystemTable
-    from strom.lake.care import LakeDrop, LakeRebuild
-    from strom.lake.maintenance import Upkept
+    from strom.lake.upkeep.care import LakeDrop, LakeRebuild
+    from strom.lake.upkeep.maintenance import Upkept
     from strom.moving.backup import BackupFacts, Progress
     from strom.sql.instants import At
     from strom.sql.parameters import Parameters

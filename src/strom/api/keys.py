@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from strom import aio
 from strom.api.session import Session
-from strom.client.key_facts import IndexStatus
-from strom.client.lookup import Found, Lookup
-from strom.client.lookups import Lookups, names_of
-from strom.client.metadata import TableInfo
-from strom.client.one_key import Missing
-from strom.client.written import WrittenTo
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.written import WrittenTo
+from strom.client.lookup.lookup import Found, Lookup
+from strom.client.lookup.lookups import Lookups, names_of
+from strom.client.lookup.one_key import Missing
+from strom.client.plan.key_facts import IndexStatus
 
 
 class Keys:

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.client.arrow_input import concatenate
-from strom.client.key_facts import KeyFacts
-from strom.client.key_plan import Planner
-from strom.client.lookup import Found, Lookup
-from strom.client.lookups import Lookups
-from strom.client.metadata import TableInfo
-from strom.client.written import Written, WrittenTo
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.written import Written, WrittenTo
+from strom.client.input.arrow_input import concatenate
+from strom.client.lookup.lookup import Found, Lookup
+from strom.client.lookup.lookups import Lookups
+from strom.client.plan.key_facts import KeyFacts
+from strom.client.plan.key_plan import Planner
 from strom.errors import LimitExceeded
 from strom.model.bucket import BucketId
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from strom import aio
 from strom.aio.scan import duckdb_of
-from strom.client.blocking import Background
-from strom.client.direct_scan import BlockingChunks
-from strom.client.fetching import ReadStatistics
-from strom.client.frames import pandas_of, polars_of
-from strom.client.key_plan import KeyScanPlan
-from strom.client.planning import ScanPlan
-from strom.client.row_text import PREVIEW_ROWS, Preview, shown
-from strom.client.scan import Collected, Rest
+from strom.client.cluster.blocking import Background
+from strom.client.plan.key_plan import KeyScanPlan
+from strom.client.plan.planning import ScanPlan
+from strom.client.read.direct_scan import BlockingChunks
+from strom.client.read.fetching import ReadStatistics
+from strom.client.read.scan import Collected, Rest
+from strom.client.show.frames import pandas_of, polars_of
+from strom.client.show.row_text import PREVIEW_ROWS, Preview, shown
 from strom.errors import LakeCorrupt
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from strom.lake.planned import UnionPlan
+    from strom.lake.read.planned import UnionPlan
 
 
 class Scan:

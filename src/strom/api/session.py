@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strom import aio
 from strom.api.writer import Writer
-from strom.client.blocking import Background
-from strom.client.options import ClientOptions
+from strom.client.cluster.blocking import Background
+from strom.client.cluster.options import ClientOptions
 from strom.errors import ConnectionClosed
 
 if TYPE_CHECKING:
-    from strom.server.local import LocalServer
+    from strom.server.process.local import LocalServer
 
 Result = TypeVar("Result")
 

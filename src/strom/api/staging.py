@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strom.client.metadata import TableInfo
-from strom.client.options import WriterOptions
-from strom.client.staging import (
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import WriterOptions
+from strom.client.write.staging import (
     StagedAppends,
     StagedChanges,
     StageFact,
@@ -22,7 +22,7 @@ from strom.client.staging import (
     drop_facts,
     staging_writer,
 )
-from strom.client.transaction import Committed, Sink, begin, decide
+from strom.client.write.transaction import Committed, Sink, begin, decide
 
 if TYPE_CHECKING:
     from strom.api.database import Database

@@ -10,9 +10,9 @@ import pyarrow as pa
 from strom.aio.system_table import SystemTable as Face
 from strom.api.scan import Scan
 from strom.api.session import Session
-from strom.client.filters import WhereLike
-from strom.client.places import PlaceLike
-from strom.client.planning import PartitionChoice
+from strom.client.plan.filters import WhereLike
+from strom.client.plan.places import PlaceLike
+from strom.client.plan.planning import PartitionChoice
 from strom.errors import InvalidRequest
 
 

@@ -14,22 +14,22 @@ from strom.api.keys import Keys
 from strom.api.scan import Scan
 from strom.api.tail import Tail
 from strom.api.writer import Writer
-from strom.client import display
-from strom.client.admin import TableStatus
-from strom.client.beginning import Missing
-from strom.client.damage import DamagedRange
-from strom.client.describing import TypeLike
-from strom.client.filters import WhereLike
-from strom.client.key_plan import Instant, KeyScanPlan
-from strom.client.metadata import PartitionInfo
-from strom.client.options import ReadOptions, WriterOptions
-from strom.client.places import Key, PlaceLike
-from strom.client.planning import PartitionChoice, ScanPlan
+from strom.client.admin.admin import TableStatus
+from strom.client.admin.describing import TypeLike
+from strom.client.cluster.metadata import PartitionInfo
+from strom.client.cluster.options import ReadOptions, WriterOptions
+from strom.client.plan.filters import WhereLike
+from strom.client.plan.key_plan import Instant, KeyScanPlan
+from strom.client.plan.places import Key, PlaceLike
+from strom.client.plan.planning import PartitionChoice, ScanPlan
+from strom.client.read.beginning import Missing
+from strom.client.read.damage import DamagedRange
+from strom.client.show import display
 from strom.errors import InvalidPredicate, InvalidProjection, StromError
 from strom.model.schema import Column
 
 if TYPE_CHECKING:
-    from strom.lake.planned import UnionPlan
+    from strom.lake.read.planned import UnionPlan
 
 STATUS_TIMEOUT_S = 1.0
 """A picture of a table must not make a notebook wait."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 
 from strom import aio
-from strom.client.blocking import Background
-from strom.client.tail import Arrived, TailBatch
+from strom.client.cluster.blocking import Background
+from strom.client.read.tail import Arrived, TailBatch
 from strom.errors import StromError
 
 

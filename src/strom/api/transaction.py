@@ -9,9 +9,9 @@ from typing import Any
 
 from strom.aio.transaction import Transaction as Face
 from strom.api.table import Table
-from strom.client.blocking import Background
-from strom.client.metadata import TableInfo
-from strom.client.transaction import Committed
+from strom.client.cluster.blocking import Background
+from strom.client.cluster.metadata import TableInfo
+from strom.client.write.transaction import Committed
 
 TableLike = str | Table
 

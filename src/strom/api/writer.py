@@ -9,10 +9,10 @@ from types import TracebackType
 import pyarrow as pa
 
 from strom import aio
-from strom.client.blocking import Background
-from strom.client.key_writer import KeyWriter
-from strom.client.writer import Writer as AppendWriter
-from strom.client.written import WrittenTo
+from strom.client.cluster.blocking import Background
+from strom.client.cluster.written import WrittenTo
+from strom.client.write.key_writer import KeyWriter
+from strom.client.write.writer import Writer as AppendWriter
 
 
 class Writer:

@@ -10,7 +10,7 @@ import typer
 from strom.cli.connection import connected
 from strom.cli.input.naming import check_file, input_of
 from strom.cli.output import note
-from strom.client.input.form import InputForm
+from strom.client.input.files.form import InputForm
 from strom.runtime.units import counted
 
 HELP = """Append rows of a CSV, JSON-lines, Parquet or Arrow file (or - for standard input).

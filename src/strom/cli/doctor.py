@@ -18,7 +18,7 @@ from strom.errors import StromError
 from strom.runtime.units import counted
 
 if TYPE_CHECKING:
-    from strom.client.admin import BucketStatus
+    from strom.client.admin.admin import BucketStatus
 
 HELP = """Check this installation, a data folder, and the server, and say what to do about what is wrong.
 
@@ -119,7 +119,7 @@ def _version(name: str) -> str | None:
 
 
 def _java() -> Finding:
-    from strom.spark import java_home
+    from strom.spark.engine import java_home
 
     try:
         home = java_home.prepare()
@@ -155,7 +155,7 @@ def _server(connection: Connection) -> Iterator[Finding]:
 
 
 def _disks(status: Mapping[str, Any]) -> Iterator[Finding]:
-    from strom.client.display import size_text
+    from strom.client.show.display import size_text
 
     for server in status.get("servers", ()):
         free = int(server.get("disk_free_bytes", 0))

@@ -13,15 +13,15 @@ from strom.cli.connection import connected
 from strom.cli.input.naming import check_file, input_of
 from strom.cli.output import Form, note, write_batches
 from strom.cli.words import SkipMissing, key_words, names, pairs, place
-from strom.client.input.form import InputForm
+from strom.client.input.files.form import InputForm
 from strom.runtime.units import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table, Writer
-    from strom.client.beginning import Missing
-    from strom.client.input.rows import FileRows
+    from strom.client.input.files.rows import FileRows
+    from strom.client.read.beginning import Missing
 
 LOOKUP_HELP = """Print rows of a primary-key table by their keys.
 

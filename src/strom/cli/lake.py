@@ -9,13 +9,13 @@ import typer
 from strom.cli.connection import connected
 from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows, print_table
-from strom.client.row_text import cell
+from strom.client.show.row_text import cell
 from strom.runtime.units import counted
 
 if TYPE_CHECKING:
     from strom.api import Database
-    from strom.client.lake_status import LakeStatus
-    from strom.lake.care import LakeDrop, LakeRebuild
+    from strom.client.admin.lake_status import LakeStatus
+    from strom.lake.upkeep.care import LakeDrop, LakeRebuild
 
 app = group(
     "The lake: tables that are copied into it, how far it is behind, mending it.",

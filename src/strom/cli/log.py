@@ -14,7 +14,7 @@ from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows
 
 if TYPE_CHECKING:
-    from strom.client.damage import DamagedRange
+    from strom.client.read.damage import DamagedRange
 
 app = group(
     "Look inside log files; give up what nobody can read.",

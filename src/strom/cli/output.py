@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strom.client.row_text import cell, plain, table_lines, values_of
+from strom.client.show.row_text import cell, plain, table_lines, values_of
 from strom.runtime.units import counted
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Scan, Table
-    from strom.client.beginning import Missing
-    from strom.client.places import Key, PlaceLike
+    from strom.client.plan.places import Key, PlaceLike
+    from strom.client.read.beginning import Missing
 
 SCAN_HELP = """Print the rows of a table.
 
@@ -164,7 +164,7 @@ def _newest(
 
     The newest of all are among the newest of each bucket. Rows of one moment stay as the log has them.
     """
-    from strom.client.changelog import COMMIT_TIMESTAMP
+    from strom.client.read.changelog import COMMIT_TIMESTAMP
 
     buckets = table.describe().buckets
     ends: dict[Key, int] = {(bucket.partition, bucket.bucket): bucket.high_watermark for bucket in buckets}

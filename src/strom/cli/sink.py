@@ -12,7 +12,7 @@ from strom.cli.group import group
 from strom.cli.output import Form, note, print_rows
 
 if TYPE_CHECKING:
-    from strom.client.admin import SkippedStage
+    from strom.client.admin.admin import SkippedStage
 
 app = group(
     "Sinks: what streaming queries and transactions published last.",

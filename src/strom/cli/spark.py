@@ -41,7 +41,7 @@ def spark() -> None:
 @app.command("jar", help=JAR_HELP)
 def jar() -> None:
     """Print the jar's path."""
-    from strom.spark import jar as package
+    from strom.spark.engine import jar as package
 
     print(package.path())
 

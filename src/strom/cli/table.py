@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table
-    from strom.client.admin import TableStatus
+    from strom.client.admin.admin import TableStatus
 
 app = group(
     "Tables: create, list, describe, alter, drop.",

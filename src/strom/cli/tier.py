@@ -61,7 +61,7 @@ def tier(
     ] = None,
 ) -> None:
     """Run the service."""
-    from strom.spark.options import Server
+    from strom.spark.connect.options import Server
     from strom.spark.tiering.round_plan import Bounds
     from strom.spark.tiering.running import Where, run
     from strom.spark.tiering.service import TieringOptions

@@ -45,7 +45,7 @@ def up(
     ] = None,
 ) -> None:
     """Start, print the addresses, serve until told to stop."""
-    from strom.server import up as server
+    from strom.server.process import up as server
 
     flags = pairs(set_ or [])
     if data is not None:

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from strom.errors import StoreCorrupt
 from strom.kv.changes import Bools, Ints
-from strom.kv.columns import source_of
-from strom.kv.rows import Block
+from strom.kv.gather.columns import source_of
+from strom.kv.rows.rows import Block
 from strom.kv.store import KeyStore
 from strom.kv.versions import offsets_of
 

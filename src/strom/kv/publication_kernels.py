@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.kv.changes import FROM_IMAGES, Bytes, Ints
-from strom.kv.compile import boolean, int32, int64, kernel, ro, rw, uint8, uint64, void
+from strom.kv.kernels.compile import boolean, int32, int64, kernel, ro, rw, uint8, uint64, void
 
 Int32s = npt.NDArray[np.int32]
 

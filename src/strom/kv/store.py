@@ -20,14 +20,17 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv import publication_kernels as kernels
+from strom.kv.changelog.survey import survey
 from strom.kv.changes import Bools, Bytes, Ints
-from strom.kv.columns import Int32s, Source, kinds_of, source_of
 from strom.kv.definition import KeyDefinition
-from strom.kv.directory import Directory
-from strom.kv.gather import rows_equal
-from strom.kv.hashing import Hasher
-from strom.kv.index import Index
-from strom.kv.layout import Layout
+from strom.kv.gather.columns import Int32s, Source, kinds_of, source_of
+from strom.kv.gather.directory import Directory
+from strom.kv.gather.gather import rows_equal
+from strom.kv.gather.layout import Layout
+from strom.kv.index.hashing import Hasher
+from strom.kv.index.index import Index
+from strom.kv.index.secondary import SecondaryIndex
+from strom.kv.index.series import Series
 from strom.kv.publication import (
     BatchUndo,
     Hashes,
@@ -37,11 +40,8 @@ from strom.kv.publication import (
     records_from_groups,
     stored_of,
 )
-from strom.kv.rows import Rows
-from strom.kv.secondary import SecondaryIndex
-from strom.kv.series import Series
-from strom.kv.survey import survey
-from strom.kv.tail import NO_ROWS
+from strom.kv.rows.rows import Rows
+from strom.kv.rows.tail import NO_ROWS
 from strom.kv.versions import NONE, are_images, offsets_of
 from strom.record.layout import CHANGE_DELETE
 

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import SchemaMismatch
-from strom.kv import changelog
+from strom.kv.changelog import changelog
+from strom.kv.changelog.last_row_plan import plan_last_row
 from strom.kv.changes import Bools, Bytes, Changes
-from strom.kv.columns import Int32s, Source, source_of
-from strom.kv.directory import Directory
 from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
-from strom.kv.gather import gather
-from strom.kv.last_row_plan import plan_last_row
+from strom.kv.gather.columns import Int32s, Source, source_of
+from strom.kv.gather.directory import Directory
+from strom.kv.gather.gather import gather
 from strom.kv.publication import Publication, Records
 from strom.kv.publication_kernels import place_records
 from strom.kv.store import KeyStore

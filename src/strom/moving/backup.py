@@ -3,7 +3,7 @@
     DIR/backup.json      what is in it; written last, so that a backup without it is none
     DIR/data/…           the files, as they lie in a data folder
 
-A backup is taken of a cut that a running server made (``server/backups.py``), or of a folder on which none runs. It has
+A backup is taken of a cut that a running server made (``server/calls/backups.py``), or of a folder without one. It has
 no place of its own (``place.json``): what is restored from it is a new incarnation of the cluster.
 """
 

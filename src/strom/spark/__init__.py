@@ -34,13 +34,13 @@ _NAMES = {
     "Side": "strom.spark.joins.definition",
     "changes": "strom.spark.frames",
     "delta_join": "strom.spark.joins.delta",
-    "lag": "strom.spark.behind",
+    "lag": "strom.spark.source.behind",
     "lookup_join": "strom.spark.joins.lookup",
     "merge": "strom.spark.frames",
-    "register": "strom.spark.sessions",
-    "session": "strom.spark.sessions",
+    "register": "strom.spark.engine.sessions",
+    "session": "strom.spark.engine.sessions",
     "table": "strom.spark.frames",
-    "wait_until_caught_up": "strom.spark.behind",
+    "wait_until_caught_up": "strom.spark.source.behind",
 }
 """Where each public name lives; a worker that imports one module does not load the others."""
 

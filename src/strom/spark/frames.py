@@ -7,14 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strom.client.places import PlaceLike
+from strom.client.plan.places import PlaceLike
 from strom.errors import InvalidRequest
-from strom.lake.planned import bucket_of
-from strom.lake.reading import LakeFile
-from strom.spark import connections
-from strom.spark.options import CHANGELOG_SUFFIX, ReadOptions, place_text
-from strom.spark.sessions import SERVERS
-from strom.spark.tasks import LakePart
+from strom.lake.files.reading import LakeFile
+from strom.lake.read.planned import bucket_of
+from strom.spark.connect import connections
+from strom.spark.connect.options import CHANGELOG_SUFFIX, ReadOptions, place_text
+from strom.spark.connect.tasks import LakePart
+from strom.spark.engine.sessions import SERVERS
 from strom.spark.union_frame import by_source, union_frame
 
 if TYPE_CHECKING:

@@ -24,21 +24,23 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from strom.aio.log import tiered
 from strom.api.table import Table
-from strom.client.filters import filter_of
+from strom.client.plan.filters import filter_of
 from strom.errors import StromError
-from strom.lake.file_description import is_own
-from strom.lake.storage import Storage
-from strom.spark import catalog_tables, connections, jar, planned_tasks
-from strom.spark.cold_frames import BUCKETS_MAX, ColdFrames, layers, uri_of
-from strom.spark.dead_offsets import dead_offsets
-from strom.spark.filters import combined
-from strom.spark.lake_share import has_doubles, has_time
-from strom.spark.options import ReadOptions
-from strom.spark.part_text import text_of_parts
-from strom.spark.pinned import Pinned, pin, schema_of
-from strom.spark.sessions import CATALOG
-from strom.spark.tasks import LakePart, Part
-from strom.spark.where_column import quoted, where_column
+from strom.lake.files.file_description import is_own
+from strom.lake.files.storage import Storage
+from strom.spark.catalog import catalog_tables, planned_tasks
+from strom.spark.cold.cold_frames import BUCKETS_MAX, ColdFrames, layers, uri_of
+from strom.spark.cold.dead_offsets import dead_offsets
+from strom.spark.cold.lake_share import has_doubles, has_time
+from strom.spark.cold.where_column import quoted, where_column
+from strom.spark.connect import connections
+from strom.spark.connect.filters import combined
+from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.tasks import LakePart, Part
+from strom.spark.engine import jar
+from strom.spark.engine.sessions import CATALOG
+from strom.spark.source.part_text import text_of_parts
+from strom.spark.source.pinned import Pinned, pin, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

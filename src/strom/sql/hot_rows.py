@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strom.client.cluster import Cluster
-from strom.client.direct_scan import Loop
-from strom.client.fetching import ReadStatistics
-from strom.client.filters import Filter
-from strom.client.key_plan import KeyScanPlan
-from strom.client.key_scan import KeyScan
-from strom.client.lookups import Lookups
-from strom.client.metadata import TableInfo
-from strom.client.scan import RowScan, Scan
-from strom.lake.planned import UnionPlan
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.lookup.lookups import Lookups
+from strom.client.plan.filters import Filter
+from strom.client.plan.key_plan import KeyScanPlan
+from strom.client.read.direct_scan import Loop
+from strom.client.read.fetching import ReadStatistics
+from strom.client.read.key_scan import KeyScan
+from strom.client.read.scan import RowScan, Scan
+from strom.lake.read.planned import UnionPlan
 from strom.model.predicate import Predicate
 from strom.protocol.predicate_wire import to_wire
 from strom.sql.streaming import scan_batches

@@ -11,12 +11,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from strom.lake.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, field_id
-from strom.lake.file_description import is_own
-from strom.lake.planned import UnionPlan
-from strom.lake.reading import LakeFile, deleted_rows
-from strom.lake.storage import Storage
-from strom.lake.union_files import read_planned
+from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, field_id
+from strom.lake.files.file_description import is_own
+from strom.lake.files.reading import LakeFile, deleted_rows
+from strom.lake.files.storage import Storage
+from strom.lake.read.planned import UnionPlan
+from strom.lake.read.union_files import read_planned
 from strom.model.data_type import DataType, Double, Float, Row
 from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.predicate import Predicate

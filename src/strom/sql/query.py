@@ -15,16 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.client.cluster import Cluster
-from strom.client.direct_scan import Loop
-from strom.client.fetching import ReadStatistics
-from strom.client.key_plan import KeyScanPlan
-from strom.client.lookups import Lookups
-from strom.client.metadata import TableInfo
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.lookup.lookups import Lookups
+from strom.client.plan.key_plan import KeyScanPlan
+from strom.client.read.direct_scan import Loop
+from strom.client.read.fetching import ReadStatistics
 from strom.errors import InvalidQuery
-from strom.lake.planned import UnionPlan
-from strom.lake.union_planner import Files, UnionPlanner, Wanted
-from strom.lake.warehouses import Warehouses
+from strom.lake.read.planned import UnionPlan
+from strom.lake.read.union_planner import Files, UnionPlanner, Wanted
+from strom.lake.read.warehouses import Warehouses
 from strom.model.predicate import Predicate
 from strom.model.table import TablePath
 from strom.sql.asking import Ask

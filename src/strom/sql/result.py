@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strom.client.frames import pandas_of, polars_of
-from strom.client.row_text import Preview, shown
+from strom.client.show.frames import pandas_of, polars_of
+from strom.client.show.row_text import Preview, shown
 from strom.sql.query import Query, QueryStatistics
 
 if TYPE_CHECKING:

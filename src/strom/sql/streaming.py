@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from strom.client.direct_scan import BlockingChunks, Loop
-from strom.client.scan import Rest, RowScan
+from strom.client.read.direct_scan import BlockingChunks, Loop
+from strom.client.read.scan import Rest, RowScan
 from strom.model.predicate import Predicate
 from strom.sql.ahead import Ahead
 from strom.sql.standing import nullable

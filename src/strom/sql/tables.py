@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
 from strom.errors import DatabaseNotFound, InvalidQuery, TableNotFound
-from strom.lake.union_planner import Tier
+from strom.lake.read.union_planner import Tier
 from strom.model.names import nearest
 from strom.model.schema import Schema
 from strom.model.table import TablePath

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from strom.kv.manifest import EpochRef
+from strom.kv.snapshot.manifest import EpochRef
 
 NO_EPOCH = -1
 

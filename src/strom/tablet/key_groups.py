@@ -20,7 +20,7 @@ from strom.errors import InvalidRequest, RecordTooLarge
 from strom.kv.definition import KeyDefinition
 from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
-from strom.kv.gather import gather
+from strom.kv.gather.gather import gather
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import Written, whole_rows, write_pass
 from strom.model.aggregation import refusing_column

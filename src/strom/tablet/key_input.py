@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import RecordTooLarge, SchemaMismatch
-from strom.kv import kv_batch
-from strom.kv.changelog_batch import ChangelogBatch
-from strom.kv.columns import VALIDITY, Source
+from strom.kv.changelog.changelog_batch import ChangelogBatch
 from strom.kv.definition import KeyDefinition
-from strom.kv.kv_batch import KvBatch
-from strom.kv.row_decoder import KeyDecoder, RowDecoder
+from strom.kv.gather.columns import VALIDITY, Source
+from strom.kv.peer_rows import kv_batch
+from strom.kv.peer_rows.kv_batch import KvBatch
+from strom.kv.peer_rows.row_decoder import KeyDecoder, RowDecoder
 from strom.model.schema import Schema
 from strom.record.decode import changes, decode
 from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_BEFORE

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from strom.errors import StorageOffline
-from strom.kv.columns import source_of
+from strom.kv.gather.columns import source_of
+from strom.kv.index.secondary import SecondaryIndex
 from strom.kv.instant import Tombstones, needed_from, tombstones_below
 from strom.kv.list_builder import build_steps
-from strom.kv.manifest import Manifest
-from strom.kv.merging import MergeRange
-from strom.kv.rows import NewFile
-from strom.kv.secondary import SecondaryIndex
-from strom.kv.snapshot import Snapshot
+from strom.kv.rows.merging import MergeRange
+from strom.kv.rows.rows import NewFile
+from strom.kv.snapshot.manifest import Manifest
+from strom.kv.snapshot.snapshot import Snapshot
 from strom.kv.store import KeyStore
 from strom.log.log import SyncPoint
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from strom.errors import ChecksumMismatch, StoreCorrupt
 from strom.kv.definition import KeyDefinition
-from strom.kv.manifest import Manifest, read_manifest
-from strom.kv.recovery import settle
+from strom.kv.snapshot.manifest import Manifest, read_manifest
+from strom.kv.snapshot.recovery import settle
 from strom.kv.store import KeyStore
 from strom.log.log import Log
 from strom.record.batch import BatchHeader, split

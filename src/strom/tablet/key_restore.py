@@ -15,13 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidRequest, LakeCorrupt
-from strom.kv.base_writer import BaseFileWriter
-from strom.kv.carrying import append_rows
-from strom.kv.columns import source_of
 from strom.kv.definition import KeyDefinition
-from strom.kv.directory import Directory
-from strom.kv.index import Index
-from strom.kv.manifest import (
+from strom.kv.gather.columns import source_of
+from strom.kv.gather.directory import Directory
+from strom.kv.index.index import Index
+from strom.kv.index.series import Series
+from strom.kv.rows.base_writer import BaseFileWriter
+from strom.kv.rows.carrying import append_rows
+from strom.kv.rows.rows import Rows
+from strom.kv.snapshot.manifest import (
     BASE_PREFIX,
     INDEX_PREFIX,
     MANIFEST_NAME,
@@ -30,10 +32,8 @@ from strom.kv.manifest import (
     ShardRef,
     read_manifest,
 )
-from strom.kv.rows import Rows
-from strom.kv.series import Series
+from strom.kv.snapshot.stored_shards import FileWriter, write_shard
 from strom.kv.store import KeyStore
-from strom.kv.stored_shards import FileWriter, write_shard
 from strom.kv.versions import versions_of
 from strom.log.resuming import resume_at
 from strom.model.lake import Tiered

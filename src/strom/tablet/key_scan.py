@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from strom.errors import Expired, NotYetVisible
 from strom.kv.instant import LiveBlock, dead_between, live_blocks
-from strom.kv.live_rows import gather_live
+from strom.kv.rows.live_rows import gather_live
 from strom.kv.store import KeyStore
 from strom.model.predicate import Predicate
 

@@ -30,17 +30,17 @@ from strom.errors import (
     StaleEpoch,
     StorageOffline,
 )
-from strom.kv.changelog_batch import Stamp, compose
-from strom.kv.columns import Source, source_of
+from strom.kv.changelog.changelog_batch import Stamp, compose
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.kv.engines import engine_of
 from strom.kv.engines.auto_increment import AutoIncrement
 from strom.kv.engines.engine import Engine
+from strom.kv.gather.columns import Source, source_of
 from strom.kv.instant import count_live
-from strom.kv.manifest import EpochRef, Manifest
-from strom.kv.reading import lookup_keys, lookup_message, lookup_page, lookup_tuples
-from strom.kv.recovery import restore
-from strom.kv.single_row import SingleRow
+from strom.kv.lookup.reading import lookup_keys, lookup_message, lookup_page, lookup_tuples
+from strom.kv.lookup.single_row import SingleRow
+from strom.kv.snapshot.manifest import EpochRef, Manifest
+from strom.kv.snapshot.recovery import restore
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import Written, whole_rows, write_pass
 from strom.log.grouped_log import GroupedLog

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from strom.errors import StromError
-from strom.kv.manifest import BASE_PREFIX, MANIFEST_NAME, EpochRef, Manifest
-from strom.kv.merging import MergeRange, choose_merge
-from strom.kv.snapshot import Snapshot
-from strom.kv.stored_shards import read_series
+from strom.kv.rows.merging import MergeRange, choose_merge
+from strom.kv.snapshot.manifest import BASE_PREFIX, MANIFEST_NAME, EpochRef, Manifest
+from strom.kv.snapshot.snapshot import Snapshot
+from strom.kv.snapshot.stored_shards import read_series
 from strom.log.grouped_log import GroupedLog
 from strom.runtime.files import Files
 from strom.tablet.key_epochs import epochs_between

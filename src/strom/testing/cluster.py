@@ -1,7 +1,7 @@
 """A whole cluster in one event loop: the real server, real clients, a network, a disk and metadata in memory.
 
-The server is :class:`strom.server.serve.RunningServer` as it is, the clients are :mod:`strom.aio` as it is. Time is the
-loop's, chance comes from a seed, nothing runs in a thread. So one seed is one history, and it can be had again.
+The server is :class:`strom.server.process.serve.RunningServer` as it is, the clients are :mod:`strom.aio`. Time is
+the loop's, chance comes from a seed, nothing runs in a thread. So one seed is one history, and it can be had again.
 
     cluster = SimulatedCluster(SeededRandomness(7), observer, settings={"durability": "group"})
     await cluster.start()
@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 
 from strom.aio.database import Database
 from strom.aio.session import Session
-from strom.client.cluster import Cluster
-from strom.client.options import ClientOptions
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.options import ClientOptions
 from strom.errors import StromError
 from strom.metadata.memory import MemoryStore
 from strom.model.table import DEFAULT_DATABASE
@@ -29,7 +29,7 @@ from strom.runtime.random import Randomness
 from strom.runtime.settings import load
 from strom.runtime.world import World
 from strom.server.background import disk_space
-from strom.server.serve import RunningServer
+from strom.server.process.serve import RunningServer
 from strom.testing.clock import START_MS, LoopClock
 from strom.testing.disk import ForgettingDisk, Survival
 from strom.testing.mortal import (

@@ -85,7 +85,7 @@ class ServerProcess:
             )
         pairs = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         return [
-            *(sys.executable, "-X", "faulthandler", "-m", "strom.server.up"),
+            *(sys.executable, "-X", "faulthandler", "-m", "strom.server.process.up"),
             *("--data", str(self.folder), "--tablets", str(self.tablets), "--ready-file", str(ready_path)),
             "--leash",
             *pairs,

@@ -87,7 +87,7 @@ def _die_at(point: str) -> None:
 
 def main(task: Dying) -> None:
     """Tier; die on the way, or say that it is done."""
-    from strom.spark.options import Server
+    from strom.spark.connect.options import Server
     from strom.spark.tiering.round_plan import Bounds
     from strom.spark.tiering.running import Where, run
     from strom.spark.tiering.service import TieringOptions

@@ -20,8 +20,8 @@ from api.place import events
 from lake.s3_place import ENVIRONMENT, KEY, SECRET
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import facts_of
-from strom.lake.catalogs import open_catalog
-from strom.spark.java_home import prepare
+from strom.lake.iceberg.catalogs import open_catalog
+from strom.spark.engine.java_home import prepare
 from strom.testing.process import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

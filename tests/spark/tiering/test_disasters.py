@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import strom
 from spark.tiering.place import TIERED, USERS, tiered
 from spark.tiering.tiers import facts_of, iceberg, in_lake, tier
-from strom.client.lake import LakeDoor
+from strom.client.admin.lake import LakeDoor
 from strom.errors import LakeAhead, LakeQuarantined
 from strom.model.lake_record import LakeReport
 from strom.testing.process import ServerProcess

@@ -12,14 +12,14 @@ import strom
 from api.place import events
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import by_pyiceberg, facts_of, iceberg, in_lake, tier
-from strom.client.lake import Assigned
+from strom.client.admin.lake import Assigned
 from strom.errors import LakeCommitUnknown
-from strom.lake.catalogs import LakeCatalog, open_catalog
-from strom.lake.commit import commit_round
-from strom.lake.table import LakeTable
-from strom.lake.truth import read_truth
+from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import read_truth
+from strom.lake.rounds.commit import commit_round
 from strom.runtime.clock import SystemClock
-from strom.spark.options import Server
+from strom.spark.connect.options import Server
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SparkJobs
 from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult

@@ -13,11 +13,11 @@ from api.place import events
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import facts_of, iceberg, in_lake
 from strom.errors import LakeUnavailable
-from strom.lake.catalogs import open_catalog
-from strom.lake.maintenance import EVERY, Maintenance, Upkept
-from strom.lake.table import LakeTable
+from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.upkeep.maintenance import EVERY, Maintenance, Upkept
 from strom.runtime.clock import SystemClock
-from strom.spark.options import Server
+from strom.spark.connect.options import Server
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SparkJobs
 from strom.spark.tiering.metrics import TieringMetrics

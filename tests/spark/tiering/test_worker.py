@@ -14,10 +14,10 @@ import strom
 from api.place import events
 from spark.tiering.place import USERS, tiered
 from strom.errors import LakeUnavailable, TableNotFound
-from strom.lake.storage import Storage
+from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeConfig, Tiered
-from strom.spark.options import Server
+from strom.spark.connect.options import Server
 from strom.spark.tiering.jobs import Cancelled, SparkJobs
 from strom.spark.tiering.round_plan import Bounds, Ending, RoundPlan, plan_round
 from strom.spark.tiering.worker import Found, RoundWork

@@ -11,8 +11,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
 import strom
-from strom.client.lake import LakeFacts
-from strom.spark.options import Server
+from strom.client.admin.lake import LakeFacts
+from strom.spark.connect.options import Server
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.running import service_of
 from strom.spark.tiering.service import Listener, RoundEnd, TieringOptions

@@ -44,7 +44,7 @@ def compile_kernels(story: Story, folder: Path) -> None:
     log = folder / "kernels.log"
     with log.open("wb") as output:
         running = subprocess.Popen(
-            [sys.executable, "-u", "-m", "strom.kv.compile"], stdout=output, stderr=output
+            [sys.executable, "-u", "-m", "strom.kv.kernels.compile"], stdout=output, stderr=output
         )
     try:
         with story.patience(lambda: _last_line(log)):

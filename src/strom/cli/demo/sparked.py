@@ -133,7 +133,7 @@ def tell_lake(story: Story, shop: Shop, spark: SparkSession, address: str) -> No
 
 def tier(spark: SparkSession, address: str, *tables: str) -> None:
     """Bring tables into the lake, once."""
-    from strom.spark.options import Server
+    from strom.spark.connect.options import Server
     from strom.spark.tiering.cluster import TieringCluster
     from strom.spark.tiering.running import service_of
     from strom.spark.tiering.service import TieringOptions

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from strom.client.input.form import ENDINGS, InputForm, form_by_ending
+from strom.client.input.files.form import ENDINGS, InputForm, form_by_ending
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from strom.client.input.rows import FileRows
+    from strom.client.input.files.rows import FileRows
 
 
 def check_file(file: str, form: InputForm | None) -> None:
@@ -50,6 +50,6 @@ def input_of(
     file: str, form: InputForm | None, schema: pa.Schema, batch_rows: int, nulls: Sequence[str] = ()
 ) -> FileRows:
     """The rows of the file for a table's schema. ``nulls``: words of CSV that mean NULL."""
-    from strom.client.input.opening import rows_of
+    from strom.client.input.files.opening import rows_of
 
     return rows_of(sys.stdin.buffer if file == "-" else file, form_of(file, form), schema, batch_rows, nulls)

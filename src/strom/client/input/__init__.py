@@ -1,5 +1,5 @@
-"""Files of rows that tables are filled from.
+"""What people hand in, made fit for one table: rows, files, frames and keys as Arrow batches of its schema.
 
-Read in this order: ``form`` (what a file holds, told by its ending), ``rows`` (what every reader promises), then the
-readers ``csv_rows``, ``json_rows`` and ``column_files``, and ``opening``, which chooses one of them.
+Read ``arrow_input.py`` first, then ``casting.py`` (which types fit which) and ``routing.py`` (which bucket a row goes
+to). ``files/`` reads files of rows. Imports ``cluster`` at most.
 """

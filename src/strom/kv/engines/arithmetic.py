@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Bytes, Changes, Ints
-from strom.kv.compile import boolean, float32, float64, int64, kernel, ro, rw, uint8, void
 from strom.kv.engines.course import CLEAR, FRESH, OLD, SKIP, Course, valid_rows
+from strom.kv.kernels.compile import boolean, float32, float64, int64, kernel, ro, rw, uint8, void
 
 SUM: Final = 0
 PRODUCT: Final = 1

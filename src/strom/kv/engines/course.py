@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from strom.errors import InvalidTargets
 from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Bools, Bytes, Changes, Ints
-from strom.kv.compile import boolean, int64, kernel, ro, rw, uint8, void
 from strom.kv.engines.engine import DeleteBehavior, heeded_deletes
+from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
 from strom.model.schema import Schema
 
 SKIP: Final = 0

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from strom.errors import DeletionDisabled
 from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Bools, Bytes, Changes, Folded, Ints
-from strom.kv.compile import boolean, int64, kernel, ro, rw, uint8, void
+from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
 
 DeleteBehavior = Literal["allow", "ignore", "disable"]
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from strom.errors import RecordTooLarge
 from strom.kv.changes import Bytes, Changes, Ints
-from strom.kv.compile import int32, int64, kernel, load_u8, ro, rw, uint8, void
 from strom.kv.engines.course import CLEAR, FRESH, OLD, SKIP, Course, valid_rows
+from strom.kv.kernels.compile import int32, int64, kernel, load_u8, ro, rw, uint8, void
 from strom.record.batch import DEFAULT_LIMITS
 
 TEXT_MAX: Final = 16 * 1024 * 1024

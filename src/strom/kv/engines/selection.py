@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.kv.changes import Bools, Bytes, Changes, Ints
-from strom.kv.compile import boolean, int64, kernel, ro, rw, uint8, void
 from strom.kv.engines.course import FRESH, NEXT, OLD, SKIP, Course, valid_rows
 from strom.kv.engines.versioned import whole_numbers
+from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
 
 LAST: Final = 0
 LAST_VALUE: Final = 1

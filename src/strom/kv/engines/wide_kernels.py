@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.kv.changes import Bools, Bytes, Ints
-from strom.kv.compile import boolean, int64, kernel, ro, rw, uint8, uint64
 from strom.kv.engines.course import CLEAR, FRESH, OLD, SKIP
+from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, uint64
 
 Number = Any
 Words = npt.NDArray[np.uint64]

@@ -18,8 +18,8 @@ from strom.model import properties
 from strom.model.lake import LakeKey
 from strom.model.table import Table
 from strom.runtime.clock import Clock
-from strom.server.catalog_view import CatalogChange, CatalogView
-from strom.server.lake_places import is_in_lake
+from strom.server.tablets.catalog_view import CatalogChange, CatalogView
+from strom.server.tablets.lake_places import is_in_lake
 
 AskEnds = Callable[[int], Awaitable[Mapping[LakeKey, int]]]
 """Where the buckets of a table end; those that do not answer are left out."""

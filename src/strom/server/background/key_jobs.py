@@ -16,10 +16,10 @@ from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import Offload, Tasks
 from strom.server.background.disk_space import DiskSpace
-from strom.server.key_forms import key_tablet
-from strom.server.slot import Slot
-from strom.server.table_facts import Tables
-from strom.server.tablets import Tablets
+from strom.server.tablets.key_forms import key_tablet
+from strom.server.tablets.slot import Slot
+from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
 if TYPE_CHECKING:

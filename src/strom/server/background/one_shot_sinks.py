@@ -9,8 +9,8 @@ import logging
 from strom.coordinator import commands
 from strom.errors import StromError
 from strom.runtime.clock import Clock
-from strom.server.catalog_view import CatalogView
-from strom.server.publishing import Publishing
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.publishing import Publishing
 
 EVERY_S = 10.0
 

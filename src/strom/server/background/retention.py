@@ -14,11 +14,11 @@ from strom.errors import KernelsCompiling, StromError
 from strom.model import properties
 from strom.model.bucket import BucketId
 from strom.runtime.clock import Clock
-from strom.server.catalog_view import CatalogView
-from strom.server.key_forms import key_tablet
-from strom.server.lake_places import log_needed_from
-from strom.server.table_facts import Tables
-from strom.server.tablets import Tablets
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.key_forms import key_tablet
+from strom.server.tablets.lake_places import log_needed_from
+from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
 CLOSE_IDLE_EVERY_S = 60.0

@@ -16,8 +16,8 @@ from strom.model.bucket import BucketId
 from strom.protocol.messages.stages import ExpireStagesRequest, ExpireStagesResponse, LateStage
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
-from strom.server.slot import Slot, in_lane
-from strom.server.tablets import Tablets
+from strom.server.tablets.slot import Slot, in_lane
+from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
 ASKED_MAX = 1000

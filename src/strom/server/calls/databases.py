@@ -24,7 +24,7 @@ from strom.protocol.messages import databases as messages
 from strom.rpc.call import Call
 from strom.runtime.clock import Clock
 from strom.server.calls.dispatch import CallHandler
-from strom.server.catalog_view import CatalogView
+from strom.server.tablets.catalog_view import CatalogView
 
 logger = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from strom.rpc.share import Share
 from strom.runtime.tasks import Offload
 from strom.server.calls.found import Found, Read, plainly, released_after
 from strom.server.calls.heavy_reads import HEAVY_BYTES, HeavyReads
-from strom.server.slot import Slot
-from strom.server.table_facts import Traffic
-from strom.server.tablets import Tablets, wait_for
+from strom.server.tablets.slot import Slot
+from strom.server.tablets.table_facts import Traffic
+from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
 
 EARLIEST = -2

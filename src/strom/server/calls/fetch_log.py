@@ -31,7 +31,7 @@ from strom.server.calls.evolved import Evolved
 from strom.server.calls.fetch import Fetches, Wanted
 from strom.server.calls.filtering import BatchFilter, FilterLimits
 from strom.server.calls.found import STORED_BYTES, STORED_PART, Found, Read, plain, rewritten
-from strom.server.table_facts import TableFacts, Tables, check_positions
+from strom.server.tablets.table_facts import TableFacts, Tables, check_positions
 from strom.tablet.log_tablet import LogTablet, Skip
 
 DEFAULT_WAIT_MS = 0

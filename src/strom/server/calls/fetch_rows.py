@@ -29,7 +29,7 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.fetch import Fetches, Wanted
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
 from strom.server.calls.found import STORED_BYTES, STORED_PART, Found, Read, plain, rewritten
-from strom.server.table_facts import TableFacts, Tables
+from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.tablet.log_tablet import LogTablet
 
 

@@ -20,7 +20,7 @@ from strom.record.filter import RowFilter
 from strom.record.prune import Pruner
 from strom.runtime.files import Bytes
 from strom.runtime.settings import Settings
-from strom.server.table_facts import TableFacts
+from strom.server.tablets.table_facts import TableFacts
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_lookups import lookup_refused, value_size, values
 from strom.server.calls.key_reads import WAIT_MS_DEFAULT, WAIT_MS_MAX, Asked, KeyReads, Left, LookupLimits
 from strom.server.calls.writes import Write, Writes, as_told
-from strom.server.key_forms import KeyForms, key_tablet
-from strom.server.table_facts import TableFacts, Tables
-from strom.server.tablets import Tablets
+from strom.server.tablets.key_forms import KeyForms, key_tablet
+from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 NO_WRITER = -1

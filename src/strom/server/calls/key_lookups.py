@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidRequest, LimitExceeded, StromError
-from strom.kv.larger import Larger
+from strom.kv.gather.larger import Larger
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROWS, PREFIX_LOOKUP, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -39,8 +39,8 @@ from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_reads import SLICE_KEYS, Asked, KeyReads, LookupLimits
 from strom.server.calls.writes import as_told
-from strom.server.key_forms import KeyForms, key_tablet
-from strom.server.table_facts import TableFacts
+from strom.server.tablets.key_forms import KeyForms, key_tablet
+from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast, Found
 from strom.tablet.log_tablet import LogTablet
 

@@ -26,8 +26,8 @@ from strom.record.encode import encode_message
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_reads import QUICK_BYTES_MAX, KeyReads, LookupLimits
-from strom.server.key_forms import key_tablet
-from strom.server.table_facts import TableFacts
+from strom.server.tablets.key_forms import key_tablet
+from strom.server.tablets.table_facts import TableFacts
 
 QUESTIONS_MAX = 4096
 QUESTION_BYTES_MAX = 1024

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from strom.errors import Busy, LimitExceeded, RequestTimeout, StromError
-from strom.kv.larger import Larger
+from strom.kv.gather.larger import Larger
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.share import Share
@@ -24,10 +24,10 @@ from strom.runtime.effort import Effort, effort_of_thread
 from strom.runtime.memory import release_arrow
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload
-from strom.server.key_forms import key_tablet
-from strom.server.slot import Slot
-from strom.server.table_facts import TableFacts, Tables
-from strom.server.tablets import Tablets, wait_for
+from strom.server.tablets.key_forms import key_tablet
+from strom.server.tablets.slot import Slot
+from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.key_lookup import AtLeast
 from strom.tablet.log_tablet import LogTablet
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from strom.errors import InvalidProjection, InvalidRequest, StromError
-from strom.kv.unchecked import Unchecked
+from strom.kv.lookup.unchecked import Unchecked
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROW, Api
 from strom.protocol.codec import decode
@@ -25,8 +25,8 @@ from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_reads import Asked, KeyReads, LookupLimits, bounded_wait
 from strom.server.calls.writes import as_told
-from strom.server.key_forms import key_tablet
-from strom.server.table_facts import TableFacts
+from strom.server.tablets.key_forms import key_tablet
+from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast
 from strom.tablet.log_tablet import LogTablet
 

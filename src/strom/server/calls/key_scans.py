@@ -34,9 +34,9 @@ from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import FilterLimits
 from strom.server.calls.key_reads import COPIES, KeyReads
-from strom.server.key_forms import KeyForms, key_tablet
-from strom.server.table_facts import TableFacts, Tables
-from strom.server.tablets import Tablets
+from strom.server.tablets.key_forms import KeyForms, key_tablet
+from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
 BUCKETS_MAX = 10_000

@@ -29,7 +29,7 @@ from strom.rpc.call import Call
 from strom.runtime.clock import Clock
 from strom.server.calls.descriptions import path_message, path_of
 from strom.server.calls.dispatch import CallHandler
-from strom.server.catalog_view import CatalogView
+from strom.server.tablets.catalog_view import CatalogView
 
 ROUNDS_AT_ONCE = 100
 """Numbers of rounds taken from the metadata at a time: most are then given without a commit."""

@@ -26,11 +26,11 @@ from strom.rpc.call import Call
 from strom.runtime.files import Files
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import as_told
-from strom.server.catalog_view import CatalogView
-from strom.server.lake_places import lake_place
-from strom.server.slot import Slot, in_lane
-from strom.server.table_facts import Tables
-from strom.server.tablets import Tablets, wait_for
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.lake_places import lake_place
+from strom.server.tablets.slot import Slot, in_lane
+from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
 
 if TYPE_CHECKING:

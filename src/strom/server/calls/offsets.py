@@ -24,8 +24,8 @@ from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_scans import KeyScanCalls
-from strom.server.table_facts import Tables
-from strom.server.tablets import Tablets, wait_for
+from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
 
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2

@@ -20,8 +20,8 @@ from strom.record.batch import heaviest, read_header, work_size
 from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import ALONE_BYTES_MAX, Begun, Write, Writes, answer_all, as_told
-from strom.server.table_facts import Tables
-from strom.server.tablets import Tablets
+from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 

@@ -30,8 +30,8 @@ from strom.protocol.messages import stages as messages
 from strom.rpc.call import Call
 from strom.runtime.clock import Clock
 from strom.server.calls.dispatch import CallHandler
-from strom.server.catalog_view import CatalogView
-from strom.server.publishing import Publishing
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.publishing import Publishing
 
 GIVEN_UP_MAX = 100_000
 """Stages that are remembered as given up: a decision that lists one of them was under way for very long."""

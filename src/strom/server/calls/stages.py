@@ -34,9 +34,9 @@ from strom.server.calls.cutting import cut_tablet
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.key_writes import KEY_COPIES, UpsertBatch
 from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE, TIMEOUT_S_MAX, as_told
-from strom.server.slot import Slot, in_lane
-from strom.server.table_facts import TableFacts, Tables
-from strom.server.tablets import Tablets, wait_for
+from strom.server.tablets.slot import Slot, in_lane
+from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.groups import Applied, Commit, KeyChanges, PieceForm, Skipped
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.pending import Pending

@@ -13,8 +13,8 @@ from strom.protocol.messages import own
 from strom.rpc.call import Call
 from strom.server.calls.descriptions import path_of
 from strom.server.calls.dispatch import CallHandler
-from strom.server.catalog_view import CatalogView
-from strom.server.status import BucketFacts, TabletServerStatus
+from strom.server.status.status import BucketFacts, TabletServerStatus
+from strom.server.tablets.catalog_view import CatalogView
 
 Describe = Callable[[], Awaitable[dict[str, Any]]]
 

@@ -27,7 +27,7 @@ from strom.rpc.call import Call
 from strom.runtime.clock import Clock
 from strom.server.calls.descriptions import described, path_of
 from strom.server.calls.dispatch import CallHandler
-from strom.server.catalog_view import CatalogView
+from strom.server.tablets.catalog_view import CatalogView
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from strom.protocol.messages.log import InitWriterResponse
 from strom.rpc.call import Call
 from strom.server.calls.descriptions import described, path_message, path_of
 from strom.server.calls.dispatch import CallHandler
-from strom.server.catalog_view import CatalogView
+from strom.server.tablets.catalog_view import CatalogView
 
 WRITER_IDS_AT_ONCE = 100
 """Ids taken from the metadata at a time: most writers then start without a commit."""

@@ -34,8 +34,8 @@ from strom.runtime.memory import release_arrow
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
-from strom.server.slot import Slot
-from strom.server.table_facts import TableFacts
+from strom.server.tablets.slot import Slot
+from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 INLINE_BYTES_MAX = 512 * 1024

@@ -17,8 +17,8 @@ from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics, labelled, render
 from strom.runtime.tasks import Offload
 from strom.runtime.units import counted, rough_size
-from strom.server.catalog_view import CatalogView
-from strom.server.status import TabletServerStatus
+from strom.server.status.status import TabletServerStatus
+from strom.server.tablets.catalog_view import CatalogView
 from strom.server.web.http import Answer
 from strom.server.web.page import render_page
 

@@ -20,18 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StringType
 
-from strom.client.changelog import CHANGE_TYPE
-from strom.client.filters import filter_of
-from strom.client.places import PlaceLike
-from strom.client.planning import BucketRange
-from strom.lake.retained import Place
+from strom.client.plan.filters import filter_of
+from strom.client.plan.places import PlaceLike
+from strom.client.plan.planning import BucketRange
+from strom.client.read.changelog import CHANGE_TYPE
+from strom.lake.read.retained import Place
+from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.tasks import HotPart, Task
+from strom.spark.connect.types import spark_schema
 from strom.spark.joins.groups import DOUBTFUL, names
 from strom.spark.joins.keys import arrow_of
 from strom.spark.joins.plan import Input, JoinPlan, shows_before
-from strom.spark.options import ReadOptions
-from strom.spark.reading import Wanted
-from strom.spark.tasks import HotPart, Task
-from strom.spark.types import spark_schema
+from strom.spark.source.reading import Wanted
 
 INSERT = "+I"
 TASK_ROWS_MIN = 4_000

@@ -13,17 +13,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from strom.api.staging import publish, published
-from strom.client.transaction import Sink
+from strom.client.write.transaction import Sink
 from strom.errors import InvalidRequest
-from strom.spark import connections
+from strom.spark.connect import connections
+from strom.spark.connect.problems import told
 from strom.spark.joins.metrics import JoinMetrics
 from strom.spark.joins.plan import JoinPlan
 from strom.spark.joins.progress import Progress
 from strom.spark.joins.recompute import Counts, Done
 from strom.spark.joins.result import Result
 from strom.spark.joins.source import EPOCH
-from strom.spark.problems import told
-from strom.spark.stream_writer import NAME_MAX
+from strom.spark.sink.stream_writer import NAME_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
 from strom.errors import InvalidRequest
 from strom.model import data_type as types
 from strom.model.names import nearest

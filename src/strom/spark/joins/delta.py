@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strom.errors import IndexNotFound, InvalidRequest
-from strom.spark import connections
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
+from strom.spark.connect.problems import told
 from strom.spark.frames import _servers
 from strom.spark.joins.affected import following
 from strom.spark.joins.batches import Batches
@@ -26,8 +28,6 @@ from strom.spark.joins.result import Result, result_of
 from strom.spark.joins.source import Driven, stream
 from strom.spark.joins.starting import begin
 from strom.spark.joins.ways import check_ready, way_to
-from strom.spark.options import Server
-from strom.spark.problems import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

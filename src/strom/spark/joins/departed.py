@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
 from strom.model.partitions import split_by_partition
-from strom.spark import connections
+from strom.spark.connect import connections
 from strom.spark.joins.definition import JK, LK, RK
 from strom.spark.joins.groups import DOUBTFUL, names
 from strom.spark.joins.keys import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, decoded

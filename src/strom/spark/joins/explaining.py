@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from strom.spark import connections
+from strom.spark.connect import connections
 from strom.spark.joins.keys import arrow_of, fitting
 from strom.spark.joins.plan import Input, JoinPlan
 from strom.spark.joins.result import Result

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strom.runtime.random import SystemRandomness
-from strom.spark.progress_line import ProgressLine
+from strom.spark.connect.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,8 +1,8 @@
 """Rows of a side that only the lake has, found by join key: of partitions that retention took from the servers.
 
-``strom.lake.retained`` tells which files these are. They are read for many join keys at once, without what cannot hold
-one: a file whose bounds enclose no key is not opened, a row group likewise, and of the rest a row group is in memory at
-a time. What was found is held, ``BYTES_AT_ONCE`` of it at most: a caller that asked for too many keys asks for fewer.
+``strom.lake.read.retained`` tells which files these are. They are read for many join keys at once, without what cannot
+hold one: a file whose bounds enclose no key is not opened, nor is such a row group, and of the rest one row group at a
+time is in memory. What was found is held, at most ``BYTES_AT_ONCE`` of it: a caller with too many keys asks for fewer.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.api.matching import Matches
-from strom.client.metadata import TableInfo
-from strom.client.planning import ScanPlan
+from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.planning import ScanPlan
 from strom.errors import LimitExceeded
-from strom.lake.bounds import file_statistics
-from strom.lake.file_description import is_own
-from strom.lake.planned import LakeLimits, UnionPlan, bucket_of
-from strom.lake.reading import LakeFile
-from strom.lake.retained import KeptFile, Place, Retained, retained
-from strom.lake.storage import Storage
-from strom.lake.union_files import read_one
+from strom.lake.files.bounds import file_statistics
+from strom.lake.files.file_description import is_own
+from strom.lake.files.reading import LakeFile
+from strom.lake.files.storage import Storage
+from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
+from strom.lake.read.retained import KeptFile, Place, Retained, retained
+from strom.lake.read.union_files import read_one
 from strom.model.predicate import And, Compare, In, Or, Predicate
 from strom.record.statistics import ColumnStatistics
-from strom.spark import connections
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
 from strom.spark.joins.groups import Groups
 from strom.spark.joins.keys import ORDINARY, arrow_of, encoded, fitting
 from strom.spark.joins.plan import Input, JoinPlan
-from strom.spark.options import Server
 
 BYTES_AT_ONCE = 64 << 20
 """Of rows that were found."""

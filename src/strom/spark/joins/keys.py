@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from strom.errors import InvalidRequest
 from strom.model import data_type as types
-from strom.spark.types import arrow_schema, spark_type
+from strom.spark.connect.types import arrow_schema, spark_type
 
 ORDINARY, LEFT_ALONE, RIGHT_ALONE = 0, 1, 2
 """The first byte of a group's key."""

@@ -18,21 +18,21 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from strom.api.matching import Matches, Part
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
 from strom.errors import InvalidRequest
 from strom.model.names import nearest
 from strom.runtime.units import parse_duration_ms
-from strom.spark import connections
+from strom.spark.connect import connections
+from strom.spark.connect.mapped import mapped
+from strom.spark.connect.options import Server
+from strom.spark.connect.problems import told, told_each
+from strom.spark.connect.types import Fit, arrow_schema, spark_type, strom_type
 from strom.spark.frames import _servers
 from strom.spark.joins.cache import Cache, kept_cache
 from strom.spark.joins.definition import How, OnLike, how_of, pairs_of
 from strom.spark.joins.keys import arrow_of, common_type, encoded, fitting
 from strom.spark.joins.pairs import NONE, Positions, pairs, portions
 from strom.spark.joins.ways import Way, way_to
-from strom.spark.mapped import mapped
-from strom.spark.options import Server
-from strom.spark.problems import told, told_each
-from strom.spark.types import Fit, arrow_schema, spark_type, strom_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

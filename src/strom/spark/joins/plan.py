@@ -9,13 +9,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strom.client.filters import filter_of
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.filters import filter_of
 from strom.errors import InvalidRequest
 from strom.model import data_type as types
 from strom.model.key_properties import CHANGELOG_IMAGE
 from strom.model.predicate import Predicate
-from strom.spark import connections
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
 from strom.spark.joins.definition import (
     How,
     OnLike,
@@ -29,7 +30,6 @@ from strom.spark.joins.definition import (
     row_key_types,
 )
 from strom.spark.joins.ways import Way, way_to
-from strom.spark.options import Server
 
 
 @dataclass(frozen=True)

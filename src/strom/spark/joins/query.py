@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from strom.errors import StromError
 from strom.runtime.metrics import render
 from strom.runtime.units import counted
-from strom.spark import behind
-from strom.spark.behind import FollowedSides
 from strom.spark.joins.metrics import JoinMetrics
 from strom.spark.joins.progress import Progress
+from strom.spark.source import behind
+from strom.spark.source.behind import FollowedSides
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from strom.spark.stream_reader import StreamReader
+    from strom.spark.source.stream_reader import StreamReader
 
 LOOK_S = 0.5
 """How often somebody who waits looks after the joins before."""

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 from strom.api.matching import Matches, Matching
 from strom.api.staging import Staging
-from strom.client.metadata import TableInfo
-from strom.client.staging import StageFact, StageOrder
+from strom.client.cluster.metadata import TableInfo
+from strom.client.write.staging import StageFact, StageOrder
 from strom.errors import LimitExceeded
-from strom.spark import connections
+from strom.spark.connect import connections
 from strom.spark.joins.affected import Following, Share, touched
 from strom.spark.joins.arrived import arrived
 from strom.spark.joins.definition import JK, LK, OWN, RK, Output

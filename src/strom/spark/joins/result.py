@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from strom.api.database import Database
 from strom.api.table import Table
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
 from strom.errors import InvalidRequest, TableNotFound
-from strom.spark import connections
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
 from strom.spark.joins.definition import JK, OWN
 from strom.spark.joins.plan import JoinPlan
-from strom.spark.options import Server
 
 MARK = "delta.join"
 """A property of a result: the join it is of."""

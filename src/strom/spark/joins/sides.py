@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.api.matching import Matches, Matching
-from strom.client.written import WrittenTo
-from strom.lake.retained import Retained
+from strom.client.cluster.written import WrittenTo
+from strom.lake.read.retained import Retained
 from strom.model.predicate import Predicate
-from strom.spark import connections
+from strom.spark.connect import connections
 from strom.spark.joins.groups import Groups
 from strom.spark.joins.kept_rows import KeptRows, look, merged, partitions_of
 from strom.spark.joins.keys import arrow_of, encoded, fitting

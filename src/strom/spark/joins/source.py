@@ -25,22 +25,22 @@ from pyspark.sql.types import StructType
 
 from strom.api.matching import written_to
 from strom.api.table import Table
-from strom.client.planning import BucketRange, ScanPlan
-from strom.lake.retained import Place, Retained
-from strom.spark import connections
-from strom.spark.history import in_lake, kept_partitions
+from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.lake.read.retained import Place, Retained
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
+from strom.spark.connect.problems import told, told_each
+from strom.spark.connect.tasks import HotPart, LakePart, Task
 from strom.spark.joins.affected import Following, Share, shared
 from strom.spark.joins.kept_rows import look
 from strom.spark.joins.plan import JoinPlan
 from strom.spark.joins.recompute import Recompute
 from strom.spark.joins.result import Result
 from strom.spark.joins.sides import Seen
-from strom.spark.options import Server
-from strom.spark.problems import told, told_each
-from strom.spark.stream_position import Position, ids_of, place_of, start_of
-from strom.spark.stream_reader import LIMITS, StreamReader
-from strom.spark.tasks import HotPart, LakePart, Task
-from strom.spark.write_options import STREAM_LEASE_MS
+from strom.spark.sink.write_options import STREAM_LEASE_MS
+from strom.spark.source.history import in_lake, kept_partitions
+from strom.spark.source.stream_position import Position, ids_of, place_of, start_of
+from strom.spark.source.stream_reader import LIMITS, StreamReader
 
 if LIMITS:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow

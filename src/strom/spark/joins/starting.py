@@ -20,17 +20,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from strom.client.key_plan import KeyScanPlan
+from strom.client.plan.key_plan import KeyScanPlan
 from strom.errors import InvalidRequest, SinkConflict
-from strom.lake.retained import Retained
-from strom.spark import connections, frames
+from strom.lake.read.retained import Retained
+from strom.spark import frames
+from strom.spark.connect import connections
+from strom.spark.connect.options import flat, nested
+from strom.spark.connect.types import spark_type
 from strom.spark.joins.definition import JK, LK, RK, Output
 from strom.spark.joins.kept_rows import look
 from strom.spark.joins.keys import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, encoded
 from strom.spark.joins.plan import Input, JoinPlan
 from strom.spark.joins.result import Result
-from strom.spark.options import flat, nested
-from strom.spark.types import spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,8 +8,8 @@ from typing import Literal
 
 from strom.api.database import Database
 from strom.api.matching import Matching
-from strom.client.key_facts import READY
-from strom.client.metadata import TableInfo
+from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.key_facts import READY
 from strom.errors import IndexNotFound, InvalidRequest, NotPrimaryKeyTable
 from strom.model.key_properties import indexes_of
 from strom.model.names import nearest

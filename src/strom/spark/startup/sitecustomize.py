@@ -41,7 +41,7 @@ def _copied(place: Path, behind: list[str]) -> bool:
 def without_broken_pipes() -> None:
     """A daemon of PySpark's prints nothing about a pipe that Spark closed, as it does when a query has rows enough.
 
-    ``strom.spark.daemon`` is the same for the workers of tasks; those that plan are started by PySpark's own name.
+    ``strom.spark.engine.daemon`` is the same for workers of tasks; those that plan are started by PySpark's own name.
     """
     print_exc = traceback.print_exc
 

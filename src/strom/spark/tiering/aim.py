@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from strom.client.metadata import TableInfo
-from strom.client.planned import Vector
+from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.planned import Vector
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
-from strom.lake.commit import adopt, commit_round, drop_partitions
-from strom.lake.live_rows import live_rows
-from strom.lake.table import LakeTable
-from strom.lake.truth import Truth, read_truth
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth, read_truth
+from strom.lake.read.live_rows import live_rows
+from strom.lake.rounds.commit import adopt, commit_round, drop_partitions
 from strom.model.bucket import BucketId
 from strom.model.lake import LakeKey, Tiered
 from strom.runtime.clock import Clock

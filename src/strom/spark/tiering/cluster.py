@@ -6,21 +6,21 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from strom.client.admin import Admin
-from strom.client.blocking import Background
-from strom.client.cluster import Cluster
-from strom.client.lake import Ended, LakeDoor, LakeFacts, OffsetRows, Running, Tidings
-from strom.client.lake_status import LakeStatus, lake_status
-from strom.client.metadata import TableInfo
-from strom.client.options import ClientOptions
-from strom.client.planned import Vector
-from strom.client.planning import buckets_of
+from strom.client.admin.admin import Admin
+from strom.client.admin.lake import Ended, LakeDoor, LakeFacts, OffsetRows, Running, Tidings
+from strom.client.admin.lake_status import LakeStatus, lake_status
+from strom.client.cluster.blocking import Background
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import ClientOptions
+from strom.client.plan.planned import Vector
+from strom.client.plan.planning import buckets_of
 from strom.model.bucket import BucketId
 from strom.model.lake import Tiered
 from strom.model.lake_record import LakeReport
 from strom.model.table import TablePath
 from strom.runtime.world import World
-from strom.spark.options import Server
+from strom.spark.connect.options import Server
 
 Result = TypeVar("Result")
 Buckets = Sequence[tuple[BucketId, str | None]]

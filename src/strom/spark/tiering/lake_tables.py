@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 
-from strom.client.lake import LakeFacts
-from strom.client.metadata import TableInfo
-from strom.lake.catalogs import LakeCatalog, open_catalog
-from strom.lake.table import LakeTable
+from strom.client.admin.lake import LakeFacts
+from strom.client.cluster.metadata import TableInfo
+from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
+from strom.lake.iceberg.table import LakeTable
 from strom.spark.tiering.cluster import TieringCluster
 
 

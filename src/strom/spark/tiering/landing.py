@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.errors import LakeCommitUnknown, LakeConflict, StromError
-from strom.lake.commit import commit_round
-from strom.lake.file_description import DataFileDescription
-from strom.lake.table import LakeTable
-from strom.lake.truth import Truth, read_truth
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth, read_truth
+from strom.lake.rounds.commit import commit_round
 from strom.model.lake import LakeKey
 from strom.runtime.clock import Clock
 from strom.spark.tiering.aim import Aim

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from strom.client.lake_status import LakeStatus
+from strom.client.admin.lake_status import LakeStatus
 from strom.errors import LagUnknown, StromError
 from strom.model.table import TablePath
 from strom.runtime.metrics import Metrics, render

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from strom.client.lake import Assigned
+from strom.client.admin.lake import Assigned
 from strom.errors import StromError
-from strom.lake.maintenance import Upkept
+from strom.lake.upkeep.maintenance import Upkept
 from strom.runtime.units import counted
 from strom.spark.tiering.round import RoundProgress, RoundResult
 from strom.spark.tiering.service import Listener, RoundEnd

@@ -5,7 +5,7 @@
     3. files      Spark tasks write what lies between                                                 ``worker.py``
     4. commit     files, deletes and offsets at once, on the snapshot that was planned from          ``landing.py``
     5. report     the coordinator learns what the lake holds; if it does not, the next round's report tells it
-    6. upkeep     every few commits: small files are merged, old snapshots go     ``strom/lake/maintenance.py``
+    6. upkeep     every few commits: small files are merged, old snapshots go     ``strom/lake/upkeep/maintenance.py``
 
 The round is over with its report: the next one may begin while the lake is kept in order.
 
@@ -20,17 +20,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strom.client.lake import Assigned
-from strom.client.metadata import TableInfo
+from strom.client.admin.lake import Assigned
+from strom.client.cluster.metadata import TableInfo
 from strom.errors import Expired, LakeConflict, LakeCorrupt, Retry, TableNotFound
-from strom.lake.maintenance import Maintenance, Upkept
-from strom.lake.reporting import readable_low, report_of
-from strom.lake.table import LakeTable
-from strom.lake.truth import Truth
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth
+from strom.lake.rounds.reporting import readable_low, report_of
+from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.lake_record import LakeReport
 from strom.model.properties import lake_upkeep
 from strom.runtime.clock import Clock
-from strom.spark.options import Server
+from strom.spark.connect.options import Server
 from strom.spark.tiering.aim import Aim, Aiming
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import Cancelled, SparkJobs

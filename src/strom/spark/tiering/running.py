@@ -16,7 +16,7 @@ from rich.console import Console
 
 from strom.runtime.clock import SystemClock
 from strom.runtime.random import SystemRandomness
-from strom.spark.options import Server
+from strom.spark.connect.options import Server
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SETTINGS, SparkJobs
 from strom.spark.tiering.lake_tables import LakeTables

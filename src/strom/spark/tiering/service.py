@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from strom.client.lake import Assigned, Ended, LakeFacts, Running, Tidings
-from strom.client.lake_status import LakeStatus
+from strom.client.admin.lake import Assigned, Ended, LakeFacts, Running, Tidings
+from strom.client.admin.lake_status import LakeStatus
 from strom.errors import (
     LakeCorrupt,
     LakeForeignCommit,

@@ -16,20 +16,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.api.table import Table
-from strom.client.key_plan import Instant, KeyScanPlan
-from strom.client.planning import BucketRange, ScanPlan
-from strom.client.stamped import OFFSET, STAMPS, TIMESTAMP
+from strom.client.plan.key_plan import Instant, KeyScanPlan
+from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.client.read.stamped import OFFSET, STAMPS, TIMESTAMP
 from strom.errors import Closed, Retry, StromError
-from strom.lake.file_description import DataFileDescription
-from strom.lake.file_writer import FilePartition, FileWriter
-from strom.lake.storage import Storage
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_writer import FilePartition, FileWriter
+from strom.lake.files.storage import Storage
 from strom.model.schema import Schema
 from strom.model.table import TablePath
 from strom.protocol.error_codes import code_of, error_of, message_of
-from strom.spark import connections
-from strom.spark.options import Server
-from strom.spark.problems import told_now
-from strom.spark.reading import joined
+from strom.spark.connect import connections
+from strom.spark.connect.options import Server
+from strom.spark.connect.problems import told_now
+from strom.spark.source.reading import joined
 from strom.spark.tiering.round_plan import Kind, Part
 
 RESULT = "task INT, found STRING, dead BINARY"

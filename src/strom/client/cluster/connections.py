@@ -1,0 +1,145 @@
+"""Open connections: one per server and lane, made when first needed and made again after they broke.
+
+A lane keeps one kind of work from waiting behind another on the same socket: a tail's small answers never queue
+behind a scan's large ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+from strom.client.cluster.address import Address
+from strom.client.cluster.direct import DirectCaller, DirectCalls
+from strom.client.cluster.options import ClientOptions
+from strom.client.cluster.shared_tasks import SharedTasks
+from strom.errors import ConnectionClosed
+from strom.rpc.caller import Caller
+from strom.runtime.world import World
+
+Lane = Literal["main", "write", "scan", "tail"]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What went over this client's connections so far."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    requests: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.bytes_sent + other.bytes_sent,
+            self.bytes_received + other.bytes_received,
+            self.requests + other.requests,
+        )
+
+
+class Connections:
+    """The connections of one client. The password stays in here and is never shown."""
+
+    def __init__(
+        self, world: World, options: ClientOptions, *, user: str | None, password: str | None
+    ) -> None:
+        self._world = world
+        self._options = options
+        self.user = user
+        self._password = password
+        self._open: dict[tuple[Address, Lane], Caller] = {}
+        self._making: SharedTasks[tuple[Address, Lane], Caller] = SharedTasks()
+        self._ended = Traffic()
+        self._closed = False
+        self.direct = None if world.dial is None else DirectCalls(self.dial)
+        """Calls from threads that block; None where there are none."""
+        self._dialled: list[DirectCaller] = []
+        self._dialling = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Connections({len(self._open)} open, user={self.user!r})"
+
+    async def get(self, address: Address, lane: Lane = "main") -> Caller:
+        """The connection to a server; who asks while it is being made waits for the same one."""
+        key = (address, lane)
+        caller = self._open.get(key)
+        if caller is not None:
+            if not caller.closed:
+                return caller
+            self._forget(key, caller)
+        if self._closed:
+            raise ConnectionClosed("this connection was closed; connect again")
+        return await self._making.run(key, lambda: self._make(key))
+
+    def ready(self, address: Address, lane: Lane) -> Caller | None:
+        """The connection, if it is open; None when it must be made first."""
+        caller = self._open.get((address, lane))
+        return None if caller is None or caller.closed else caller
+
+    async def _make(self, key: tuple[Address, Lane]) -> Caller:
+        address, _ = key
+        caller = await Caller.connect(
+            self._world,
+            address.host,
+            address.port,
+            user=self.user,
+            password=self._password,
+            timeout_s=self._options.connect_timeout_ms / 1000,
+        )
+        if self._closed:
+            caller.close()
+            raise ConnectionClosed("this connection was closed while it was being made")
+        self._open[key] = caller
+        return caller
+
+    def dial(self, address: Address) -> DirectCaller:
+        """A connection for a thread that blocks; from any thread. It is the caller's, and closed with the client."""
+        timeout_s = self._options.connect_timeout_ms / 1000
+        caller = DirectCaller.connect(
+            self._world, address, user=self.user, password=self._password, timeout_s=timeout_s
+        )
+        with self._dialling:
+            if not self._closed:
+                ended = [one for one in self._dialled if one.broken is not None]
+                self._ended = sum(map(_traffic_of, ended), self._ended)
+                self._dialled = [*(one for one in self._dialled if one.broken is None), caller]
+                return caller
+        caller.close()
+        raise ConnectionClosed("this connection was closed while it was being made")
+
+    def _forget(self, key: tuple[Address, Lane], caller: Caller) -> None:
+        del self._open[key]
+        with self._dialling:  # threads that dial add to it too
+            self._ended += _traffic(caller)
+
+    def traffic(self) -> Traffic:
+        """The sum over all connections, broken ones included. From any thread: the loop opens others meanwhile."""
+        callers = list(self._open.values())
+        with self._dialling:
+            direct = sum(map(_traffic_of, self._dialled), self._ended)
+        return sum(map(_traffic, callers), direct)
+
+    async def close(self) -> None:
+        """Close all; calls that wait get ConnectionClosed."""
+        with self._dialling:
+            self._closed = True
+        if self.direct is not None:
+            self.direct.close()
+        for direct in self._dialled:
+            direct.close()
+        callers = list(self._open.items())
+        for key, caller in callers:
+            caller.close()
+            self._forget(key, caller)
+        await self._making.close()
+        for _, caller in callers:
+            await caller.wait_closed()
+
+
+def _traffic(caller: Caller) -> Traffic:
+    counted = caller.statistics()
+    return Traffic(counted.bytes_sent, counted.bytes_received, counted.requests)
+
+
+def _traffic_of(caller: DirectCaller) -> Traffic:
+    return Traffic(caller.bytes_sent, caller.bytes_received, caller.requests)

@@ -1,0 +1,130 @@
+"""What this client has learned about the cluster: servers, tables, partitions, leaders. Only facts, no calls.
+
+Everything here may be out of date; a server that is asked wrongly says so (NotLeader, UnknownBucket), and the cluster
+learns anew. Ids are never reused, so what is known about an id never becomes wrong, only incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strom.client.cluster.address import Address
+from strom.model.bucket import BucketId
+from strom.model.schema import Schema
+from strom.model.table import TableDescription, TablePath
+from strom.protocol.messages.metadata import BucketMetadata, GetMetadataResponse, ServerNode, TableMetadata
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table as it was when this client last asked."""
+
+    table_id: int
+    path: TablePath
+    description: TableDescription
+    created_ms: int
+    modified_ms: int
+
+    @property
+    def schema(self) -> Schema:
+        """The newest schema that is known."""
+        return self.description.schema
+
+    @property
+    def bucket_count(self) -> int:
+        """Buckets of the table, or of each of its partitions."""
+        assert self.description.bucket_count is not None
+        return self.description.bucket_count
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether rows are kept in partitions."""
+        return self.description.partitioned
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """A partition of a table: ``name`` is its values, in key order, joined with ``$``."""
+
+    partition_id: int
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass
+class Metadata:
+    """The facts."""
+
+    servers: dict[int, Address] = field(default_factory=dict)
+    coordinator: Address | None = None
+    tables: dict[TablePath, TableInfo] = field(default_factory=dict)
+    partition_ids: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(table id, partition name) -> partition id."""
+    schemas: dict[tuple[int, int], Schema] = field(default_factory=dict)
+    """(table id, schema id) -> schema."""
+    _leaders: dict[BucketId, int] = field(default_factory=dict)
+
+    def learn(self, response: GetMetadataResponse) -> None:
+        """Take over an answer. Servers are replaced; tables and partitions are added or renewed."""
+        self.servers = {node.node_id: _address(node) for node in response.tablet_servers}
+        if response.coordinator_server is not None:
+            self.coordinator = _address(response.coordinator_server)
+        for table in response.table_metadata:
+            self._learn_table(table)
+        for partition in response.partition_metadata:
+            key = (partition.table_id, partition.partition_name)
+            self.partition_ids[key] = partition.partition_id
+            self._learn_leaders(partition.table_id, partition.partition_id, partition.bucket_metadata)
+
+    def _learn_table(self, table: TableMetadata) -> None:
+        path = TablePath(table.table_path.database_name, table.table_path.table_name)
+        info = TableInfo(
+            table_id=table.table_id,
+            path=path,
+            description=TableDescription.from_json(table.table_json, table.schema_id),
+            created_ms=table.created_time,
+            modified_ms=table.modified_time,
+        )
+        self.tables[path] = info
+        self.schemas[info.table_id, info.schema.schema_id] = info.schema
+        self._learn_leaders(info.table_id, None, table.bucket_metadata)
+
+    def _learn_leaders(
+        self, table_id: int, partition_id: int | None, buckets: Sequence[BucketMetadata]
+    ) -> None:
+        for bucket in buckets:
+            key = BucketId(table_id, partition_id, bucket.bucket_id)
+            if bucket.leader_id is None:
+                self._leaders.pop(key, None)
+            else:
+                self._leaders[key] = bucket.leader_id
+
+    def leader_id(self, bucket: BucketId) -> int | None:
+        """Which server leads a bucket, as far as it is known."""
+        return self._leaders.get(bucket)
+
+    def leader(self, bucket: BucketId) -> Address | None:
+        """Where the leader of a bucket is, as far as it is known."""
+        server = self._leaders.get(bucket)
+        return None if server is None else self.servers.get(server)
+
+    def forget_table(self, path: TablePath) -> None:
+        """A table that is gone, or may be."""
+        info = self.tables.pop(path, None)
+        if info is None:
+            return
+        for key in [key for key in self.partition_ids if key[0] == info.table_id]:
+            del self.partition_ids[key]
+        for bucket in [bucket for bucket in self._leaders if bucket.table_id == info.table_id]:
+            del self._leaders[bucket]
+
+    def forget_partition(self, table_id: int, name: str) -> None:
+        """A partition that is gone, or may be."""
+        partition_id = self.partition_ids.pop((table_id, name), None)
+        for bucket in [bucket for bucket in self._leaders if bucket[:2] == (table_id, partition_id)]:
+            del self._leaders[bucket]
+
+
+def _address(node: ServerNode) -> Address:
+    return Address(node.host, node.port)

@@ -1,0 +1,81 @@
+"""When to try again, and when to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from strom.client.cluster.options import ClientOptions
+from strom.client.cluster.patience import Patience
+from strom.errors import (
+    Disconnected,
+    LeaderNotAvailable,
+    NotLeader,
+    RequestTimeout,
+    Retry,
+    ServerStopping,
+    StromError,
+    UnknownBucket,
+)
+from strom.runtime.clock import Clock
+from strom.runtime.random import Randomness
+
+Result = TypeVar("Result")
+
+PASSING = (Retry, ServerStopping)
+"""Errors after which the same call may succeed. A server that stops is usually one that starts again."""
+
+MISPLACED = (NotLeader, UnknownBucket, LeaderNotAvailable, Disconnected, ServerStopping)
+"""Errors after which the metadata should be asked for again."""
+
+UNCERTAIN = (Disconnected, RequestTimeout, ServerStopping)
+"""Errors after which the call may have happened."""
+
+
+class Backoff:
+    """Growing pauses with some chance in them, so that many clients do not return at one moment."""
+
+    def __init__(self, options: ClientOptions, randomness: Randomness) -> None:
+        self._options = options
+        self._randomness = randomness
+
+    def seconds(self, failures: int) -> float:
+        """How long to wait after so many failures in a row (from 1)."""
+        longest = self._options.backoff_ms << min(failures - 1, 20)
+        pause_ms = min(longest, self._options.backoff_ms_max)
+        return pause_ms * (500 + self._randomness.below(501)) / 1_000_000
+
+
+class Retrying:
+    """Repeats a call while its errors pass, up to a time, which begins again while a server says that it gets on."""
+
+    def __init__(self, options: ClientOptions, clock: Clock, randomness: Randomness) -> None:
+        self._options = options
+        self._clock = clock
+        self.backoff = Backoff(options, randomness)
+        self.patience = Patience(clock)
+
+    async def run(
+        self,
+        attempt: Callable[[], Awaitable[Result]],
+        *,
+        between: Callable[[StromError], Awaitable[None]] | None = None,
+    ) -> Result:
+        """The result of ``attempt``; ``between`` hears of each error before the next attempt."""
+        began = self._clock.monotonic()
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except PASSING as error:
+                failures += 1
+                self.patience.hear(error)
+                deadline = max(began, self.patience.moved_at) + self._options.retry_timeout_ms / 1000
+                pause = self.backoff.seconds(failures)
+                if self._clock.monotonic() + pause > deadline:
+                    error.facts["attempts"] = failures
+                    raise
+                await asyncio.sleep(pause)
+                if between is not None:
+                    await between(error)

@@ -1,0 +1,483 @@
+"""Looks up rows of a primary-key table: by its key, by the bucket key (a prefix), or by an index.
+
+Keys are split by partition and bucket in whole columns, and one request per server asks for all of them. What a lookup
+sees is the table at the high watermark of each bucket; whoever gives ``at_least`` sees at least that.
+
+The work has three parts, so that an event loop and a blocking thread share all but the middle one:
+
+    ``ask``      keys -> one request per server                 any thread
+    (send the requests, wait for the answers)
+    ``read``     answers -> rows, and which key each belongs to any thread
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.client.cluster.address import Address
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.direct import DirectCaller, DirectCalls
+from strom.client.cluster.metadata import PartitionInfo, TableInfo
+from strom.client.cluster.retry import MISPLACED, PASSING
+from strom.client.cluster.written import Written
+from strom.client.input.arrow_input import concatenate
+from strom.client.input.key_input import KeyInput, key_schema
+from strom.client.input.routing import split_by_number
+from strom.client.lookup.answered_rows import AnsweredRows
+from strom.errors import InvalidRequest, MalformedBatch, PartitionNotFound, StromError
+from strom.model.bucket import BucketId
+from strom.model.bucketing import bucket_of
+from strom.model.partitions import split_by_partition
+from strom.protocol.api_keys import LOOKUP_ROWS
+from strom.protocol.error_codes import error_of
+from strom.protocol.message import whole
+from strom.protocol.messages.own_keys import (
+    LookupRowQuestion,
+    LookupRowsBucketRequest,
+    LookupRowsBucketResponse,
+    LookupRowsRequest,
+    LookupRowsResponse,
+)
+from strom.record.encode import encode
+from strom.runtime.files import Bytes
+
+_REMEMBERED_KEYS_MAX = 1 << 16
+ROW = "\0row"
+"""A column that no table has: where in the caller's order a key stands, while keys are split."""
+
+Rows = npt.NDArray[np.int64]
+
+
+class Question(NamedTuple):
+    """Keys for one bucket."""
+
+    bucket: BucketId
+    keys: bytearray
+    rows: Rows | None
+    """The places of these keys in the caller's order; None when they are all keys, in order."""
+    size: int
+    """How many keys these are."""
+
+
+class Request(NamedTuple):
+    """What one server is asked."""
+
+    address: Address
+    message: LookupRowsRequest
+    questions: Sequence[Question]
+
+
+class Found(NamedTuple):
+    """Rows, and which key each belongs to, in no particular order."""
+
+    rows: pa.RecordBatch
+    keys: Rows
+
+
+class Shape(NamedTuple):
+    """A way to look a table up."""
+
+    name: str | None
+    """None for the primary key."""
+    given: tuple[str, ...]
+    """The columns a caller gives."""
+    sent: tuple[str, ...]
+    """Those that travel: partition columns are told by the partition."""
+
+
+class _AllKeys(NamedTuple):
+    """The usual answer: every key has a row, and they come in order."""
+
+    positions: bytes
+    """As a server writes them."""
+    rows: Rows
+
+
+@lru_cache(maxsize=8)
+def _all_keys(count: int) -> _AllKeys:
+    rows = np.arange(count, dtype=np.int64)
+    rows.flags.writeable = False  # whoever gets it has it in common with others
+    return _AllKeys(rows.astype("<u4").tobytes(), rows)
+
+
+def _places(positions: Bytes, count: int) -> Rows:
+    """The places that an answer names, of ``count`` keys; those of all keys in order are always the same array."""
+    if len(positions) == 4 * count <= 4 * _REMEMBERED_KEYS_MAX:
+        usual = _all_keys(count)
+        if positions == usual.positions:
+            return usual.rows
+    if len(positions) % 4:
+        raise MalformedBatch("the server's answer ends in the middle of a position", bytes=len(positions))
+    found = np.frombuffer(positions, "<u4").astype(np.int64)
+    if len(found) and found.max() >= count:
+        raise MalformedBatch("the server's answer belongs to a key that was not asked for", keys=count)
+    return found
+
+
+def _are_all(keys: Rows, count: int) -> bool:
+    """Whether these are the places of ``count`` keys, in order."""
+    if len(keys) != count:
+        return False
+    if count <= _REMEMBERED_KEYS_MAX and keys is _all_keys(count).rows:
+        return True
+    return bool((keys == np.arange(count)).all())
+
+
+class Lookup:
+    """One way to look up one table, with the columns that are wanted. Kept: it remembers what can be known before."""
+
+    def __init__(
+        self, cluster: Cluster, table: TableInfo, shape: Shape, columns: Sequence[str] | None
+    ) -> None:
+        description, schema = table.description, table.schema
+        self.cluster = cluster
+        self.table = table
+        self.shape = shape
+        self._schema_id = schema.schema_id
+        self._columns = () if columns is None else schema.projected(columns)
+        wanted = [schema.columns[at] for at in self._columns] if self._columns else list(schema.columns)
+        self.schema: pa.Schema = pa.schema([column.to_arrow() for column in wanted])
+        """The columns of the rows that are found."""
+        self.nullable: pa.Schema = pa.schema([field.with_nullable(True) for field in self.schema])
+        """The same where a row may be missing."""
+        self._input = KeyInput(schema, shape.given, table=f"the key of {table.path}", verb="lookup")
+        self.sent: pa.Schema = key_schema(schema, shape.sent).to_arrow()
+        self._same = shape.given == shape.sent
+        self._by_partition = description.partitioned and set(description.partition_keys) <= set(shape.given)
+        self._by_bucket = set(description.bucket_key) <= set(shape.given)
+        self.empty = pa.RecordBatch.from_pylist([], self.schema)
+        self._answered = AnsweredRows(self.schema, self.schema)
+
+    def keys(self, data: object) -> pa.RecordBatch:
+        """Keys as people give them, as one batch."""
+        return self._input.batch(data)
+
+    def one(self, key: object) -> pa.RecordBatch:
+        """One key, as a batch of one row."""
+        batch = self.keys(key)
+        if batch.num_rows != 1:
+            raise InvalidRequest(f"lookup() takes one key, not {batch.num_rows}; lookup_many() takes many")
+        return batch
+
+    # --- asking -----------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        keys: pa.RecordBatch,
+        partitions: Mapping[str, int | None],
+        at_least: Mapping[BucketId, Written] | None,
+    ) -> list[Request]:
+        """One request per server. ``partitions``: the id of each that may hold rows; keys of others are missing."""
+        by_server: dict[Address, list[Question]] = {}
+        for question in self._questions(keys, partitions):
+            by_server.setdefault(self.cluster.leader(question.bucket), []).append(question)
+        return [
+            Request(address, self.message(questions, at_least), questions)
+            for address, questions in by_server.items()
+        ]
+
+    def message(
+        self,
+        questions: Sequence[Question],
+        at_least: Mapping[BucketId, Written] | None,
+        rows_after: int | None = None,
+    ) -> LookupRowsRequest:
+        """What a server is asked about these keys; ``rows_after``: for a page."""
+        return LookupRowsRequest(
+            table_id=self.table.table_id,
+            schema_id=self._schema_id,
+            columns=self._columns,
+            index=self.shape.name,
+            buckets_req=[_bucket_request(one, at_least, rows_after) for one in questions],
+            timeout_ms=self.cluster.options.request_timeout_ms,
+        )
+
+    def question(self, bucket: BucketId) -> LookupRowQuestion:
+        """The part of a request for one row that is the same for every key of a bucket."""
+        return LookupRowQuestion(
+            table_id=self.table.table_id,
+            schema_id=self._schema_id,
+            columns=self._columns,
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket,
+            timeout_ms=self.cluster.options.request_timeout_ms,
+        )
+
+    def _questions(self, keys: pa.RecordBatch, partitions: Mapping[str, int | None]) -> Iterator[Question]:
+        if not keys.num_rows:
+            return
+        if not self.table.partitioned:
+            yield from self._by_number(None, keys, None)
+        elif self._by_partition:
+            numbered = keys.append_column(ROW, pa.array(np.arange(keys.num_rows)))
+            for name, _, part in split_by_partition(numbered, self.table.description.partition_keys):
+                partition_id = partitions.get(name)
+                if partition_id is not None:
+                    rows = part.column(part.num_columns - 1).to_numpy()
+                    yield from self._by_number(partition_id, part, rows)
+        else:
+            for partition_id in partitions.values():
+                yield from self._by_number(partition_id, keys, None)
+
+    def _by_number(
+        self, partition_id: int | None, keys: pa.RecordBatch, rows: Rows | None
+    ) -> Iterator[Question]:
+        table, count = self.table, self.table.bucket_count
+        if count == 1 or not self._by_bucket:
+            encoded = self._encoded(keys)
+            for bucket in range(count):
+                place = BucketId(table.table_id, partition_id, bucket)
+                yield Question(place, encoded, rows, keys.num_rows)
+            return
+        ids = bucket_of(keys, table.description.bucket_key, count)
+        if keys.num_rows == 1:
+            yield Question(BucketId(table.table_id, partition_id, int(ids[0])), self._encoded(keys), rows, 1)
+            return
+        order = np.argsort(ids, kind="stable")
+        start = 0
+        for bucket, part in split_by_number(keys, ids, count):
+            end = start + part.num_rows
+            places = order[start:end]
+            yield Question(
+                BucketId(table.table_id, partition_id, bucket),
+                self._encoded(part),
+                places if rows is None else rows[places],
+                part.num_rows,
+            )
+            start = end
+
+    def _encoded(self, keys: pa.RecordBatch) -> bytearray:
+        if not self._same or keys.num_columns != len(self.sent):
+            keys = keys.select(self.sent.names)
+        return encode(keys, schema_id=self._schema_id)
+
+    def partition_names(self, keys: pa.RecordBatch) -> list[str]:
+        """The partitions these keys lie in; none where the keys do not tell."""
+        if not self._by_partition:
+            return []
+        split = split_by_partition(keys, self.table.description.partition_keys)
+        return [part.name for part in split]
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def read(self, request: Request, response: LookupRowsResponse) -> Iterator[Found]:
+        """The rows of one server's answer; raises the first error of a bucket."""
+        answers = {(one.partition_id, one.bucket_id): one for one in response.buckets_resp}
+        for question in request.questions:
+            answer = answers.get(question.bucket[1:])
+            if answer is None:
+                raise InvalidRequest("the server's answer leaves a bucket out", bucket=question.bucket)
+            if answer.error_code:
+                raise error_of(answer.error_code, answer.error_message)
+            found = self._found(question, answer)
+            if found is not None:
+                yield found
+
+    def _found(self, question: Question, answer: LookupRowsBucketResponse) -> Found | None:
+        places = _places(whole(answer.positions or b""), question.size)
+        if not len(places):
+            return None
+        rows = self._answered.read(whole(answer.records or b""))
+        if rows.num_rows != len(places):
+            raise MalformedBatch("the server's answer has rows that belong to no key", bucket=question.bucket)
+        return Found(rows, places if question.rows is None else question.rows[places])
+
+    def in_order(self, found: Sequence[Found], count: int) -> pa.Table:
+        """A row for each of ``count`` keys: NULLs where there is none."""
+        rows = concatenate([one.rows for one in found]) if found else self.empty
+        keys = found[0].keys if len(found) == 1 else np.concatenate([one.keys for one in found] or [_NONE])
+        if _are_all(keys, count):
+            return pa.Table.from_arrays(rows.columns, schema=self.nullable)
+        places = np.full(count, -1, np.int64)
+        places[keys] = np.arange(len(keys))
+        chosen = rows.take(pa.array(places, mask=places < 0))
+        return pa.Table.from_arrays(chosen.columns, schema=self.nullable)
+
+    def row_of(self, found: Sequence[Found]) -> dict[str, Any] | None:
+        """The one row that was asked for."""
+        return found[0].rows.to_pylist()[0] if found else None
+
+    def by_key(self, found: Sequence[Found]) -> pa.Table:
+        """All rows, those of the first key first."""
+        if not found:
+            return pa.Table.from_batches([self.empty])
+        rows = concatenate([one.rows for one in found])
+        keys = np.concatenate([one.keys for one in found])
+        if len(found) > 1 and (keys[1:] < keys[:-1]).any():
+            rows = rows.take(pa.array(np.argsort(keys, kind="stable")))
+        return pa.Table.from_batches([rows])
+
+    # --- in a thread that blocks ---------------------------------------------------------------------------------
+
+    def find_directly(
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None = None
+    ) -> list[Found] | None:
+        """The rows of these keys, asked for by this thread; None where only ``find`` can go on.
+
+        That is when something has to be learned first, or an error passes: this tries once.
+        """
+        calls = self.cluster.direct
+        partitions = self._known_partitions(keys)
+        if calls is None or partitions is None:
+            return None
+        try:
+            requests = self.ask(keys, partitions, at_least)
+            responses = self._call(calls, requests)
+            return [
+                found
+                for request, response in zip(requests, responses, strict=True)
+                for found in self.read(request, response)
+            ]
+        except PASSING:
+            return None
+
+    def _call(self, calls: DirectCalls, requests: Sequence[Request]) -> list[LookupRowsResponse]:
+        """Ask all servers at once."""
+        timeout_s = self.cluster.options.request_timeout_ms / 1000
+        if len(requests) == 1:
+            return [calls.call(requests[0].address, LOOKUP_ROWS, requests[0].message, timeout_s=timeout_s)]
+        asked: list[tuple[DirectCaller, int]] = []
+        responses: list[LookupRowsResponse] = []
+        try:
+            for request in requests:
+                caller = calls.borrow(request.address)
+                asked.append((caller, caller.start(LOOKUP_ROWS, request.message)))
+            for caller, request_id in asked:
+                responses.append(caller.finish(LOOKUP_ROWS, request_id, timeout_s=timeout_s))
+        finally:
+            for number, (caller, _) in enumerate(asked):
+                if number >= len(responses):
+                    caller.close()  # it still owes an answer
+                calls.give_back(caller)
+        return responses
+
+    def _known_partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None] | None:
+        """The ids of the partitions that are asked; None when one of them has to be looked for."""
+        if not self.table.partitioned:
+            return {}
+        if not self._by_partition:
+            return None
+        known = self.cluster.metadata.partition_ids
+        found: dict[str, int | None] = {}
+        for name in self.partition_names(keys):
+            found[name] = known.get((self.table.table_id, name))
+            if found[name] is None:
+                return None
+        return found
+
+    # --- on the loop ------------------------------------------------------------------------------------------
+
+    async def find(
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None = None
+    ) -> list[Found]:
+        """The rows of these keys, again while errors pass."""
+        return await self.cluster.retrying.run(
+            lambda: self._attempt(keys, at_least), between=self._between(keys)
+        )
+
+    def _between(self, keys: pa.RecordBatch) -> Callable[[StromError], Awaitable[None]]:
+        """What is done before another attempt."""
+
+        async def between(error: StromError) -> None:
+            if isinstance(error, MISPLACED):
+                try:
+                    await self.cluster.refresh(self.table, await self._buckets(keys))
+                except PartitionNotFound:
+                    self._forget_partitions(keys)
+
+        return between
+
+    def _forget_partitions(self, keys: pa.RecordBatch) -> None:
+        """One of them was dropped, and may have been made again: the next attempt asks for them by their names."""
+        for name in self.partition_names(keys):
+            self.cluster.metadata.forget_partition(self.table.table_id, name)
+
+    async def _attempt(
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None
+    ) -> list[Found]:
+        requests = self.ask(keys, await self._partitions(keys), at_least)
+        responses = await asyncio.gather(*(self._send(request) for request in requests))
+        return [
+            found
+            for request, response in zip(requests, responses, strict=True)
+            for found in self.read(request, response)
+        ]
+
+    async def page(
+        self,
+        key: pa.RecordBatch,
+        bucket: BucketId,
+        after: int,
+        at_least: Mapping[BucketId, Written] | None = None,
+    ) -> tuple[Found | None, int | None]:
+        """Some rows of one key in one bucket, of those written after an offset (-1: all); where the next page begins.
+
+        For a key whose rows are more than an answer holds. One that changes meanwhile may come twice: as it was, and as
+        it is. One that does not comes once.
+        """
+
+        async def attempt() -> tuple[Found | None, int | None]:
+            asked = self._questions(key, await self._partitions(key))
+            question = next((one for one in asked if one.bucket == bucket), None)
+            if question is None:
+                return None, None  # its partition is gone
+            message = self.message([question], at_least, after)
+            request = Request(self.cluster.leader(bucket), message, [question])
+            response = await self._send(request)
+            found = next(self.read(request, response), None)
+            return found, response.buckets_resp[0].rows_after
+
+        return await self.cluster.retrying.run(attempt, between=self._between(key))
+
+    async def buckets(self, keys: pa.RecordBatch) -> list[BucketId]:
+        """The buckets that are asked for these keys."""
+        return await self._buckets(keys)
+
+    async def _send(self, request: Request) -> LookupRowsResponse:
+        return await self.cluster.call(request.address, LOOKUP_ROWS, request.message)
+
+    async def _partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None]:
+        """The ids of the partitions that are asked; those that do not exist are left out."""
+        if not self.table.partitioned:
+            return {}
+        if not self._by_partition:
+            everything: list[PartitionInfo] = await self.cluster.partitions(self.table)
+            await self.cluster.find_leaders(self.table, [one.partition_id for one in everything])
+            return {one.name: one.partition_id for one in everything}
+        found: dict[str, int | None] = {}
+        for name in self.partition_names(keys):
+            try:
+                found[name] = await self.cluster.find_partition(self.table, name)
+            except PartitionNotFound:
+                continue
+        await self.cluster.find_leaders(self.table, [one for one in found.values() if one is not None])
+        return found
+
+    async def _buckets(self, keys: pa.RecordBatch) -> list[BucketId]:
+        partitions = await self._partitions(keys)
+        return [question.bucket for question in self._questions(keys, partitions)]
+
+
+_NONE: Rows = np.empty(0, np.int64)
+
+
+def _bucket_request(
+    question: Question, at_least: Mapping[BucketId, Written] | None, rows_after: int | None
+) -> LookupRowsBucketRequest:
+    bucket = question.bucket
+    known = None if at_least is None else at_least.get(bucket)
+    return LookupRowsBucketRequest(
+        partition_id=bucket.partition_id,
+        bucket_id=bucket.bucket,
+        keys=question.keys,
+        at_least_offset=None if known is None else known[0],
+        at_least_epoch=None if known is None else known[1],
+        rows_after=rows_after,
+    )

@@ -1,0 +1,196 @@
+"""Many keys of a table of one bucket, for the caller who waits: the way of ``lookup_many`` without making messages.
+
+Whatever does not depend on the keys is encoded once: of the request what stands before and behind them, and of a batch
+of numbers also its head. Where something is out of the ordinary the answer is None here, and the keys go the general
+way, which can ask again, and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+
+from strom.client.cluster.retry import PASSING
+from strom.client.cluster.written import WrittenTo
+from strom.client.lookup.answered_rows import AnsweredRows
+from strom.client.lookup.lookup import Found, Lookup
+from strom.errors import Corrupt, InvalidRequest, MalformedBatch, UnsupportedVersion
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import LOOKUP_ROWS
+from strom.protocol.codec import decode
+from strom.protocol.codec import encode as encode_message
+from strom.protocol.error_codes import error_of
+from strom.protocol.frame import RESPONSE_HEAD
+from strom.protocol.message import whole
+from strom.protocol.messages.own_keys import (
+    LookupRowsBucketRequest,
+    LookupRowsBucketResponse,
+    LookupRowsRequest,
+    LookupRowsResponse,
+)
+from strom.protocol.varint import encode_varint
+from strom.record import layout as at
+from strom.record.batch import write_crc
+from strom.record.encode import PADDING, encode, head_of
+from strom.record.message import CODEC_NONE, message_template
+from strom.runtime.files import Bytes
+
+KEYS_MAX = 1 << 16
+"""More keys than this take so long that nobody notices how they travel."""
+HEADS_MAX = 64
+
+_BUCKET = bytes([LookupRowsRequest.fields["buckets_req"].tag])
+_PLAIN = at.MAGIC_PLAIN
+
+
+class ManyKeys:
+    """The quick way of one lookup by primary key. ``of`` gives None where there is none."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._cluster = lookup.cluster
+        self._bucket = BucketId(lookup.table.table_id, None, 0)
+        self._batches = KeyBatches(lookup.sent, lookup.table.schema.schema_id)
+        self._rows = AnsweredRows(lookup.schema, lookup.nullable)
+        self._timeout_s = lookup.cluster.options.request_timeout_ms / 1000
+        request = lookup.message((), None)
+        everything = b"".join(encode_message(request))
+        request.timeout_ms = None
+        self._before = b"".join(encode_message(request))
+        self._behind = everything[len(self._before) :]
+        self._place = b"".join(encode_message(LookupRowsBucketRequest(bucket_id=0, keys=b"")))[:-1]
+        """The bucket of the request, up to the length of its keys."""
+        self._usual: tuple[int, bytes] = (-1, b"")
+        """A number of keys, and the positions of an answer that has them all."""
+
+    @classmethod
+    def of(cls, lookup: Lookup) -> ManyKeys | None:
+        """For tables of one bucket, without partitions."""
+        table = lookup.table
+        if table.partitioned or table.bucket_count != 1 or lookup.shape.name is not None:
+            return None
+        return cls(lookup)
+
+    def find(self, keys: pa.RecordBatch, at_least: WrittenTo | None) -> pa.Table | None:
+        """A row for every key, in their order; None where the general way must be gone."""
+        calls = self._cluster.direct
+        address = self._cluster.metadata.leader(self._bucket)
+        count = keys.num_rows
+        if calls is None or address is None or not 0 < count <= KEYS_MAX:
+            return None
+        records = self._batches.encode(keys)
+        bound = b"" if at_least is None else _bound(at_least, self._bucket)
+        head = self._place + encode_varint(len(records))
+        size = encode_varint(len(head) + len(records) + len(bound))
+        body = b"".join((self._before, _BUCKET, size, head, records, bound, self._behind))
+        try:
+            frame = calls.exchange(address, LOOKUP_ROWS, body, timeout_s=self._timeout_s)
+            return self._in_order(self._answer(frame), count)
+        except (UnsupportedVersion, *PASSING):
+            return None
+
+    def _answer(self, frame: Bytes) -> LookupRowsBucketResponse:
+        try:
+            answers = decode(LookupRowsResponse, frame, start=RESPONSE_HEAD.size).buckets_resp
+        except InvalidRequest as error:
+            raise Corrupt(f"the answer to a lookup cannot be read: {error}") from error
+        if len(answers) != 1 or answers[0].bucket_id != 0:
+            raise InvalidRequest("the server's answer leaves a bucket out", bucket=self._bucket)
+        if answers[0].error_code:
+            raise error_of(answers[0].error_code, answers[0].error_message)
+        return answers[0]
+
+    def _in_order(self, answer: LookupRowsBucketResponse, count: int) -> pa.Table:
+        positions = whole(answer.positions or b"")
+        if not len(positions):
+            return self._lookup.in_order((), count)
+        rows = self._rows.read(whole(answer.records or b""))
+        if 4 * rows.num_rows != len(positions):
+            raise MalformedBatch("the server's answer has rows that belong to no key", bucket=self._bucket)
+        usual = self._usual  # looked at once: another thread may ask for another number of keys
+        if usual[0] != count:
+            usual = self._usual = (count, np.arange(count, dtype="<u4").tobytes())
+        if positions == usual[1]:
+            return pa.Table.from_batches((rows,))
+        places = np.frombuffer(positions, "<u4").astype(np.int64)
+        if places.max() >= count:
+            raise MalformedBatch("the server's answer belongs to a key that was not asked for", keys=count)
+        return self._lookup.in_order((Found(rows, places),), count)
+
+
+class KeyBatches:
+    """Keys as a batch of records; the head of a batch of numbers depends on nothing but how many they are."""
+
+    def __init__(self, schema: pa.Schema, schema_id: int) -> None:
+        self._schema_id = schema_id
+        self._names = schema.names
+        self._widths = [_width(field.type) for field in schema]
+        self._heads: dict[int, bytes] = {}
+
+    def encode(self, keys: pa.RecordBatch) -> Bytes:
+        """The batch. ``keys`` has exactly these columns, in any order."""
+        if keys.schema.names != self._names:
+            keys = keys.select(self._names)
+        numbers = self._numbers(keys)
+        if numbers is None:
+            return encode(keys, schema_id=self._schema_id)
+        count = keys.num_rows
+        head = self._heads.get(count) or self._head(count)
+        encoded = bytearray().join((head, *numbers))
+        write_crc(encoded, _PLAIN)
+        return encoded
+
+    def _numbers(self, keys: pa.RecordBatch) -> list[Bytes] | None:
+        """The values of all columns, if they are numbers and none is NULL."""
+        found: list[Bytes] = []
+        count = keys.num_rows
+        for column, width in zip(keys.columns, self._widths, strict=True):
+            if not width or column.null_count:
+                return None
+            start, size = column.offset * width, count * width
+            found.append(memoryview(column.buffers()[1])[start : start + size])
+            if size % at.BUFFER_ALIGNMENT:
+                found.append(PADDING[-size % at.BUFFER_ALIGNMENT])
+        return found
+
+    def _head(self, count: int) -> bytes:
+        """Header and metadata of so many keys; the checksum is still to be written."""
+        template = message_template(len(self._widths), 2 * len(self._widths), CODEC_NONE)
+        nodes, buffers, end = [], [], 0
+        for width in self._widths:
+            nodes += [count, 0]
+            buffers += [end, 0, end, count * width]
+            end += count * width + -(count * width) % at.BUFFER_ALIGNMENT
+        metadata = bytearray(template.size)
+        template.fill(metadata, 0, record_count=count, nodes=nodes, buffers=buffers, body_size=end)
+        writer = {"writer_id": at.NO_WRITER_ID, "batch_sequence": at.NO_BATCH_SEQUENCE}
+        head = bytearray(head_of(count, b"", None, schema_id=self._schema_id, **writer) + metadata)
+        struct.pack_into("<i", head, at.LENGTH_POSITION, len(head) + end - at.LENGTH_OVERHEAD)
+        if len(self._heads) >= HEADS_MAX:
+            self._heads.clear()
+        made = self._heads[count] = bytes(head)
+        return made
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bytes of a value, 0 where it is not a number."""
+    types = pa.types
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_date32(kind) or types.is_timestamp(kind):
+        return int(kind.bit_width) // 8
+    return 0
+
+
+def _bound(at_least: WrittenTo, bucket: BucketId) -> bytes:
+    """The end of a bucket of a request that has to see so much."""
+    known = at_least.get(bucket)
+    if known is None:
+        return b""
+    request = LookupRowsBucketRequest(
+        bucket_id=0, keys=b"", at_least_offset=known[0], at_least_epoch=known[1]
+    )
+    return b"".join(encode_message(request))[len(_EMPTY) :]
+
+
+_EMPTY = b"".join(encode_message(LookupRowsBucketRequest(bucket_id=0, keys=b"")))

@@ -1,0 +1,180 @@
+"""One key in, one row out, for the caller who waits: the way of ``lookup`` without building Arrow objects.
+
+The request's head is the same for all keys of a bucket, and kept; the key is packed behind it and the row unpacked from
+the answer where it lies. What is not so simple (other types, values that have to be converted, a server that does not
+know the call) is None here, and goes the general way, which also says what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from strom.client.cluster.retry import PASSING
+from strom.client.cluster.written import WrittenTo
+from strom.client.lookup.lookup import Lookup
+from strom.client.lookup.murmur import bucket_of_key, varint
+from strom.client.lookup.plain_row import PlainRow
+from strom.errors import Corrupt, InvalidRequest, UnsupportedVersion
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import LOOKUP_ROW
+from strom.protocol.codec import decode, encode
+from strom.protocol.error_codes import error_of
+from strom.protocol.frame import RESPONSE_HEAD
+from strom.protocol.messages.own_keys import LookupRowRequest, LookupRowResponse
+from strom.protocol.varint import encode_varint
+from strom.runtime.files import Bytes
+
+VALUE_BYTES_MAX = 4096
+"""Longer values are rare as keys: the general way says what a server takes."""
+
+_KEY = bytes([LookupRowRequest.fields["key"].tag])
+_ROW = LookupRowResponse.fields["row"].tag
+_BODY = RESPONSE_HEAD.size
+
+
+class OneKey:
+    """The quick way of one lookup by primary key. ``of`` gives None where there is none."""
+
+    def __init__(self, lookup: Lookup, key: PlainRow, row: PlainRow) -> None:
+        table = lookup.table
+        kinds = [field.type for field in lookup.sent]
+        self._lookup = lookup
+        self._cluster = lookup.cluster
+        self._names = lookup.shape.sent
+        self._set = set(self._names)
+        self._only = self._names[0] if len(self._names) == 1 else None
+        self._text = [pa.types.is_string(kind) for kind in kinds]
+        self._masks = [(1 << (64 if pa.types.is_int64(kind) else 32)) - 1 for kind in kinds]
+        self._key = key
+        self._row = row
+        self._table_id = table.table_id
+        self._buckets = table.bucket_count
+        self._bucket_positions = [self._names.index(name) for name in table.description.bucket_key]
+        self._places: dict[int, tuple[BucketId, bytes]] = {}
+        """By bucket: its id, and the question as it begins a request."""
+        self._timeout_s = lookup.cluster.options.request_timeout_ms / 1000
+
+    @classmethod
+    def of(cls, lookup: Lookup) -> OneKey | None:
+        """For keys of numbers and text, and rows of plain values, of a table without partitions."""
+        row = PlainRow.of(lookup.schema)
+        if lookup.table.partitioned or row is None or lookup.shape.name is not None:
+            return None
+        types = pa.types
+        if not all(
+            types.is_int32(one.type) or types.is_int64(one.type) or types.is_string(one.type)
+            for one in lookup.sent
+        ):
+            return None
+        return cls(lookup, PlainRow(lookup.sent), row)
+
+    def find(self, key: object, at_least: WrittenTo | None) -> dict[str, Any] | Missing | None:
+        """The row, ``MISSING``, or None where the general way must be gone."""
+        calls = self._cluster.direct
+        values = self._values(key)
+        if calls is None or values is None:
+            return None
+        try:
+            packed = self._key.write(values)
+        except struct.error:
+            return None
+        number = 0 if self._buckets == 1 else self._bucket(values)
+        bucket, head = self._places.get(number) or self._place(number)
+        address = self._cluster.metadata.leader(bucket)
+        if address is None:
+            return None
+        size = len(packed)
+        body = b"".join((head, _KEY, encode_varint(size), packed))
+        if at_least is not None and bucket in at_least:
+            body += _at_least(*at_least[bucket])
+        try:
+            frame = calls.exchange(address, LOOKUP_ROW, body, timeout_s=self._timeout_s)
+            return self._answer(frame)
+        except (UnsupportedVersion, *PASSING):
+            return None
+        except (OverflowError, ValueError):
+            return None  # a day or an instant that Python has no value for: pyarrow says so in its own words
+
+    def _answer(self, frame: Bytes) -> dict[str, Any] | Missing:
+        """The row in an answer. Nearly always it is all there is."""
+        size = len(frame)
+        if size == _BODY:
+            return MISSING
+        if frame[_BODY] == _ROW:
+            length, start = frame[_BODY + 1], _BODY + 2
+            if length > 127 and size > start and frame[start] < 128:
+                length, start = length & 127 | frame[start] << 7, start + 1
+            if start + length == size:
+                return self._row.read(frame, start)
+        try:
+            answer = decode(LookupRowResponse, frame, start=_BODY)
+        except InvalidRequest as error:
+            raise Corrupt(f"the answer to a lookup cannot be read: {error}") from error
+        if answer.error_code:
+            raise error_of(answer.error_code, answer.error_message)
+        return MISSING if answer.row is None else self._row.read(memoryview(answer.row), 0)  # type: ignore[arg-type]
+
+    def _place(self, number: int) -> tuple[BucketId, bytes]:
+        bucket = BucketId(self._table_id, None, number)
+        request = LookupRowRequest(
+            question=b"".join(encode(self._lookup.question(bucket))),
+            key=b"",
+        )
+        head = b"".join(encode(request))[: -len(_KEY) - 1]
+        found = self._places[number] = (bucket, head)
+        return found
+
+    def _values(self, key: object) -> list[int | bytes] | None:
+        """The key's values in order, if they are exactly what the columns hold; text as bytes."""
+        if self._only is not None and not isinstance(key, dict):
+            given: list[Any] = [key]
+        elif isinstance(key, dict) and key.keys() == self._set:
+            given = [key[name] for name in self._names]
+        else:
+            return None
+        for at, text in enumerate(self._text):
+            value = given[at]
+            if not text:
+                if type(value) is not int:
+                    return None
+                continue
+            if type(value) is not str:
+                return None
+            try:
+                given[at] = encoded = value.encode()
+            except UnicodeEncodeError:
+                return None
+            if len(encoded) > VALUE_BYTES_MAX:
+                return None
+        return given
+
+    def _bucket(self, values: Sequence[int | bytes]) -> int:
+        parts = b""
+        for position in self._bucket_positions:
+            value = values[position]
+            if type(value) is bytes:
+                parts += varint(len(value)) + value
+            else:
+                assert type(value) is int
+                parts += varint(value & self._masks[position])
+        return bucket_of_key(parts, self._buckets)
+
+
+def _at_least(offset: int, epoch: int) -> bytes:
+    """The end of a request that has to see so much."""
+    whole = LookupRowRequest(question=b"", key=b"", at_least_offset=offset, at_least_epoch=epoch)
+    return b"".join(encode(whole))[len(_EMPTY) :]
+
+
+_EMPTY = b"".join(encode(LookupRowRequest(question=b"", key=b"")))
+
+
+class Missing:
+    """There is no row of this key."""
+
+
+MISSING = Missing()

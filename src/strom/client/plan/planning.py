@@ -1,0 +1,190 @@
+"""Which offsets of which buckets a scan reads: decided once, before the first row. Pure.
+
+A plan is plain data: it can be shown, kept and shipped to other processes, and reading it always gives the same
+rows in the same order (partition, bucket, offset) while they are retained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strom.client.cluster.metadata import PartitionInfo, TableInfo
+from strom.client.plan.places import Key, Kind, Place
+from strom.errors import Expired, InvalidRequest, PartitionNotFound, TableNotPartitioned
+from strom.model.bucket import BucketId
+from strom.model.names import nearest
+from strom.model.partitions import check_spec, value_text
+from strom.model.table import TableDescription
+from strom.runtime.units import counted
+
+
+@dataclass(frozen=True)
+class BucketRange:
+    """Offsets [start, end) of one bucket."""
+
+    bucket: BucketId
+    partition: str | None
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many offsets that are."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What a scan reads."""
+
+    table_id: int
+    ranges: tuple[BucketRange, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in all ranges, before any filter."""
+        return sum(one.rows for one in self.ranges)
+
+    @property
+    def offsets(self) -> dict[Key, int]:
+        """Where the scan ends, by (partition, bucket): good for ``start=`` of a tail that goes on from there."""
+        return {(one.partition, one.bucket.bucket): one.end for one in self.ranges}
+
+    def __repr__(self) -> str:
+        return f"ScanPlan({counted(len(self.ranges), 'bucket')}, {counted(self.rows, 'row')} before filters)"
+
+    def limited(self, limit: int | None) -> ScanPlan:
+        """The plan with only the first ``limit`` rows. Only right when nothing is filtered."""
+        if limit is None:
+            return self
+        kept = []
+        for one in self.ranges:
+            take = min(limit, one.rows)
+            if take > 0:
+                kept.append(BucketRange(one.bucket, one.partition, one.start, one.start + take))
+            limit -= take
+        return ScanPlan(self.table_id, tuple(kept))
+
+
+def buckets_of(
+    table: TableInfo, partitions: Sequence[PartitionInfo] | None
+) -> Iterator[tuple[BucketId, str | None]]:
+    """Every bucket with its partition's name, in the order of a scan."""
+    if partitions is None:
+        for bucket in range(table.bucket_count):
+            yield BucketId(table.table_id, None, bucket), None
+        return
+    for partition in partitions:
+        for bucket in range(table.bucket_count):
+            yield BucketId(table.table_id, partition.partition_id, bucket), partition.name
+
+
+def check_kept(
+    table: TableInfo,
+    first: Mapping[BucketId, int],
+    last: Mapping[BucketId, int],
+    ends: Mapping[BucketId, int],
+) -> None:
+    """Raise Expired when a bucket of a log has forgotten all that it held at an instant (``ends``).
+
+    It had rows below its first offset. An instant at which it ended where it begins now, with rows behind that, lies
+    before its first row; when it has no rows at all, that is what it held.
+    """
+    for bucket, end in ends.items():
+        start = first[bucket]
+        if start > 0 and (end < start or end == start < last[bucket]):
+            raise Expired(
+                f"{table.path} is no longer kept as it was then: its rows were overwritten, or their time to live is "
+                f"over (bucket {bucket.bucket} begins at offset {start}, and ended at {end})",
+                bucket=str(bucket),
+                start=start,
+                end=end,
+            )
+
+
+def plan_scan(
+    table: TableInfo,
+    buckets: Sequence[tuple[BucketId, str | None]],
+    *,
+    first: Mapping[BucketId, int],
+    last: Mapping[BucketId, int],
+    starts: Mapping[BucketId, int],
+    ends: Mapping[BucketId, int],
+) -> ScanPlan:
+    """Ranges from ``starts`` to ``ends``, cut to what is there (``first`` to ``last``); empty ones left out."""
+    ranges = []
+    for bucket, partition in buckets:
+        start = max(starts[bucket], first[bucket])
+        end = min(ends[bucket], last[bucket])
+        if start < end:
+            ranges.append(BucketRange(bucket, partition, start, end))
+    return ScanPlan(table.table_id, tuple(ranges))
+
+
+def check_place(place: Place, buckets: Sequence[tuple[BucketId, str | None]]) -> None:
+    """Refuse offsets for buckets that the table does not have."""
+    if place.kind is not Kind.EACH:
+        return
+    known: set[Key] = set()
+    for bucket, partition in buckets:
+        known |= {bucket, (partition, bucket.bucket)}
+        if partition is None:
+            known.add(bucket.bucket)
+    for key in place.each:
+        if key not in known:
+            raise InvalidRequest(f"the table has no bucket {key!r}", bucket=repr(key))
+
+
+PartitionChoice = str | Mapping[str, Any]
+"""A partition by its name, or by the values of some of its keys."""
+
+
+def choose_partitions(
+    description: TableDescription,
+    existing: Sequence[PartitionInfo],
+    wanted: PartitionChoice | Sequence[PartitionChoice] | None,
+) -> list[PartitionInfo]:
+    """The partitions that were asked for; all when nothing was said. One named in full must exist."""
+    if wanted is None:
+        return list(existing)
+    if not description.partitioned:
+        raise TableNotPartitioned("partitions= was given, and the table has none")
+    choices = [wanted] if isinstance(wanted, str | Mapping) else list(wanted)
+    chosen: dict[int, PartitionInfo] = {}
+    for choice in choices:
+        for partition in _matching(description, existing, choice):
+            chosen[partition.partition_id] = partition
+    return sorted(chosen.values(), key=lambda partition: partition.name)
+
+
+def _matching(
+    description: TableDescription, existing: Sequence[PartitionInfo], choice: PartitionChoice
+) -> list[PartitionInfo]:
+    if isinstance(choice, str):
+        found = [partition for partition in existing if partition.name == choice]
+        whole = True
+    else:
+        spec = partition_texts(description, choice)
+        positions = {description.partition_keys.index(key): text for key, text in spec.items()}
+        found = [
+            partition
+            for partition in existing
+            if all(partition.values[position] == text for position, text in positions.items())
+        ]
+        whole = len(spec) == len(description.partition_keys)
+    if whole and not found:
+        hint = nearest(str(choice), (partition.name for partition in existing))
+        raise PartitionNotFound(f"there is no partition {choice}{hint}", partition=str(choice))
+    return found
+
+
+def partition_texts(description: TableDescription, values: Mapping[str, Any]) -> dict[str, str]:
+    """Partition values as the text they have in a partition's name, in key order. Keys may be left out."""
+    check_spec(values, description.partition_keys)
+    return {
+        key: value_text(values[key], description.schema.column(key).type)
+        for key in description.partition_keys
+        if key in values
+    }

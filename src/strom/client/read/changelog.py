@@ -1,0 +1,102 @@
+"""Reads what happened to a table: every record of the log with its kind, its offset and when it was committed.
+
+Of a primary-key table these are the changes of its rows, as ``table.changelog.image`` keeps them; replayed from the
+beginning they give the table. Ranges are planned and fetched as every log's. ``Images`` gives the rows of an
+instant in the same form, as if each had just been inserted: what a reader begins with before it follows the changes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from strom.client.read.chunk import AnyChunk, Chunk
+from strom.client.read.key_scan import KeyScan
+from strom.client.read.kinds import kinds_of
+from strom.client.read.rows import Fetched
+from strom.client.read.scan import Scan
+from strom.record.layout import CHANGE_INSERT
+
+CHANGE_TYPE = "_change_type"
+LOG_OFFSET = "_log_offset"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+BUCKET = "_bucket"
+
+FACTS = pa.schema(
+    [
+        pa.field(CHANGE_TYPE, pa.string(), nullable=False),
+        pa.field(LOG_OFFSET, pa.int64(), nullable=False),
+        pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", "UTC"), nullable=False),
+        pa.field(BUCKET, pa.int32(), nullable=False),
+    ]
+)
+"""The columns before the table's own."""
+
+
+class Changelog(Scan):
+    """The changes between two places of every bucket."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The facts of each change, then the table's columns."""
+        return pa.schema([*FACTS, *self._reader.arrow])
+
+    @property
+    def streaming_limit(self) -> int | None:
+        """A batch may hold fewer records than offsets: only reading tells how many there are."""
+        return self.limit
+
+    def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
+        """The changes of a chunk; any thread."""
+        assert isinstance(chunk, Chunk)
+        bucket = self._bucket_of(chunk).bucket
+        return [self._with_facts(one, bucket) for one in self._read_each(chunk)]
+
+    def _with_facts(self, fetched: Fetched, bucket: int) -> pa.RecordBatch:
+        rows = fetched.data.num_rows
+        facts = [
+            kinds_of(fetched.changes, rows),
+            pa.array(fetched.offsets),
+            pa.array(np.full(rows, fetched.timestamp_ms, np.int64)).cast(FACTS.field(2).type),
+            pa.array(np.full(rows, bucket, np.int32)),
+        ]
+        return pa.RecordBatch.from_arrays([*facts, *fetched.data.columns], schema=self.schema)
+
+    async def count(self) -> int:
+        """How many changes there are; they are read for it."""
+        return sum([batch.num_rows async for batch in self.batches()])
+
+
+class Images(KeyScan):
+    """The rows of an instant as changes: each inserted, at the offset of its last change; when is not known."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The facts of each row, then the table's columns."""
+        told = FACTS.set(2, FACTS.field(2).with_nullable(True))
+        return pa.schema([*told, *self._reader.arrow])
+
+    @property
+    def _parted(self) -> bool:
+        """The offset of every row is told, so it is asked for."""
+        return True
+
+    def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
+        """The rows of a chunk; any thread."""
+        assert isinstance(chunk, Chunk)
+        assert self._plan is not None
+        bucket = self._plan.instants[chunk.range_number].bucket.bucket
+        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
+        return [self._with_facts(one, bucket) for one in found if one is not None]
+
+    def _with_facts(self, fetched: Fetched, bucket: int) -> pa.RecordBatch:
+        rows = fetched.data.num_rows
+        facts = [
+            kinds_of(np.full(rows, CHANGE_INSERT, np.uint8), rows),
+            pa.array(fetched.offsets),
+            pa.nulls(rows, FACTS.field(2).type),
+            pa.array(np.full(rows, bucket, np.int32)),
+        ]
+        return pa.RecordBatch.from_arrays([*facts, *fetched.data.columns], schema=self.schema)

@@ -1,0 +1,71 @@
+"""Rows with where and when they were written: the offset of each and the time of its commit, behind the columns.
+
+What the lake keeps of every row. ``StampedLog`` reads ranges of a log; ``StampedImages`` the rows of an instant, whose
+time nobody knows: NULL.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from strom.client.read.chunk import AnyChunk, Chunk
+from strom.client.read.key_scan import KeyScan
+from strom.client.read.rows import Fetched
+from strom.client.read.scan import Scan
+
+OFFSET = "__offset"
+TIMESTAMP = "__timestamp"
+
+STAMPS = pa.schema(
+    [
+        pa.field(OFFSET, pa.int64(), nullable=False),
+        pa.field(TIMESTAMP, pa.timestamp("ms", "UTC"), nullable=True),
+    ]
+)
+"""Behind the table's own columns."""
+
+
+class StampedLog(Scan):
+    """Ranges of a log, planned elsewhere."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns, then the stamps."""
+        return pa.schema([*self._reader.arrow, *STAMPS])
+
+    def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
+        """The rows of a chunk; any thread."""
+        assert isinstance(chunk, Chunk)
+        return [self._stamped(one) for one in self._read_each(chunk)]
+
+    def _stamped(self, fetched: Fetched) -> pa.RecordBatch:
+        times = np.full(fetched.data.num_rows, fetched.timestamp_ms, np.int64)
+        stamps = [pa.array(fetched.offsets), pa.array(times).view(STAMPS.field(1).type)]
+        return pa.RecordBatch.from_arrays([*fetched.data.columns, *stamps], schema=self.schema)
+
+
+class StampedImages(KeyScan):
+    """Rows of an instant, planned elsewhere: each at the offset of its last change."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns, then the stamps."""
+        return pa.schema([*self._reader.arrow, *STAMPS])
+
+    @property
+    def _parted(self) -> bool:
+        """The offset of every row is told, so it is asked for."""
+        return True
+
+    def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
+        """The rows of a chunk; any thread."""
+        assert isinstance(chunk, Chunk)
+        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
+        return [self._stamped(one) for one in found if one is not None]
+
+    def _stamped(self, fetched: Fetched) -> pa.RecordBatch:
+        stamps = [pa.array(fetched.offsets), pa.nulls(fetched.data.num_rows, STAMPS.field(1).type)]
+        return pa.RecordBatch.from_arrays([*fetched.data.columns, *stamps], schema=self.schema)

@@ -1,0 +1,549 @@
+"""Follows a table: every batch as it becomes readable, for ever.
+
+One long-polling request per server asks for all of its buckets at once, and the next one leaves before the last answer
+is looked at, so that a row's way to the reader is one hop. Each bucket's rows come in order, each once. New
+partitions are found now and then and read from their beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.client.cluster.address import Address
+from strom.client.cluster.metadata import PartitionInfo
+from strom.client.cluster.options import ReadOptions
+from strom.client.cluster.retry import MISPLACED, PASSING
+from strom.client.plan.filters import prune
+from strom.client.plan.offsets import Offsets
+from strom.client.plan.places import EARLIEST, Place
+from strom.client.plan.planning import PartitionChoice, buckets_of, check_place, choose_partitions
+from strom.client.read.damage import told_where
+from strom.client.read.direct_tail import DirectTail
+from strom.client.read.fetching import Source
+from strom.client.read.kinds import kinds_of
+from strom.client.read.rows import Encoded, Fetched
+from strom.errors import Corrupt, LeaderNotAvailable, PartitionNotFound, StromError
+from strom.model.bucket import BucketId
+from strom.model.predicate import Predicate
+from strom.protocol.api_keys import FETCH_ROWS
+from strom.protocol.error_codes import error_of
+from strom.protocol.messages.own import (
+    FetchRowsBucketRequest,
+    FetchRowsBucketResponse,
+    FetchRowsRequest,
+    FetchRowsResponse,
+)
+from strom.rpc.promise import Promise
+from strom.runtime.tasks import Tasks
+from strom.runtime.units import counted
+
+
+class TailBatch:
+    """Rows of one batch as they came from one bucket."""
+
+    __slots__ = ("_fetched", "bucket", "partition")
+
+    def __init__(self, fetched: Fetched, bucket: BucketId, partition: str | None) -> None:
+        self._fetched = fetched
+        self.bucket = bucket
+        self.partition = partition
+        """The partition's name; None where the table has no partitions."""
+
+    @property
+    def data(self) -> pa.RecordBatch:
+        """The rows."""
+        return self._fetched.data
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows."""
+        rows: int = self._fetched.data.num_rows
+        return rows
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first row."""
+        return self._fetched.base_offset
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offset of every row."""
+        return self._fetched.offsets
+
+    @property
+    def changes(self) -> npt.NDArray[np.uint8] | None:
+        """What happened to every row, as its number in the format; None where all were appended."""
+        return self._fetched.changes
+
+    @property
+    def kinds(self) -> pa.Array:
+        """What happened to every row: ``+A``, or in a changelog ``+I``, ``-U``, ``+U``, ``-D``."""
+        return kinds_of(self._fetched.changes, self.num_rows)
+
+    @property
+    def next_offset(self) -> int:
+        """Where to go on after these rows."""
+        return int(self._fetched.offsets[-1]) + 1
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When the server took the batch, in milliseconds since 1970."""
+        return self._fetched.timestamp_ms
+
+    @property
+    def timestamp(self) -> dt.datetime:
+        """When the server took the batch (UTC)."""
+        return dt.datetime.fromtimestamp(self._fetched.timestamp_ms / 1000, dt.UTC)
+
+    def __repr__(self) -> str:
+        where = f"bucket {self.bucket.bucket}" + (f" of {self.partition}" if self.partition else "")
+        rows = counted(self.num_rows, "row")
+        return f"TailBatch({rows} from offset {self.base_offset} of {where}, {self.timestamp:%H:%M:%S})"
+
+
+@dataclass(eq=False)
+class Cursor:
+    """Where the tail is in one bucket."""
+
+    bucket: BucketId
+    partition: str | None
+    offset: int
+    """The next one to ask for."""
+    delivered: int
+    """The next one the reader has not seen."""
+
+
+class Arrived(NamedTuple):
+    """A batch that came, not decoded yet."""
+
+    cursor: Cursor
+    start: int
+    """Rows before this offset were seen already."""
+    encoded: Encoded
+
+
+class _Server:
+    """One server that is being asked, and the request it gets again and again."""
+
+    def __init__(self, address: Address | None) -> None:
+        self.address = address
+        self.failures = 0
+        """Since the last answer."""
+        self.cursors: list[Cursor] = []
+        self.buckets: list[FetchRowsBucketRequest] = []
+        self.request: FetchRowsRequest | None = None
+        self.over: asyncio.Future[FetchRowsResponse | None]
+        """Settled when asking cannot go on by itself."""
+
+
+class Tail:
+    """Made with the place to begin at; ``open`` finds the offsets, then ``next`` waits for rows."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        start: Place,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        predicate: Predicate | None = None,
+    ) -> None:
+        self._source = source
+        self._cluster = source.cluster
+        self._table = source.table
+        self._start = start
+        self._choice = partitions
+        self._predicate = predicate
+        self._cursors: dict[BucketId, Cursor] = {}
+        self._tasks = Tasks()
+        self._followed: set[Address | None] = set()
+        self._turn = 0
+        self._arrived: deque[Arrived] = deque()
+        self._arrived_bytes = 0
+        """Counted by the loop alone; ``_taken_bytes`` by the reader alone, who may be another thread."""
+        self._taken_bytes = 0
+        self._failure: Exception | None = None
+        self._news = asyncio.Event()
+        self.on_news: Callable[[], None] | None = None
+        """Called on the loop whenever there is something for the reader: a blocking one waits without the loop."""
+        self.by_thread = False
+        """Whether a blocking thread will read: where it can, it then receives without the loop (``direct``)."""
+        self.direct: DirectTail | None = None
+        """While it is there, the loop asks nobody."""
+        self._room = asyncio.Event()
+        self._holding = False
+        self._opened = False
+        self._closed = False
+
+    @property
+    def positions(self) -> dict[tuple[str | None, int], int]:
+        """Where the reader is in every bucket: give it to ``start=`` to go on from here."""
+        return {(one.partition, one.bucket.bucket): one.delivered for one in list(self._cursors.values())}
+
+    async def open(self, start: Place | None = None) -> None:
+        """Fix where the tail begins: rows that are appended after this are seen. ``start`` has the last word on it, and
+        may name buckets that are gone."""
+        if self._opened:
+            return
+        self._opened = True
+        partitions = await self._partitions()
+        buckets = list(buckets_of(self._table, partitions))
+        if start is None:
+            check_place(self._start, buckets)
+        await self._begin(buckets, start or self._start)
+        if self._table.partitioned:
+            self._tasks.spawn(self._discover(), f"look for new partitions of {self._table.path}")
+
+    async def _begin(self, buckets: Sequence[tuple[BucketId, str | None]], place: Place) -> None:
+        """Follow these buckets too."""
+        starts = await Offsets(self._cluster, self._table).at(place, buckets)
+        for bucket, partition in buckets:
+            self._cursors[bucket] = Cursor(bucket, partition, starts[bucket], starts[bucket])
+        if not (self.by_thread and self._follow_directly()):
+            self._follow()
+
+    # --- the reader's side ------------------------------------------------------------------------------------
+
+    async def arrival(self, timeout_s: float | None = None) -> Arrived | None:
+        """The next batch, for ``read``; None when none came in time, or after ``close``."""
+        await self.open()
+        if not self._arrived and self._failure is None and not self._closed:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return None
+        arrived = self.take()
+        if self.can_go_on:
+            self.go_on()
+        if arrived is None and self._failure is not None:
+            await self.close()
+            raise self._failure
+        return arrived
+
+    def take(self) -> Arrived | None:
+        """The next batch, if one is here; any thread, but only one."""
+        if not self._arrived:
+            return None
+        arrived = self._arrived.popleft()
+        self._taken_bytes += arrived.encoded[0].size
+        return arrived
+
+    @property
+    def _full(self) -> bool:
+        """Whether the reader has not taken enough of what came."""
+        return self._arrived_bytes - self._taken_bytes >= self._source.options.buffered_bytes_max
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a reader should look: a batch is here, or none will come."""
+        return bool(self._arrived) or self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come by itself: it failed or was closed."""
+        return self._failure is not None or self._closed
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the tail stopped asking, and there is room again: then ``go_on``."""
+        return self._holding and not self._full
+
+    def go_on(self) -> None:
+        """There is room again; on the loop."""
+        self._room.set()
+
+    def read(self, arrived: Arrived) -> TailBatch | None:
+        """The rows of a batch, any thread; None when all were seen already."""
+        cursor, start, encoded = arrived
+        try:
+            fetched = self._source.reader.read(encoded, start=start, end=None)
+        except Corrupt as error:
+            raise told_where(self._source.table, cursor.bucket, error) from error
+        cursor.delivered = max(cursor.delivered, encoded[0].next_offset)
+        return None if fetched is None else TailBatch(fetched, cursor.bucket, cursor.partition)
+
+    async def next(self, timeout_s: float | None = None) -> TailBatch | None:
+        """The next rows; None when none came in time, or after ``close``."""
+        while (arrived := await self.arrival(timeout_s)) is not None:
+            batch = self.read(arrived)
+            if batch is not None:
+                return batch
+        return None
+
+    async def close(self) -> None:
+        """Stop following."""
+        self._closed = True
+        if self.direct is not None:
+            self.direct.close()
+        self._announce()
+        await self._tasks.close()
+
+    # --- following --------------------------------------------------------------------------------------------
+
+    async def follow_by_loop(self) -> None:
+        """The reading thread cannot go on alone: from here on the loop asks."""
+        direct, self.direct, self.by_thread = self.direct, None, False
+        if direct is not None:
+            direct.close()
+        if not self._closed:
+            self._follow()
+
+    def _follow_directly(self) -> bool:
+        """Leave all to the reading thread, if one server leads all there will ever be."""
+        addresses = list(self._by_server())
+        if self._table.partitioned or self._cluster.direct is None or len(addresses) != 1:
+            return False
+        if addresses[0] is None:
+            return False
+        server = _Server(addresses[0])
+        self.direct = DirectTail(
+            self._cluster,
+            addresses[0],
+            request=lambda: self._request(server, list(self._cursors.values())),
+            take=self._take_known,
+            timeout_s=self._timeout_ms / 1000,
+        )
+        return True
+
+    def _follow(self) -> None:
+        """See to it that every server that leads one of our buckets is being asked."""
+        for address in self._by_server():
+            if address not in self._followed:
+                self._followed.add(address)
+                self._tasks.spawn(self._follow_server(address), f"tail {self._table.path} at {address}")
+
+    def _by_server(self) -> dict[Address | None, list[Cursor]]:
+        found: dict[Address | None, list[Cursor]] = {}
+        for cursor in self._cursors.values():
+            found.setdefault(self._cluster.metadata.leader(cursor.bucket), []).append(cursor)
+        return found
+
+    async def _follow_server(self, address: Address | None) -> None:
+        """Ask one server again and again, while it leads anything. None: buckets that nobody is known to lead."""
+        server = _Server(address)
+        try:
+            while cursors := self._by_server().get(address):
+                try:
+                    await self._have_room()
+                    await self._take_all(await self._ask_first(server, cursors))
+                    server.failures = 0
+                    while (answer := await self._ask_on(server)) is not None:
+                        await self._take_all(answer)
+                except PASSING as error:
+                    server.failures += 1
+                    await self._recover(error, cursors, server.failures)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._followed.discard(address)
+
+    async def _have_room(self) -> None:
+        while self._full:
+            self._room.clear()
+            self._holding = True
+            # Looked at again: the reader may have taken it all before it could see that we hold.
+            if self._full:
+                await self._room.wait()
+        self._holding = False
+
+    async def _ask_first(self, server: _Server, cursors: list[Cursor]) -> FetchRowsResponse:
+        """One long-polling request for all buckets of a server; makes the connection where there is none."""
+        if server.address is None:
+            raise LeaderNotAvailable(f"nobody leads bucket {cursors[0].bucket} right now")
+        request = self._request(server, cursors)
+        return await self._cluster.call(
+            server.address, FETCH_ROWS, request, lane="tail", timeout_ms=self._timeout_ms
+        )
+
+    async def _ask_on(self, server: _Server) -> FetchRowsResponse | None:
+        """Ask without a task: what an answer brings is there, and the next request gone, within the socket's turn.
+
+        Returns an answer that takes more than that (a schema has to be learned), or None when it is time to look
+        around: no room, no connection, other buckets.
+        """
+        server.over = asyncio.get_running_loop().create_future()
+        self._ask(server)
+        return await server.over
+
+    def _ask(self, server: _Server) -> None:
+        cursors = self._by_server().get(server.address)
+        asked = None
+        if server.address is not None and cursors and not self._full:
+            asked = self._cluster.start(
+                server.address,
+                FETCH_ROWS,
+                self._request(server, cursors),
+                lane="tail",
+                timeout_ms=self._timeout_ms,
+            )
+        if asked is None:
+            server.over.set_result(None)
+        else:
+            asked.add_done_callback(lambda answered: self._answered(server, answered))
+
+    def _answered(self, server: _Server, answered: Promise[FetchRowsResponse]) -> None:
+        if server.over.done():
+            return  # closed meanwhile
+        try:
+            answer = answered.result()
+            if not self._take_known(answer):
+                server.over.set_result(answer)
+                return
+            server.failures = 0
+            self._ask(server)
+        except Exception as error:
+            server.over.set_exception(error)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self._cluster.options.request_timeout_ms + self._source.options.wait_ms
+
+    def _request(self, server: _Server, cursors: list[Cursor]) -> FetchRowsRequest:
+        """The next request: the last one with other offsets, while the buckets are the same."""
+        options = self._source.options
+        if cursors != server.cursors:
+            server.cursors = cursors
+            server.buckets = [_bucket_request(one, options) for one in cursors]
+            server.request = self._source.request(server.buckets, wait_ms=options.wait_ms)
+        assert server.request is not None
+        for cursor, bucket in zip(cursors, server.buckets, strict=True):
+            bucket.fetch_offset = cursor.offset
+        if len(cursors) > 1:
+            # An answer has a bound: nobody is always the last in it.
+            self._turn += 1
+            first = self._turn % len(cursors)
+            server.request.buckets_req = [*server.buckets[first:], *server.buckets[:first]]
+        self._source.statistics.requests += 1
+        return server.request
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def _take_known(self, response: FetchRowsResponse) -> bool:
+        """Take all batches of an answer at once; False, and nothing taken, when a schema is not known yet."""
+        taken = []
+        problem = None
+        for answer in response.buckets_resp:
+            cursor = self._cursor_of(answer)
+            if cursor is None:
+                continue
+            if answer.error_code:
+                problem = error_of(answer.error_code, answer.error_message)
+                continue
+            batches = self._source.known_batches_of(answer)
+            if batches is None:
+                return False
+            taken.append((cursor, answer, batches))
+        for one in taken:
+            self._take(*one)
+        if problem is not None:
+            raise problem
+        return True
+
+    async def _take_all(self, response: FetchRowsResponse) -> None:
+        """Take all batches of an answer, with what has to be learned for them."""
+        problem = None
+        for answer in response.buckets_resp:
+            cursor = self._cursor_of(answer)
+            if cursor is None:
+                continue
+            if answer.error_code:
+                problem = error_of(answer.error_code, answer.error_message)
+            else:
+                self._take(cursor, answer, await self._source.batches_of(answer))
+        if problem is not None:
+            raise problem
+
+    def _cursor_of(self, answer: FetchRowsBucketResponse) -> Cursor | None:
+        """None when its partition was dropped meanwhile."""
+        return self._cursors.get(BucketId(self._table.table_id, answer.partition_id, answer.bucket_id))
+
+    def _take(self, cursor: Cursor, answer: FetchRowsBucketResponse, batches: Sequence[Encoded]) -> None:
+        start = cursor.offset
+        assert answer.next_offset is not None
+        cursor.offset = answer.next_offset
+        for encoded in batches:
+            self._arrived.append(Arrived(cursor, start, encoded))
+            self._arrived_bytes += encoded[0].size
+        if batches:
+            self._announce()
+
+    async def _recover(self, error: StromError, cursors: Sequence[Cursor], failures: int) -> None:
+        """After an error that passes: wait, then learn who leads now."""
+        self._cluster.retrying.patience.hear(error)
+        await asyncio.sleep(self._cluster.retrying.backoff.seconds(failures))
+        if not isinstance(error, MISPLACED):
+            return
+        try:
+            await self._cluster.refresh(self._table, [cursor.bucket for cursor in cursors])
+        except PartitionNotFound:
+            await self._look_for_partitions()
+        self._follow()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._announce()
+
+    def _announce(self) -> None:
+        self._news.set()
+        if self.on_news is not None:
+            self.on_news()
+
+    # --- partitions -------------------------------------------------------------------------------------------
+
+    async def _partitions(self) -> list[PartitionInfo] | None:
+        if not self._table.partitioned:
+            choose_partitions(self._table.description, [], self._choice)
+            return None
+        existing = await self._cluster.partitions(self._table)
+        chosen = choose_partitions(self._table.description, existing, self._choice)
+        if self._predicate is not None:
+            chosen = prune(chosen, self._table.description, self._predicate)
+        await self._cluster.find_leaders(self._table, [partition.partition_id for partition in chosen])
+        return chosen
+
+    async def _discover(self) -> None:
+        while True:
+            await asyncio.sleep(self._source.options.discovery_ms / 1000)
+            try:
+                await self._look_for_partitions()
+            except PASSING:
+                continue  # the next time will do
+            except Exception as error:
+                self._fail(error)
+                return
+
+    async def _look_for_partitions(self) -> None:
+        """Follow partitions that are new, from their beginning; leave those that are gone."""
+        try:
+            partitions = await self._partitions()
+        except PartitionNotFound:
+            partitions = []  # the one that was asked for is gone
+        buckets = list(buckets_of(self._table, partitions))
+        there = {bucket for bucket, _ in buckets}
+        for bucket in self._cursors.keys() - there:
+            del self._cursors[bucket]
+        new = [(bucket, partition) for bucket, partition in buckets if bucket not in self._cursors]
+        if new:
+            try:
+                await self._begin(new, EARLIEST)
+            except PartitionNotFound:
+                pass  # one of them came and went: the next look finds the others
+
+
+def _bucket_request(cursor: Cursor, options: ReadOptions) -> FetchRowsBucketRequest:
+    return FetchRowsBucketRequest(
+        partition_id=cursor.bucket.partition_id,
+        bucket_id=cursor.bucket.bucket,
+        fetch_offset=cursor.offset,
+        max_bytes=options.fetch_bytes_max,
+    )

@@ -1,0 +1,558 @@
+"""Sends what the accumulator holds, and settles every answer. The part of a writer that lives on the event loop.
+
+An answer is settled in one of four ways:
+    acknowledged   forget the batch, make room, look what may leave now
+    delayed        send it again after a pause; where the error says so, learn first who leads the bucket
+    fenced         the server does not know our sequence: begin again with a new writer id (see ``_settle``)
+    failed         nothing more is sent; the failure waits until somebody is told (``flush``)
+
+After a failure everything that was not acknowledged is dropped, so that what was written of each bucket is a prefix
+of what was appended: no hole that nobody knows of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+from strom.client.cluster.address import Address
+from strom.client.cluster.cluster import Cluster, wire_path
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import WriterOptions
+from strom.client.cluster.retry import MISPLACED, PASSING
+from strom.client.write.accumulator import Accumulator, BucketQueue, Outgoing, Piece
+from strom.client.write.door import Door
+from strom.client.write.fast_lane import FastLane
+from strom.client.write.room import Room
+from strom.client.write.standstill import Standstill
+from strom.errors import (
+    ChecksumMismatch,
+    ConnectionClosed,
+    InvalidRequest,
+    LeaderNotAvailable,
+    OutOfOrderSequence,
+    PartitionNotFound,
+    StromError,
+    TableNotFound,
+    UnknownWriter,
+)
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import INIT_WRITER
+from strom.protocol.message import Message
+from strom.protocol.messages.log import InitWriterRequest
+from strom.record.batch import seal
+from strom.record.gathered import Gathered
+from strom.rpc.promise import Promise
+from strom.runtime.tasks import Tasks
+from strom.runtime.units import counted
+
+ENCODE_INLINE_BYTES_MAX = 256 * 1024
+"""A larger batch is not encoded on the event loop."""
+TIMER_SECONDS_MIN = 0.001
+ANSWER_GRACE_MS = 2_000
+"""How much longer we wait for an answer than the server was told to wait for its disk and replicas."""
+
+
+class Delivery:
+    """The way of one writer's batches to their servers."""
+
+    def __init__(
+        self, cluster: Cluster, table: TableInfo, options: WriterOptions, door: Door, *, writer_id: int
+    ) -> None:
+        self._cluster = cluster
+        self._table = table
+        self._options = options
+        self._clock = cluster.world.clock
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks()
+        self._door = door
+        self.room = Room(options.memory_bytes_max)
+        self._lock = threading.Lock()
+        """Guards the accumulator and ``_failure``: appending threads and the loop share them. Never held long."""
+        self._accumulator = Accumulator(options, writer_id=writer_id)
+        self._standstill = Standstill(str(table.path), self._clock)
+        self._failure: StromError | None = None
+        self._last_failure: StromError | None = None
+        """The same, and kept when it was told."""
+        self.spent = False
+        """After a failure: the sequences have a gap, so the writer id cannot be used any more."""
+        self._flushes: list[tuple[int, asyncio.Future[StromError | None]]] = []
+        """Those who wait for the batches up to a mark: for None, or for what keeps them from coming."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_scheduled = False
+        self._closed = False
+        self._renewing: set[BucketId] = set()
+        self._lane: FastLane | None = None
+        self._lane_tried = False
+        if cluster.direct is not None:
+            timeout_s = (cluster.options.request_timeout_ms + ANSWER_GRACE_MS) / 1000
+            self._lane = FastLane(
+                cluster,
+                door.api,
+                timeout_s=timeout_s,
+                carried_max=options.in_flight_max,
+                settle=self._settle_carried,
+                tasks=self._tasks,
+            )
+
+    # --- from any thread --------------------------------------------------------------------------------------
+
+    @property
+    def outstanding_rows(self) -> int:
+        """Rows that are not acknowledged yet."""
+        with self._lock:
+            return self._accumulator.outstanding_rows
+
+    @property
+    def failure(self) -> StromError | None:
+        """What ended the delivery, until a flush has told it."""
+        return self._failure
+
+    def add(self, bucket: BucketId, piece: Piece, *, size_bytes: int, form: int) -> list[Outgoing]:
+        """Take rows for a bucket (room was taken before). The batches returned must be given to ``encode``."""
+        with self._lock:
+            if self._failure is not None:
+                raise copy_of(self._failure)
+            if self.spent:  # a flush beside this append has told it: the first part of the append is gone
+                assert self._last_failure is not None
+                raise copy_of(self._last_failure)
+            now = self._clock.monotonic()
+            return self._accumulator.add(bucket, piece, size_bytes=size_bytes, form=form, now=now)
+
+    def seal_all(self) -> tuple[int, list[Outgoing]]:
+        """Close every open batch, for a flush: its mark, and the batches to be given to ``encode``."""
+        with self._lock:
+            return self._accumulator.last_number, self._accumulator.seal_all()
+
+    def encode(self, batch: Outgoing, *, borrow: bool = False) -> None:
+        """Make a batch's bytes; it may leave then. Any thread; the second time does nothing.
+
+        With ``borrow`` its columns may stay in the memory of whoever gave them: ``send_directly`` is next.
+        """
+        with self._lock:
+            if batch.encoded is not None:
+                return
+            identity, pieces = (batch.writer_id, batch.sequence), batch.pieces
+        writer_id, sequence = identity
+        encoded = self._door.encode(pieces, batch.form, writer_id=writer_id, sequence=sequence)
+        if isinstance(encoded, Gathered) and not borrow:
+            encoded = encoded.joined()
+        with self._lock:
+            if batch.encoded is not None:
+                return
+            batch.encoded = encoded
+            batch.pieces = []
+            if (batch.writer_id, batch.sequence) != identity:  # numbered anew meanwhile
+                seal(batch.own(), writer_id=batch.writer_id, batch_sequence=batch.sequence)
+
+    def encode_later(self, batches: Sequence[Outgoing]) -> None:
+        """Whoever was to encode these was interrupted: the loop does it, since later ones wait behind them."""
+        self._loop.call_soon_threadsafe(self._encode_rest, batches)
+
+    def return_room(self, amount: int) -> None:
+        """Give back room that was taken for rows that did not go anywhere; from any thread."""
+        self._loop.call_soon_threadsafe(self.room.give, amount)
+
+    def open_lane(self, bucket: BucketId) -> None:
+        """Before the first ``send_directly``, in the same thread: then a bulk load never goes another way."""
+        if self._lane is None or self._lane_tried:
+            return
+        self._lane_tried = True
+        address = self._cluster.metadata.leader(bucket)
+        if address is not None:
+            self._lane.open(address)
+
+    def send_directly(self, sealed: Sequence[Outgoing]) -> bool:
+        """Send the one batch that was sealed, from this thread; False when it has to go through the loop.
+
+        Then its bytes are its own: whoever gave the rows may do with them what they like.
+        """
+        if self._lane is not None and len(sealed) == 1:
+            batch = sealed[0]
+            address = self._cluster.metadata.leader(batch.bucket)
+            if address is not None and self._lane.send(batch, address, lambda: self._take_aside(batch)):
+                return True
+        for batch in sealed:
+            batch.own()
+        return False
+
+    def _take_aside(self, batch: Outgoing) -> Message | None:
+        with self._lock:
+            if self._failure is not None or self._closed:
+                return None
+            if not self._accumulator.take_aside(batch, self._clock.monotonic()):
+                return None
+        ((request, _),) = self._door.requests([batch])
+        return request
+
+    def flushed_directly(self, mark: int) -> bool:
+        """Wait in this thread for what was sent by one; True when every batch up to ``mark`` is acknowledged.
+
+        False says nothing but that ``flush`` has to be asked.
+        """
+        if self._lane is None:
+            return False
+        if self._lane.carrying:
+            self._lane.wait()
+        with self._lock:
+            oldest = self._accumulator.oldest_number()
+            return self._failure is None and not self._closed and (oldest is None or oldest > mark)
+
+    def _settle_carried(self, batch: Outgoing, outcome: Message | StromError) -> None:
+        """The usual end is settled right here, in whatever thread; everything else on the loop."""
+        if isinstance(outcome, StromError) or self._door.outcomes(outcome) != {batch.bucket[1:]: None}:
+            self._loop.call_soon_threadsafe(self._settle_all, [batch], outcome)
+            return
+        with self._lock:
+            if not self._accumulator.holds(batch):
+                return
+            self._accumulator.acknowledged(batch)
+            # Only where the loop has work: to wake it for every answer costs a bulk load a third of its speed.
+            sending = self._lane.sending if self._lane is not None else None
+            awaited = bool(self._flushes) or self._accumulator.bucket(batch.bucket).waits(sending)
+        self._standstill.acknowledged()
+        if self.room.give_quietly(batch.size_bytes) or awaited:
+            self._loop.call_soon_threadsafe(self._after_carried)
+
+    def _after_carried(self) -> None:
+        if not self._closed:
+            self.room.give(0)
+            self._tell_flushes()
+            self._pump()
+
+    def wake(self) -> None:
+        """Look soon what may be sent; from any thread."""
+        with self._lock:
+            if self._pump_scheduled:
+                return
+            self._pump_scheduled = True
+        self._loop.call_soon_threadsafe(self._pump)
+
+    # --- on the loop ------------------------------------------------------------------------------------------
+
+    async def flush(self, mark: int) -> None:
+        """Wait until every batch up to ``mark`` is acknowledged; raise the failure if there is one.
+
+        It is told to everyone who waits, and once to those who come later; then ``begin_again`` lets new rows in.
+        """
+        self._pump()
+        future: asyncio.Future[StromError | None] | None = None
+        with self._lock:
+            oldest, failure = self._accumulator.oldest_number(), self._failure
+            if oldest is not None and oldest <= mark and failure is None:
+                future = self._loop.create_future()
+                # Within the lock: another thread may settle the last one right now, and must see who waits.
+                self._flushes.append((mark, future))
+        if future is not None:
+            failure = await future or self._failure
+        if failure is not None:
+            with self._lock:
+                if self._failure is failure:
+                    self._failure = None
+            raise copy_of(failure) from failure.__cause__
+
+    async def begin_again(self) -> None:
+        """Take rows again after a failure, under a new writer id."""
+        writer_id = await new_writer_id(self._cluster, self._table)
+        with self._lock:
+            self._accumulator = Accumulator(self._options, writer_id=writer_id)
+            self.spent = False
+
+    async def close(self) -> None:
+        """Stop. What is not acknowledged stays unknown: flush before."""
+        self._closed = True
+        if self._lane is not None:
+            self._lane.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._answer_flushes(ConnectionClosed(f"the writer of {self._table.path} was closed meanwhile"))
+        await self._tasks.close()
+
+    def _pump(self) -> None:
+        """Seal what is due, send what may be sent, set the timer for the rest."""
+        if self._lane is not None and self._lane.carrying:
+            self._lane.look()
+        now = self._clock.monotonic()
+        with self._lock:
+            self._pump_scheduled = False
+            if self._failure is not None or self._closed:
+                return
+            due = self._accumulator.seal_due(now)
+            fenced = [queue for queue in self._accumulator.fenced() if queue.bucket not in self._renewing]
+        for batch in due:
+            self._encode_here(batch)
+        for queue in fenced:
+            self._renewing.add(queue.bucket)
+            self._tasks.spawn(self._renew(queue), f"new writer id for {queue.bucket}")
+        while True:
+            with self._lock:
+                ready = self._accumulator.take(now)
+            if not ready:
+                break
+            self._dispatch(ready)
+        self._set_timer(now)
+
+    def _encode_here(self, batch: Outgoing) -> None:
+        if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
+            self._try_encode(batch)
+        else:
+            self._tasks.spawn(self._encode_there(batch), f"encode for {batch.bucket}")
+
+    def _encode_rest(self, batches: Sequence[Outgoing]) -> None:
+        if not self._closed:
+            for batch in batches:
+                self._encode_here(batch)
+            self._pump()
+
+    async def _encode_there(self, batch: Outgoing) -> None:
+        await self._aside(self._try_encode, batch)
+        self._pump()
+
+    async def encode_aside(self, batch: Outgoing) -> None:
+        """As ``encode``; a large batch not on the loop's thread."""
+        if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
+            self.encode(batch)
+        else:
+            await self._aside(self.encode, batch)
+
+    async def _aside(self, work: Callable[[Outgoing], None], batch: Outgoing) -> None:
+        try:
+            await self._cluster.world.offload.run(work, batch)
+        except RuntimeError:
+            work(batch)  # the program ends, and takes no new work for its threads
+
+    def _try_encode(self, batch: Outgoing) -> None:
+        try:
+            self.encode(batch)
+        except Exception as error:
+            told = (
+                error if isinstance(error, StromError) else StromError(f"rows cannot be encoded: {error!r}")
+            )
+            self._loop.call_soon_threadsafe(self._fail, told, batch)
+
+    def _set_timer(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with self._lock:
+            due = self._accumulator.next_due(now)
+        if due is not None:
+            # Never less: a timer may come a little early, and must not come for ever.
+            self._timer = self._loop.call_later(max(due - now, TIMER_SECONDS_MIN), self._pump)
+
+    def _dispatch(self, batches: Sequence[Outgoing]) -> None:
+        """Send batches of different buckets: one request per server."""
+        by_server: dict[Address, list[Outgoing]] = {}
+        homeless = []
+        for batch in batches:
+            try:
+                batch.own()  # one that was sent by another thread and came back
+            except ChecksumMismatch as error:
+                self._fail(error, batch)
+                return
+        for batch in batches:
+            address = self._cluster.metadata.leader(batch.bucket)
+            if address is None:
+                homeless.append(batch)
+            else:
+                by_server.setdefault(address, []).append(batch)
+        for address, group in by_server.items():
+            for request, carried in self._door.requests(group):
+                self._send(address, request, carried)
+        for batch in homeless:
+            self._settle(batch, LeaderNotAvailable(f"nobody leads bucket {batch.bucket} right now"))
+
+    def _send(self, address: Address, request: Message, batches: Sequence[Outgoing]) -> None:
+        """Send on an open connection at once: a task would cost the row a round of the loop."""
+        timeout_ms = self._cluster.options.request_timeout_ms + ANSWER_GRACE_MS
+        answer: Promise[Message] | None = None
+        try:
+            answer = self._cluster.start(
+                address, self._door.api, request, lane="write", timeout_ms=timeout_ms
+            )
+        except StromError:
+            pass  # the connection broke just now: the call below makes another
+        if answer is None:
+            later = self._send_later(address, request, batches, timeout_ms)
+            self._tasks.spawn(later, f"write to {address}")
+        else:
+            answer.add_done_callback(lambda done: self._answered(done, batches))
+
+    async def _send_later(
+        self, address: Address, request: Message, batches: Sequence[Outgoing], timeout_ms: int
+    ) -> None:
+        """Where the connection has to be made first, or has much to send."""
+        try:
+            outcome: Message | StromError = await self._cluster.call(
+                address, self._door.api, request, lane="write", timeout_ms=timeout_ms
+            )
+        except StromError as error:
+            outcome = error
+        self._settle_all(batches, outcome)
+
+    def _answered(self, answer: Promise[Message], batches: Sequence[Outgoing]) -> None:
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is None:
+            self._settle_all(batches, answer.result())
+        elif isinstance(error, StromError):
+            self._settle_all(batches, error)
+        else:
+            self._settle_all(batches, StromError(f"sending failed: {error!r}"))
+
+    def _settle_all(self, batches: Sequence[Outgoing], outcome: Message | StromError) -> None:
+        if self._closed:
+            return
+        if isinstance(outcome, StromError):
+            for batch in batches:
+                self._settle(batch, outcome)
+        else:
+            errors = self._door.outcomes(outcome)
+            for batch in batches:
+                missing = InvalidRequest("the server's answer leaves this bucket out")
+                self._settle(batch, errors.get(batch.bucket[1:], missing))
+        self._pump()
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def _settle(self, batch: Outgoing, error: StromError | None) -> None:
+        with self._lock:
+            if not self._accumulator.holds(batch):
+                return  # dropped by a failure
+            queue = self._accumulator.bucket(batch.bucket)
+            if error is None:
+                self._accumulator.acknowledged(batch)
+        if error is None:
+            self.room.give(batch.size_bytes)
+            self._standstill.acknowledged()
+            self._tell_flushes()
+        elif isinstance(error, OutOfOrderSequence | UnknownWriter):
+            self._settle_sequence(queue, batch, error)
+        elif isinstance(error, PASSING) and not self._too_old(batch, error):
+            self._delay(queue, batch, error)
+        else:
+            self._fail(error, batch)
+
+    def _settle_sequence(self, queue: BucketQueue, batch: Outgoing, error: StromError) -> None:
+        """The server expects another sequence.
+
+        Behind an unacknowledged batch that is only an echo of that one's trouble. For the oldest one it means that
+        the server forgot us or what it had acknowledged. It cannot hold this batch: it would know it, since it
+        remembers as many batches as may be in flight. So a new writer id is safe; only when it knows nothing of us
+        at all, and the batch was sent before, nobody can tell.
+        """
+        with self._lock:
+            if queue.is_oldest(batch):
+                if isinstance(error, UnknownWriter) and batch.attempts > 1:
+                    lost = True
+                else:
+                    queue.fenced, lost = True, False
+            else:
+                lost = False
+            if not lost:
+                queue.delayed(batch, retry_at=0.0)
+        if lost:
+            self._fail(error, batch)
+
+    def _delay(self, queue: BucketQueue, batch: Outgoing, error: StromError) -> None:
+        pause = self._cluster.retrying.backoff.seconds(queue.delays + 1)
+        with self._lock:
+            queue.delayed(batch, retry_at=self._clock.monotonic() + pause)
+            waiting = len(queue.queued) + len(queue.in_flight) + len(queue.returned)
+        self._standstill.refused(error, waiting)
+        if isinstance(error, MISPLACED):
+            self._tasks.spawn(self._refresh(batch), f"who leads {batch.bucket}?")
+
+    def _too_old(self, batch: Outgoing, error: StromError) -> bool:
+        patience = self._cluster.retrying.patience
+        patience.hear(error)
+        age = self._clock.monotonic() - max(batch.opened_at, patience.moved_at)
+        return age > self._options.delivery_timeout_ms / 1000
+
+    async def _refresh(self, batch: Outgoing) -> None:
+        try:
+            await self._cluster.refresh(self._table, [batch.bucket])
+        except (TableNotFound, PartitionNotFound) as error:
+            self._fail(error, batch)
+
+    async def _renew(self, queue: BucketQueue) -> None:
+        """A fenced bucket goes on under a new writer id."""
+        try:
+            writer_id = await new_writer_id(self._cluster, self._table)
+        except StromError as error:
+            self._fail(error, None)
+            return
+        finally:
+            self._renewing.discard(queue.bucket)
+        try:
+            self._number_anew(queue, writer_id)
+        except ChecksumMismatch as error:
+            self._fail(error, None)
+        self._pump()
+
+    def _number_anew(self, queue: BucketQueue, writer_id: int) -> None:
+        with self._lock:
+            if not queue.needs_writer_id:
+                return
+            for batch in queue.begin_again(writer_id):
+                if batch.encoded is not None:
+                    # A copy: the old bytes may still lie in a socket's queue.
+                    batch.encoded = bytearray(batch.own())
+                    seal(batch.encoded, writer_id=batch.writer_id, batch_sequence=batch.sequence)
+
+    def _fail(self, error: StromError, batch: Outgoing | None) -> None:
+        with self._lock:
+            if self._failure is not None or (batch is not None and not self._accumulator.holds(batch)):
+                return
+            dropped = self._accumulator.clear()
+            self.spent = True
+            failure = self._failure = self._last_failure = _explained(error, self._table, batch, dropped)
+        self.room.give(sum(one.size_bytes for one in dropped))
+        self._answer_flushes(failure)
+
+    def _answer_flushes(self, failure: StromError) -> None:
+        flushes, self._flushes = self._flushes, []
+        for _, future in flushes:
+            if not future.done():
+                future.set_result(failure)
+
+    def _tell_flushes(self) -> None:
+        if not self._flushes:
+            return
+        with self._lock:
+            oldest = self._accumulator.oldest_number()
+        waiting = []
+        for mark, future in self._flushes:
+            if oldest is not None and oldest <= mark:
+                waiting.append((mark, future))
+            elif not future.done():
+                future.set_result(None)
+        self._flushes = waiting
+
+
+async def new_writer_id(cluster: Cluster, table: TableInfo) -> int:
+    """An id that no other writer has."""
+    response = await cluster.ask(INIT_WRITER, InitWriterRequest(table_path=[wire_path(table.path)]))
+    return response.writer_id
+
+
+def copy_of(error: StromError) -> StromError:
+    """The same error, to be raised in another place: a traceback belongs to one raise."""
+    return type(error)(error.message, **error.facts)
+
+
+def _explained(
+    error: StromError, table: TableInfo, batch: Outgoing | None, dropped: Sequence[Outgoing]
+) -> StromError:
+    """The error with what it means for the writer's rows."""
+    rows = sum(one.rows for one in dropped)
+    where = "" if batch is None else f", first in bucket {batch.bucket}"
+    facts = error.facts | {"table": str(table.path), "rows_not_acknowledged": rows}
+    if batch is not None:
+        facts |= {"bucket": batch.bucket, "sequence": batch.sequence, "attempts": batch.attempts}
+    text = f"{error.message} ({counted(rows, 'row')} of table {table.path} not acknowledged{where})"
+    explained = type(error)(text, **facts)
+    explained.__cause__ = error
+    return explained

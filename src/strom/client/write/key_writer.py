@@ -1,0 +1,206 @@
+"""Upserts and deletes rows of one primary-key table.
+
+As every writer: batched in the background, in order and once per bucket, within a bound of memory; what fails is raised
+by the next write, by ``flush`` and by ``close``. Changes of one key are done in the order they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import WriterOptions
+from strom.client.cluster.written import WrittenTo
+from strom.client.input.arrow_input import ArrowInput, Columns
+from strom.client.input.blanks import blanks
+from strom.client.input.key_input import key_schema, keyed, picked
+from strom.client.write.delivery import new_writer_id
+from strom.client.write.key_door import ALL, DELETE, UPSERT, Changes, KeyDoor, MixedChanges, part_of
+from strom.client.write.writer import RowWriter
+from strom.errors import NotPrimaryKeyTable
+from strom.model.schema import Schema
+
+KIND = "__kind"
+"""The name of the column that says what is done with a row, on its way to a bucket."""
+
+
+class KeyWriter(RowWriter):
+    """Made by ``open``."""
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
+        self._door = KeyDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
+        super().__init__(cluster, table, options, self._door, writer_id=writer_id)
+        self._upserts: dict[tuple[int, tuple[int, ...]], UpsertIntake] = {}
+        self._deletes: dict[int, DeleteIntake] = {}
+        self._mixed: dict[tuple[int, tuple[int, ...]], MixedIntake] = {}
+
+    @classmethod
+    async def open(
+        cls, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None
+    ) -> KeyWriter:
+        """A writer for a primary-key table."""
+        if not table.description.has_primary_key:
+            raise NotPrimaryKeyTable(f"{table.path} is a log table: rows are appended, not upserted")
+        writer_id = await new_writer_id(cluster, table)
+        return cls(cluster, table, options or WriterOptions(), writer_id=writer_id)
+
+    @property
+    def written(self) -> WrittenTo:
+        """What was acknowledged so far: for ``at_least`` of a lookup."""
+        return self._door.written
+
+    async def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
+        """Write rows: new keys are inserted, others updated; with ``columns`` only those columns."""
+        async with self._turn:
+            for need in self.upsert_steps(data, columns, aside=True):
+                await need
+
+    async def delete(self, keys: object) -> None:
+        """Delete the rows of these keys."""
+        async with self._turn:
+            for need in self.delete_steps(keys, aside=True):
+                await need
+
+    def upsert_steps(
+        self, data: object, columns: Sequence[str] | None = None, *, aside: bool = False
+    ) -> Iterator[Awaitable[object]]:
+        """The work of ``upsert``, for whoever awaits what is yielded."""
+        return self._steps(data, lambda table: self._upsert_intake(table, columns), aside=aside)
+
+    def delete_steps(self, keys: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
+        """The work of ``delete``."""
+        return self._steps(keys, self._delete_intake, aside=aside)
+
+    def change_steps(
+        self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
+    ) -> Iterator[Awaitable[object]]:
+        """Upserts and deletes in the order they are given; ``kinds`` has ``UPSERT`` or ``DELETE`` for each row."""
+        return self._steps(
+            MixedRows(rows, kinds), lambda table: self._mixed_intake(table, columns), aside=False
+        )
+
+    def _mixed_intake(self, table: TableInfo, names: Sequence[str] | None) -> MixedIntake:
+        columns = _targets(table.schema, names)
+        key = (table.schema.schema_id, columns)
+        intake = self._mixed.get(key)
+        if intake is None:
+            form = self._door.form_of(table.schema, columns)
+            intake = self._mixed[key] = MixedIntake(form, self._door.form(form).schema, table, self._options)
+        return intake
+
+    def _upsert_intake(self, table: TableInfo, names: Sequence[str] | None) -> UpsertIntake:
+        columns = _targets(table.schema, names)
+        key = (table.schema.schema_id, columns)
+        intake = self._upserts.get(key)
+        if intake is None:
+            form = self._door.form_of(table.schema, columns)
+            intake = UpsertIntake(form, self._door.form(form).schema, table, self._options)
+            self._upserts[key] = intake
+        return intake
+
+    def _delete_intake(self, table: TableInfo) -> DeleteIntake:
+        intake = self._deletes.get(table.schema.schema_id)
+        if intake is None:
+            form = self._door.form_of(table.schema, _targets(table.schema, None))
+            intake = DeleteIntake(form, self._door.form(form).schema, table, self._options)
+            self._deletes[table.schema.schema_id] = intake
+        return intake
+
+
+class UpsertIntake(ArrowInput):
+    """Rows of some columns."""
+
+    def __init__(self, form: int, schema: Schema, table: TableInfo, options: WriterOptions) -> None:
+        super().__init__(
+            schema,
+            table=str(table.path),
+            batch_bytes_max=options.batch_bytes_max,
+            verb="upsert",
+            whole=table.schema,
+        )
+        self.form = form
+        self._partial = len(schema.columns) < len(table.schema.columns)
+
+    def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
+        """Where only some columns are written, those of the data that are not are left out."""
+        for portion in super().portions(data):
+            yield picked(portion, self.schema.names) if self._partial else portion
+
+    def piece(self, batch: pa.RecordBatch) -> Changes:
+        """The rows, to be written."""
+        return Changes(batch, UPSERT)
+
+
+class DeleteIntake(ArrowInput):
+    """Keys; the other columns are filled with what costs least, since nobody looks at them."""
+
+    def __init__(self, form: int, schema: Schema, table: TableInfo, options: WriterOptions) -> None:
+        keys = key_schema(table.schema, table.schema.primary_key)
+        super().__init__(
+            keys, table=f"the key of {table.path}", batch_bytes_max=options.batch_bytes_max, verb="delete"
+        )
+        self.form = form
+        self._whole = schema
+        self._places = {name: position for position, name in enumerate(keys.names)}
+
+    def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
+        """Keys may be given by themselves where the key is one column."""
+        return super().portions(keyed(data, self.schema.names))
+
+    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
+        """A portion as a batch of all columns that can be written."""
+        keys = super().conform(portion)
+        arrays = []
+        for column, field in zip(self._whole.columns, self._whole.to_arrow(), strict=True):
+            place = self._places.get(column.name)
+            arrays.append(blanks(field, keys.num_rows) if place is None else keys.column(place))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._whole.to_arrow())
+
+    def piece(self, batch: pa.RecordBatch) -> Changes:
+        """The keys, to be deleted."""
+        return Changes(batch, DELETE)
+
+
+class MixedRows(NamedTuple):
+    """Rows, and what is done with each."""
+
+    rows: pa.RecordBatch
+    kinds: pa.UInt8Array
+
+
+class MixedIntake(UpsertIntake):
+    """Rows of some columns, each to be written or deleted. The kinds travel as a last column until rows are routed."""
+
+    def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
+        """The rows with their kinds; they are one batch already."""
+        assert isinstance(data, MixedRows)
+        for portion in super().portions(data.rows):
+            assert isinstance(portion, pa.RecordBatch)
+            yield portion.append_column(KIND, data.kinds)
+
+    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
+        """A portion as a batch of the columns that are written, and the kinds."""
+        assert isinstance(portion, pa.RecordBatch)
+        last = portion.num_columns - 1
+        return super().conform(portion.remove_column(last)).append_column(KIND, portion.column(last))
+
+    def piece(self, batch: pa.RecordBatch) -> MixedChanges:  # type: ignore[override]
+        """The rows without their kinds, and these apart."""
+        last = batch.num_columns - 1
+        kinds = batch.column(last).to_numpy(zero_copy_only=False).tobytes()
+        return MixedChanges(batch.remove_column(last), kinds)
+
+
+def _targets(schema: Schema, names: Sequence[str] | None) -> tuple[int, ...]:
+    """The positions that an upsert writes, ascending; empty for all. A generated column is never written."""
+    if names is None:
+        if not schema.auto_increment:
+            return ALL
+        names = [name for name in schema.names if name not in schema.auto_increment]
+    wanted = tuple(sorted(schema.projected(names)))
+    part_of(schema, wanted)
+    return ALL if len(wanted) == len(schema.columns) else wanted

@@ -1,0 +1,275 @@
+"""Writes rows that nobody sees yet: one task's stages in the buckets of one table.
+
+A staging writer is a writer whose batches go into stages: routed, batched and sent in the background within a bound of
+memory, as appends and upserts are. ``seal`` makes the stages durable and says what they are: plain facts, good to be
+sent to whoever decides (``transaction.py``, a Spark driver). A stage that no decision lists disappears by itself when
+its lease is over; ``drop_stages`` only saves the room until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import WriterOptions
+from strom.client.cluster.retry import MISPLACED
+from strom.client.write.accumulator import Outgoing
+from strom.client.write.door import AppendDoor, Door, Outcomes
+from strom.client.write.key_door import KeyDoor
+from strom.client.write.key_writer import KeyWriter
+from strom.client.write.writer import Intake, RowWriter, Writer
+from strom.errors import ConnectionClosed, StromError
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import DROP_STAGES, STAGE_ROWS
+from strom.protocol.error_codes import error_of
+from strom.protocol.message import Message
+from strom.protocol.messages import stages as wire
+from strom.record.gathered import Gathered
+from strom.record.layout import NO_WRITER_ID
+from strom.runtime.random import Randomness
+
+SEALS_AT_ONCE = 64
+IN_FLIGHT = 1
+"""Pieces of a stage are taken in order; one at a time, a lost answer never leaves a gap."""
+STAGING = WriterOptions(in_flight_max=IN_FLIGHT, patient=True, linger_ms=1_000)
+"""Only the seal is waited for: rows gather into large pieces, which cost less to check and to publish."""
+
+
+@dataclass(frozen=True)
+class StageOrder:
+    """What all stages of one task have in common."""
+
+    stage_id: bytes
+    sink: str
+    epoch: int
+    lease_ms: int
+
+
+class StageFact(NamedTuple):
+    """What one task staged in one table or partition. Plain data: it may cross processes."""
+
+    stage_id: bytes
+    table_id: int
+    partition_id: int | None
+    buckets: tuple[int, ...]
+    deadline_ms: int
+    last_deadline_ms: int
+    rows: int
+
+    def on_wire(self) -> wire.DecideStages:
+        """The same, as a decision lists it."""
+        return wire.DecideStages(
+            stage_id=self.stage_id,
+            table_id=self.table_id,
+            partition_id=self.partition_id,
+            buckets=self.buckets,
+            deadline_ms=self.deadline_ms,
+            last_deadline_ms=self.last_deadline_ms,
+        )
+
+
+def new_stage_id(randomness: Randomness) -> bytes:
+    """A name that nobody used before."""
+    return randomness.token(wire.STAGE_ID_BYTES)
+
+
+class StageDoor:
+    """The way into stages, for batches that another door encodes."""
+
+    api = STAGE_ROWS
+
+    def __init__(self, inner: Door, table_id: int, order: StageOrder) -> None:
+        self._inner = inner
+        self._table_id = table_id
+        self._order = order
+        self._pieces: dict[BucketId, int] = {}
+
+    @property
+    def pieces(self) -> dict[BucketId, int]:
+        """How many pieces were sent to each bucket."""
+        return dict(self._pieces)
+
+    def encode(
+        self, pieces: Sequence[Any], form: int, *, writer_id: int, sequence: int
+    ) -> bytearray | Gathered:
+        return self._inner.encode(pieces, form, writer_id=NO_WRITER_ID, sequence=-1)
+
+    def requests(self, batches: Sequence[Outgoing]) -> Iterator[tuple[Message, Sequence[Outgoing]]]:
+        for batch in batches:
+            self._pieces[batch.bucket] = max(batch.sequence + 1, self._pieces.get(batch.bucket, 0))
+            columns = self._inner.form(batch.form).columns if isinstance(self._inner, KeyDoor) else ()
+            request = stage_request(self._order, batch.bucket, batch.sequence)
+            request.columns, request.records = columns, batch.records
+            yield request, [batch]
+
+    def outcomes(self, response: wire.StageRowsResponse) -> Outcomes:
+        error = error_of(response.error_code, response.error_message) if response.error_code else None
+        return {(response.partition_id, response.bucket_id or 0): error}
+
+
+def stage_request(
+    order: StageOrder, bucket: BucketId, sequence: int, *, seal: bool = False
+) -> wire.StageRowsRequest:
+    """A piece without rows."""
+    return wire.StageRowsRequest(
+        table_id=bucket.table_id,
+        partition_id=bucket.partition_id,
+        bucket_id=bucket.bucket,
+        stage_id=order.stage_id,
+        sink=order.sink,
+        epoch=order.epoch,
+        lease_ms=order.lease_ms,
+        sequence=sequence,
+        seal=seal,
+    )
+
+
+class _Staged(RowWriter):
+    """What staging writers of both kinds of tables share."""
+
+    order: StageOrder
+    stage_door: StageDoor
+
+    def _steps(
+        self, data: object, intake_of: Callable[[TableInfo], Intake], *, aside: bool
+    ) -> Iterator[Awaitable[object]]:
+        self._check_whole()
+        yield from super()._steps(data, intake_of, aside=aside)
+
+    def _check_whole(self) -> None:
+        """A stage never goes on after a failure: rows are missing, and the pieces that follow have their numbers."""
+        if self._delivery.spent and self._delivery.failure is None:
+            raise ConnectionClosed(
+                f"rows of {self._table.path} could not be staged, and nothing of this attempt can be published; begin "
+                "another"
+            )
+
+    async def seal(self) -> list[StageFact]:
+        """Send what is left and make it durable; what was staged, by partition. The writer is finished then."""
+        self._check_whole()
+        await self.flush()
+        self._closed = True
+        await self._delivery.close()
+        limit = asyncio.Semaphore(SEALS_AT_ONCE)
+
+        async def one(bucket: BucketId, pieces: int) -> tuple[BucketId, wire.StageRowsResponse]:
+            async with limit:
+                return bucket, await self._seal(bucket, pieces)
+
+        sealed = await asyncio.gather(*(one(*facts) for facts in self.stage_door.pieces.items()))
+        return _facts(self.order.stage_id, sealed)
+
+    async def _seal(self, bucket: BucketId, pieces: int) -> wire.StageRowsResponse:
+        request = stage_request(self.order, bucket, pieces, seal=True)
+
+        async def attempt() -> wire.StageRowsResponse:
+            address = self._cluster.leader(bucket)
+            answer = await self._cluster.call(address, STAGE_ROWS, request, lane="write")
+            if answer.error_code:
+                raise error_of(answer.error_code, answer.error_message)
+            return answer
+
+        async def between(error: StromError) -> None:
+            if isinstance(error, MISPLACED):
+                await self._cluster.refresh(self._table, [bucket])
+
+        return await self._cluster.retrying.run(attempt, between=between)
+
+    async def give_up(self) -> None:
+        """Finish without sealing, and let the servers free what they have."""
+        await self.abandon()
+        await drop_stages(self._cluster, {bucket: [self.order.stage_id] for bucket in self.stage_door.pieces})
+
+
+class StagedAppends(_Staged, Writer):
+    """Stages rows of a log table."""
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, order: StageOrder) -> None:
+        self.order = order
+        self._door = AppendDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
+        self.stage_door = StageDoor(self._door, table.table_id, order)
+        RowWriter.__init__(self, cluster, table, options, self.stage_door, writer_id=NO_WRITER_ID)
+        self._intake = self._intake_for(table)
+
+
+class StagedChanges(_Staged, KeyWriter):
+    """Stages upserts and deletes of a primary-key table."""
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, order: StageOrder) -> None:
+        self.order = order
+        self._door = KeyDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
+        self.stage_door = StageDoor(self._door, table.table_id, order)
+        RowWriter.__init__(self, cluster, table, options, self.stage_door, writer_id=NO_WRITER_ID)
+        self._upserts = {}
+        self._deletes = {}
+        self._mixed = {}
+
+
+StagingWriter = StagedAppends | StagedChanges
+
+
+def staging_writer(
+    cluster: Cluster, table: TableInfo, order: StageOrder, options: WriterOptions | None = None
+) -> StagingWriter:
+    """A writer into stages of a table. Belongs to the cluster's loop; a blocking thread may drive its steps."""
+    options = options or STAGING
+    kind = StagedChanges if table.description.has_primary_key else StagedAppends
+    return kind(cluster, table, options, order)
+
+
+def _facts(stage_id: bytes, sealed: Iterable[tuple[BucketId, wire.StageRowsResponse]]) -> list[StageFact]:
+    by_part: dict[tuple[int, int | None], list[tuple[BucketId, wire.StageRowsResponse]]] = {}
+    for bucket, answer in sealed:
+        by_part.setdefault((bucket.table_id, bucket.partition_id), []).append((bucket, answer))
+    found = []
+    for (table_id, partition_id), members in by_part.items():
+        deadlines = [answer.deadline_ms or 0 for _, answer in members]
+        found.append(
+            StageFact(
+                stage_id=stage_id,
+                table_id=table_id,
+                partition_id=partition_id,
+                buckets=tuple(sorted(bucket.bucket for bucket, _ in members)),
+                deadline_ms=min(deadlines),
+                last_deadline_ms=max(deadlines),
+                rows=sum(answer.rows or 0 for _, answer in members),
+            )
+        )
+    return found
+
+
+async def drop_facts(cluster: Cluster, facts: Iterable[StageFact]) -> None:
+    """Let the servers free stages that will not be listed; best effort."""
+    stages: dict[BucketId, list[bytes]] = {}
+    for fact in facts:
+        for bucket in fact.buckets:
+            where = BucketId(fact.table_id, fact.partition_id, bucket)
+            stages.setdefault(where, []).append(fact.stage_id)
+    await drop_stages(cluster, stages)
+
+
+async def drop_stages(cluster: Cluster, stages: dict[BucketId, list[bytes]]) -> None:
+    """The same, by bucket. What cannot be reached expires by itself."""
+    by_server: dict[tuple[object, int], list[BucketId]] = {}
+    for bucket in stages:
+        address = cluster.metadata.leader(bucket)
+        if address is not None:
+            by_server.setdefault((address, bucket.table_id), []).append(bucket)
+    for (_, table_id), members in by_server.items():
+        request = wire.DropStagesRequest(
+            table_id=table_id,
+            buckets_req=[
+                wire.DropStagesBucketRequest(
+                    partition_id=bucket.partition_id, bucket_id=bucket.bucket, stage_ids=stages[bucket]
+                )
+                for bucket in members
+            ],
+        )
+        try:
+            await cluster.call(cluster.leader(members[0]), DROP_STAGES, request, lane="write")
+        except StromError:
+            continue

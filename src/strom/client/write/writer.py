@@ -1,0 +1,279 @@
+"""Writes rows to one table: batched, compressed, in order, once, within a bound of memory.
+
+``RowWriter`` is what all writers share; ``Writer`` appends to log tables (``key_writer.py`` upserts and deletes).
+
+The work on rows (making them fit, choosing buckets, encoding) is done by whoever writes; the event loop only sends.
+``steps`` is that work as a generator: it yields what must be awaited (room, a new partition, a schema), so that a
+coroutine and a blocking thread drive the same code.
+
+A failed write is raised by the next write, by ``flush`` and by ``close``. ``flush`` tells it once and lets the
+writer go on; rows that were given before and not acknowledged are gone then, and the error says how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from strom.client.admin.admin import Admin
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import WriterOptions
+from strom.client.input.arrow_input import ArrowInput, Columns, is_lent, owned
+from strom.client.input.routing import Part, Router, cut
+from strom.client.write.accumulator import Outgoing, Piece
+from strom.client.write.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of, new_writer_id
+from strom.client.write.door import AppendDoor, Door
+from strom.errors import (
+    ConnectionClosed,
+    InvalidProjection,
+    NotPrimaryKeyTable,
+    PartitionNotFound,
+    SchemaMismatch,
+    StromError,
+)
+from strom.model.bucket import BucketId
+
+PIECE_OVERHEAD_BYTES = 128
+"""What a column of a piece costs beyond its values: buffers are padded, objects have heads."""
+
+
+class Intake(Protocol):
+    """How rows that were given become pieces of batches of one form."""
+
+    @property
+    def form(self) -> int: ...
+
+    def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]: ...
+
+    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch: ...
+
+    def piece(self, batch: pa.RecordBatch) -> Piece: ...
+
+
+class RowWriter:
+    """Belongs to the cluster's event loop, but any thread may drive its steps, one at a time."""
+
+    def __init__(
+        self, cluster: Cluster, table: TableInfo, options: WriterOptions, door: Door, *, writer_id: int
+    ) -> None:
+        self._cluster = cluster
+        self._table = table
+        self._options = options
+        self._admin = Admin(cluster)
+        self._router = Router(
+            table.description, cluster.world.randomness, batch_bytes_max=options.batch_bytes_max
+        )
+        self._partitions: dict[str | None, int | None] = {None: None}
+        self._delivery = Delivery(cluster, table, options, door, writer_id=writer_id)
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.outstanding_rows:,} rows on their way"
+        return f"{type(self).__name__}({self._table.path}, {state})"
+
+    @property
+    def outstanding_rows(self) -> int:
+        """Rows that are not acknowledged yet."""
+        return self._delivery.outstanding_rows
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    async def flush(self) -> None:
+        """Wait until every row given so far is acknowledged; raise what went wrong since the last flush."""
+        mark, sealed = self._delivery.seal_all()
+        try:
+            for batch in sealed:
+                await self._delivery.encode_aside(batch)
+        except BaseException:
+            self._delivery.encode_later(sealed)
+            raise
+        await self.flushed(mark)
+
+    def seal_from_thread(self) -> int:
+        """The part of a flush that a blocking caller does in its own thread; then it waits for ``flushed``."""
+        mark, sealed = self._delivery.seal_all()
+        try:
+            for batch in sealed:
+                self._delivery.encode(batch)
+        except BaseException:
+            self._delivery.encode_later(sealed)
+            raise
+        return mark
+
+    def flushed_directly(self, mark: int) -> bool:
+        """Wait in this thread, if it sent everything up to ``mark`` itself; False when ``flushed`` has to."""
+        return self._delivery.flushed_directly(mark)
+
+    async def flushed(self, mark: int) -> None:
+        """Wait for every batch up to ``mark``; raise the failure, if there is one, and begin anew."""
+        try:
+            await self._delivery.flush(mark)
+        except StromError:
+            for name in self._partitions.keys() - {None}:
+                self._cluster.metadata.forget_partition(self._table.table_id, str(name))
+            self._partitions = {None: None}
+            raise
+
+    async def close(self) -> None:
+        """Flush, then finish. The second time does nothing."""
+        if self._closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._closed = True
+            await self._delivery.close()
+
+    async def abandon(self) -> None:
+        """Finish without a flush; rows on their way may or may not arrive."""
+        self._closed = True
+        await self._delivery.close()
+
+    # --- the work on rows -------------------------------------------------------------------------------------
+
+    def _steps(
+        self, data: object, intake_of: Callable[[TableInfo], Intake], *, aside: bool
+    ) -> Iterator[Awaitable[object]]:
+        """Take ``data``. What is yielded must be awaited (on the loop) before the next step.
+
+        With ``aside`` large batches are encoded on another thread; else all by the one who drives the steps.
+        """
+        if self._closed:
+            raise ConnectionClosed(f"this writer of {self._table.path} is closed; open a new one")
+        if self._delivery.failure is not None:
+            raise copy_of(self._delivery.failure)
+        if self._delivery.spent:
+            yield self._delivery.begin_again()
+        try:
+            intake = intake_of(self._table)
+        except InvalidProjection:
+            yield self._learn_schema()
+            intake = intake_of(self._table)
+        lent = is_lent(data)
+        for portion in intake.portions(data):
+            try:
+                batch = intake.conform(portion)
+            except SchemaMismatch as error:
+                if not error.facts.get("unknown"):
+                    raise
+                # The column may have been added since we looked.
+                yield self._learn_schema()
+                intake = intake_of(self._table)
+                batch = intake.conform(portion)
+            for part in self._router.parts(batch):
+                yield from self._take_part(part, intake, aside, lent)
+
+    def _take_part(self, part: Part, intake: Intake, aside: bool, lent: bool) -> Iterator[Awaitable[object]]:
+        if not self._knows(part.partition):
+            yield self._find_partition(part)
+        bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
+        if not aside:
+            self._delivery.open_lane(bucket)
+        overhead = PIECE_OVERHEAD_BYTES * part.batch.num_columns
+        for rows, size in cut(part.batch, part.size_bytes, bytes_max=self._options.batch_bytes_max):
+            size += overhead
+            if not self._delivery.room.try_take(size):
+                yield self._delivery.room.take(size)
+            if lent and size < self._options.alone_bytes_min:
+                rows = owned(rows)  # it may wait for others, longer than it is lent
+            sealed = self._add(bucket, intake.piece(rows), size, intake.form)
+            try:
+                for batch in sealed:
+                    if aside and batch.size_bytes > ENCODE_INLINE_BYTES_MAX:
+                        yield self._delivery.encode_aside(batch)
+                    else:
+                        self._delivery.encode(batch, borrow=not aside)
+            except BaseException:
+                self._delivery.encode_later(sealed)
+                raise
+            if aside or not self._delivery.send_directly(sealed):
+                self._delivery.wake()
+
+    def _knows(self, partition: str | None) -> bool:
+        """Whether a partition is known by the id that everybody here goes by: it may have been dropped."""
+        if partition not in self._partitions:
+            return False
+        known = self._cluster.metadata.partition_ids
+        return (
+            partition is None or known.get((self._table.table_id, partition)) == self._partitions[partition]
+        )
+
+    def _add(self, bucket: BucketId, piece: Piece, size: int, form: int) -> list[Outgoing]:
+        try:
+            return self._delivery.add(bucket, piece, size_bytes=size, form=form)
+        except BaseException:
+            self._delivery.return_room(size)
+            raise
+
+    async def _find_partition(self, part: Part) -> None:
+        assert part.partition is not None
+        try:
+            partition_id = await self._cluster.find_partition(self._table, part.partition)
+        except PartitionNotFound:
+            if not self._options.create_partitions:
+                raise
+            keys = self._table.description.partition_keys
+            values = dict(zip(keys, part.values, strict=True))
+            await self._admin.create_partition(self._table, values, ignore_if_exists=True)
+            partition_id = await self._cluster.find_partition(self._table, part.partition)
+        self._partitions[part.partition] = partition_id
+
+    async def _learn_schema(self) -> None:
+        found = await self._cluster.table(self._table.path)
+        if found.table_id == self._table.table_id:
+            self._table = found
+
+
+class Writer(RowWriter):
+    """Appends to a log table. Made by ``open``."""
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
+        self._door = AppendDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
+        super().__init__(cluster, table, options, self._door, writer_id=writer_id)
+        self._intake = self._intake_for(table)
+
+    @classmethod
+    async def open(cls, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None) -> Writer:
+        """A writer for a log table."""
+        if table.description.has_primary_key:
+            raise NotPrimaryKeyTable(f"{table.path} is a primary-key table: rows are upserted, not appended")
+        writer_id = await new_writer_id(cluster, table)
+        return cls(cluster, table, options or WriterOptions(), writer_id=writer_id)
+
+    async def append(self, data: object) -> None:
+        """Take rows; they are on their way when this returns, and safe after ``flush``."""
+        async with self._turn:
+            for need in self.steps(data, aside=True):
+                await need
+
+    def steps(self, data: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
+        """The work of ``append``, for whoever awaits what is yielded."""
+        return self._steps(data, self._intake_of, aside=aside)
+
+    def _intake_of(self, table: TableInfo) -> AppendIntake:
+        if table.schema is not self._intake.schema:
+            self._intake = self._intake_for(table)
+        return self._intake
+
+    def _intake_for(self, table: TableInfo) -> AppendIntake:
+        return AppendIntake(self._door.form_of(table.schema), table, self._options)
+
+
+class AppendIntake(ArrowInput):
+    """Rows of all columns; a piece is the rows as they are."""
+
+    def __init__(self, form: int, table: TableInfo, options: WriterOptions) -> None:
+        super().__init__(table.schema, table=str(table.path), batch_bytes_max=options.batch_bytes_max)
+        self.form = form
+
+    def piece(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows."""
+        return batch

@@ -1,0 +1,101 @@
+"""Lists of row ids by the hash of a tuple of columns: what prefix and secondary indexes are made of.
+
+A head table (shards.py) holds the first row of each list; the row before, the row behind and the tuple's hash stand in
+an array by row id. So linking and unlinking take the same time in a list of one row and in one of a million. Tuples
+that share a hash share a list: who reads a list compares the columns.
+
+One hand changes the lists; readers in other threads hold the tablet's lock during a call. Derived, never stored.
+Memory: 16 bytes per row id, and 12 per slot of the head table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from strom.kv.index import links_cells as kernels
+from strom.kv.index.shards import Shards
+from strom.kv.kernels.reserved import Cells
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+MAX_ROW_IDS = (1 << 31) - 2
+
+
+class Links:
+    """Row ids in lists, each row in one list or in none."""
+
+    def __init__(self) -> None:
+        self._heads = Shards()
+        self._cells = Cells(kernels.CELL_BYTES)
+        self._size = 0
+        self._linked = 0
+
+    @property
+    def linked(self) -> int:
+        """Rows that are in a list."""
+        return self._linked
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory in use."""
+        return self._heads.memory_bytes + kernels.CELL_BYTES * self._size
+
+    def link(self, row_ids: Ints, hashes: Hashes) -> None:
+        """Put rows into the lists of these hashes, out of the ones they were in; a row that is there already stays."""
+        row_ids = np.ascontiguousarray(row_ids, np.int64)
+        hashes = np.ascontiguousarray(hashes, np.uint64)
+        if len(row_ids) != len(hashes):
+            raise ValueError("as many row ids as hashes are needed")
+        if not len(row_ids):
+            return
+        if row_ids.min() < 0 or (beyond := int(row_ids.max()) + 1) > MAX_ROW_IDS:
+            raise ValueError("a row id out of range")
+        self._cells.ensure(beyond)
+        self._size = max(self._size, beyond)
+        done, moved = 0, np.zeros(1, np.int64)
+        try:
+            while done < len(row_ids):
+                heads = self._heads
+                done = kernels.link(
+                    row_ids,
+                    hashes,
+                    done,
+                    heads.shift,
+                    heads.directory,
+                    heads.shards,
+                    self._cells.table,
+                    moved,
+                )
+                if done < len(row_ids):
+                    heads.grow(heads.shard_of(int(hashes[done])))
+        finally:
+            self._linked += int(moved[0])
+
+    def unlink(self, row_ids: Ints) -> None:
+        """Take rows from their lists; a row that is in none stays so."""
+        row_ids = np.ascontiguousarray(row_ids, np.int64)
+        heads = self._heads
+        self._linked -= kernels.unlink(
+            row_ids, self._size, heads.shift, heads.directory, heads.shards, self._cells.table
+        )
+
+    def rows(self, hash_: int) -> Ints:
+        """The rows of one list, the last linked first."""
+        return self.rows_many(np.array([hash_], np.uint64))[1]
+
+    def rows_many(self, hashes: Hashes) -> tuple[Ints, Ints]:
+        """The rows of several lists: positions in ``hashes``, and row ids."""
+        hashes = np.ascontiguousarray(hashes, np.uint64)
+        first = self._heads.find(hashes)
+        total = kernels.count(first, self._cells.table)
+        which, row_ids = np.empty(total, np.int64), np.empty(total, np.int64)
+        kernels.take(first, self._cells.table, which, row_ids)
+        return which, row_ids
+
+    def hash_of(self, row_ids: Ints) -> tuple[Hashes, npt.NDArray[np.bool_]]:
+        """The hash under which each row is linked, and whether it is."""
+        row_ids = np.ascontiguousarray(row_ids, np.int64)
+        hashes, linked = np.empty(len(row_ids), np.uint64), np.empty(len(row_ids), np.bool_)
+        kernels.hashes_of(row_ids, self._size, self._cells.table, hashes, linked)
+        return hashes, linked

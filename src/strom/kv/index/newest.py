@@ -1,0 +1,92 @@
+"""Kernels over the newest version of every row, by row id. A cell is the version + 1, so that zero says NONE."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from strom.kv.kernels.compile import (
+    boolean,
+    int64,
+    kernel,
+    load_i64,
+    prefetch,
+    ro,
+    rw,
+    store_i64,
+    uint32,
+    void,
+)
+from strom.kv.kernels.reserved import CHUNK_BITS, CHUNK_MASK
+
+Ints = npt.NDArray[np.int64]
+
+_AHEAD = 16
+
+
+@kernel()
+def _cell(table: Ints, row_id: int) -> int:
+    return table[row_id >> CHUNK_BITS] + (row_id & CHUNK_MASK) * 8  # type: ignore[no-any-return]
+
+
+@kernel()
+def version_of(table: Ints, row_id: int) -> int:
+    """The newest version of a row id that there is."""
+    return load_i64(_cell(table, row_id)) - 1  # type: ignore[no-any-return]
+
+
+@kernel(void(ro(int64), int64, ro(int64), rw(int64)))
+def load_all(row_ids: Ints, size: int, table: Ints, out: Ints) -> None:
+    for i in range(len(row_ids)):
+        ahead = i + _AHEAD
+        if ahead < len(row_ids) and 0 <= row_ids[ahead] < size:
+            prefetch(_cell(table, row_ids[ahead]))
+        row_id = row_ids[i]
+        out[i] = load_i64(_cell(table, row_id)) - 1 if 0 <= row_id < size else -1
+
+
+@kernel(boolean(ro(int64), ro(int64), int64, ro(int64)))
+def store_all(row_ids: Ints, versions: Ints, size: int, table: Ints) -> bool:
+    """All or none: False when a row id or a version is out of range."""
+    for i in range(len(row_ids)):
+        if not 0 <= row_ids[i] < size or versions[i] < -1:
+            return False
+    for i in range(len(row_ids)):
+        ahead = i + _AHEAD
+        if ahead < len(row_ids):
+            prefetch(_cell(table, row_ids[ahead]))
+        store_i64(_cell(table, row_ids[i]), versions[i] + 1)
+    return True
+
+
+@kernel(boolean(ro(uint32), ro(int64), ro(int64)))
+def fill_empty(row_ids: npt.NDArray[np.uint32], versions: Ints, table: Ints) -> bool:
+    """Store where nothing is yet; False at the first row that has a version, or version that is none."""
+    for i in range(len(row_ids)):
+        ahead = i + _AHEAD
+        if ahead < len(row_ids):
+            prefetch(_cell(table, int64(row_ids[ahead])))
+        cell = _cell(table, int64(row_ids[i]))
+        if load_i64(cell) != 0 or versions[i] < 0:
+            return False
+        store_i64(cell, versions[i] + 1)
+    return True
+
+
+@kernel(void(int64, ro(int64), rw(int64)))
+def load_range(start: int, table: Ints, out: Ints) -> None:
+    """The versions of the rows from ``start`` on."""
+    for i in range(len(out)):
+        out[i] = load_i64(_cell(table, start + i)) - 1
+
+
+@kernel(int64(int64, ro(int64), rw(int64)))
+def take_empty(size: int, table: Ints, out: Ints) -> int:
+    """How many of the first ``size`` rows have no version; they are put into ``out`` as far as there is room."""
+    count = 0
+    for row_id in range(size):
+        if load_i64(_cell(table, row_id)) == 0:
+            if count < len(out):
+                out[count] = row_id
+            count += 1
+    return count

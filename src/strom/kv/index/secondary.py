@@ -1,0 +1,75 @@
+"""One secondary index: lists of rows by the hash of some of their columns.
+
+A list knows hashes, not values: two tuples may share one, so whoever reads compares the columns. A row stands in at
+most one list, and only while it has an image. While an index is ``building`` rows are added by publishing and by the
+builder alike, and nobody may look anything up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from strom.kv.changes import Bools, Ints
+from strom.kv.gather.columns import ColumnKind, Source
+from strom.kv.index.hashing import Hasher
+from strom.kv.index.links import Links
+from strom.kv.publication import Hashes, ListUndo
+
+
+class SecondaryIndex:
+    """Rows by a tuple of columns."""
+
+    def __init__(self, name: str, kinds: Sequence[ColumnKind], columns: tuple[int, ...]) -> None:
+        self.name = name
+        self.columns = columns
+        self.links = Links()
+        self.ready_at: int | None = None
+        """Whole for instants from this offset on; None while it is being built."""
+        self.kinds = [kinds[position] for position in columns]
+        self._hasher = Hasher(self.kinds, tuple(range(len(columns))))
+
+    def hash(self, rows: Source) -> Hashes:
+        """The tuple hashes of rows of the whole table."""
+        return self._hasher.hash_at(rows.addresses[list(self.columns)], rows.rows)
+
+    def hash_tuples(self, tuples: pa.RecordBatch) -> Hashes:
+        """The hashes of tuples: the index's columns in its order."""
+        return self._hasher.hash(tuples)
+
+    def is_ready(self, high_watermark: int) -> bool:
+        """Whether lookups at this instant find every row."""
+        return self.ready_at is not None and self.ready_at <= high_watermark
+
+    def move(self, row_ids: Ints, hashes: Hashes, images: Bools) -> ListUndo:
+        """The rows now have these hashes (or no image any more); returns what they had."""
+        before, linked = self.links.hash_of(row_ids)
+        moved = images & (~linked | (before != hashes))
+        if moved.any():
+            self.links.link(row_ids[moved], hashes[moved])
+        left = linked & ~images
+        if left.any():
+            self.links.unlink(row_ids[left])
+        return ListUndo(before, linked)
+
+    def restore(self, row_ids: Ints, undo: ListUndo) -> None:
+        """Take a ``move`` back."""
+        self.move(row_ids, undo.hashes, undo.linked)
+
+    def add(self, row_ids: Ints, hashes: Hashes) -> None:
+        """Link rows that the builder found, unless a writer has done so since."""
+        _, linked = self.links.hash_of(row_ids)
+        self.links.link(row_ids[~linked], hashes[~linked])
+
+    def forget(self, row_ids: Ints) -> None:
+        """The row ids will be given to other keys."""
+        _, linked = self.links.hash_of(row_ids)
+        if linked.any():
+            self.links.unlink(row_ids[linked])
+
+
+def no_hashes(count: int) -> Hashes:
+    """Hashes of rows that have none."""
+    return np.zeros(count, np.uint64)

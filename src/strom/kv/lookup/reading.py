@@ -1,0 +1,224 @@
+"""Lookups: the rows of keys, and of tuples of other columns, at the high watermark.
+
+Readers work at an instant H while writers work on the newest state. A version found at or above H is stepped back
+through the series, past tombstones too. A secondary lookup asks the newest lists *and* the rows that left them above
+H (the undo), steps each back, and then compares the columns: lists know hashes, not values.
+
+The lock is held while the index is asked. Rows are gathered after it, through a directory that keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from strom.errors import IndexBuilding, IndexNotFound, StoreCorrupt
+from strom.kv.changes import Ints
+from strom.kv.gather.columns import Int32s, Source, source_of
+from strom.kv.gather.directory import Directory
+from strom.kv.gather.gather import gather, gather_message, rows_equal
+from strom.kv.gather.larger import Larger
+from strom.kv.index.secondary import SecondaryIndex
+from strom.kv.lookup.look import look
+from strom.kv.publication import Hashes
+from strom.kv.store import KeyStore
+from strom.kv.versions import are_images, offsets_of
+
+High = Callable[[], int]
+
+SLICE_ROWS = 2048
+"""Rows of one tuple that are gathered before their size is looked at."""
+
+
+class FoundRows(NamedTuple):
+    """Rows, the request each answers, and the instant."""
+
+    positions: Ints
+    rows: pa.RecordBatch
+    high_watermark: int
+    more_after: int | None = None
+    """Of a page that is not the last: the offset of its last row."""
+
+
+class FoundMessage(NamedTuple):
+    """As ``FoundRows``, the rows as one Arrow message."""
+
+    positions: Ints
+    message: pa.Buffer
+    high_watermark: int
+
+
+def lookup_keys(
+    store: KeyStore,
+    keys: pa.RecordBatch,
+    *,
+    high: High,
+    columns: Sequence[int] | None,
+    bytes_max: int | None = None,
+) -> FoundRows:
+    """The rows of these keys; ``keys`` has the key columns in their order. ``Larger`` when they take more."""
+    found, directory, places, at = _look(store, keys, high)
+    return FoundRows(found, gather(directory, *places, columns, bytes_max=bytes_max), at)
+
+
+def lookup_message(
+    store: KeyStore,
+    keys: pa.RecordBatch | Source,
+    *,
+    high: High,
+    columns: Sequence[int] | None,
+    bytes_max: int | None = None,
+) -> FoundMessage:
+    """As ``lookup_keys``, ready to be sent. Not for nested columns."""
+    found, directory, places, at = _look(store, keys, high)
+    return FoundMessage(found, gather_message(directory, *places, columns, bytes_max=bytes_max), at)
+
+
+def _look(
+    store: KeyStore, keys: pa.RecordBatch | Source, high: High
+) -> tuple[Ints, Directory, tuple[Int32s, Int32s], int]:
+    """Which keys have a row, where these rows lie, and the instant."""
+    source = keys if isinstance(keys, Source) else source_of(keys, store.key_layout.kinds)
+    hashes = store.hasher.hash(source)
+    looked = look(store, source, hashes, high)
+    if looked is not None:
+        return looked.positions, looked.directory, (looked.source, looked.row), looked.at
+    with store.lock:
+        at = high()
+        directory = store.rows.directory
+        row_ids = store.find_hashed(source, hashes)
+        versions = store.series.step_back(store.index.newest(row_ids), at)
+    found = np.flatnonzero(are_images(versions))
+    return found, directory, _places(store, versions[found], directory), at
+
+
+def lookup_tuples(
+    store: KeyStore,
+    name: str,
+    tuples: pa.RecordBatch,
+    *,
+    high: High,
+    columns: Sequence[int] | None,
+    bytes_max: int | None,
+) -> FoundRows:
+    """The rows whose columns equal each tuple, tuple by tuple, older rows first; ``Larger`` when they take more."""
+    which, source, row, _, directory, at = _matching(store, name, tuples, high)
+    return FoundRows(which, _gather_bounded(directory, source, row, columns, bytes_max), at)
+
+
+def _matching(
+    store: KeyStore, name: str, tuples: pa.RecordBatch, high: High, after: int = -1
+) -> tuple[Ints, Int32s, Int32s, Ints, Directory, int]:
+    """Of every row that equals a tuple: which one, where it lies, its offset; what keeps the rows; the instant."""
+    index = store.lists.get(name)
+    if index is None:
+        raise IndexNotFound(f"the table has no index {name!r}", index=name, known=sorted(store.lists))
+    hashes = index.hash_tuples(tuples)
+    with store.lock:
+        at = high()
+        if not index.is_ready(at):
+            raise IndexBuilding(f"index {name!r} is still being built", index=name)
+        directory = store.rows.directory
+        which, row_ids = _candidates(store, index, hashes)
+        versions = store.series.step_back(store.index.newest(row_ids), at)
+    pairs = np.unique(np.stack([which, versions], axis=1)[are_images(versions)], axis=0)
+    if after >= 0:
+        pairs = pairs[offsets_of(pairs[:, 1]) > after]
+    which, versions = pairs[:, 0], pairs[:, 1].copy()
+    source, row = _places(store, versions, directory)
+    asked = Directory(pa.schema([store.definition.arrow.field(p) for p in index.columns]),
+                      (source_of(tuples, index.kinds),))  # fmt: skip
+    same = rows_equal(
+        asked, np.zeros(len(which), np.int32), which.astype(np.int32), directory, source, row,
+        tuple(range(len(index.columns))), index.columns,
+    )  # fmt: skip
+    kept = np.flatnonzero(same)
+    return which[kept], source[kept], row[kept], offsets_of(versions[kept]), directory, at
+
+
+def lookup_page(
+    store: KeyStore,
+    name: str,
+    tuples: pa.RecordBatch,
+    after: int,
+    *,
+    high: High,
+    columns: Sequence[int] | None,
+    bytes_max: int,
+) -> FoundRows:
+    """Rows of one tuple that were written after an offset, the oldest first: as many as an answer holds.
+
+    A row that changes between two pages comes again, with a later offset; one that does not is in exactly one page.
+    """
+    which, source, row, offsets, directory, at = _matching(store, name, tuples, high, after)
+    parts: list[pa.RecordBatch] = []
+    start, size, count = 0, 0, SLICE_ROWS
+    while start < len(which):
+        end = start + count
+        left = None if count == 1 and not parts else bytes_max - size  # one row at least, however large
+        try:
+            part = gather(directory, source[start:end], row[start:end], columns, bytes_max=left)
+        except Larger as larger:
+            if count == 1:
+                break
+            count = max(min(count, len(which) - start) * (bytes_max - size) // (2 * larger.size), 1)
+            continue
+        parts.append(part)
+        start += part.num_rows
+        size += part.nbytes
+        if size >= bytes_max:
+            break
+    rows = pa.concat_batches(parts) if parts else gather(directory, source, row, columns)
+    count = rows.num_rows
+    return FoundRows(which[:count], rows, at, int(offsets[count - 1]) if count < len(which) else None)
+
+
+def _gather_bounded(
+    directory: Directory, source: Int32s, row: Int32s, columns: Sequence[int] | None, bytes_max: int | None
+) -> pa.RecordBatch:
+    """A slice at a time: one tuple may have more rows than memory holds, and that shows before they are all there."""
+    if bytes_max is None or len(source) <= SLICE_ROWS:
+        return gather(directory, source, row, columns, bytes_max=bytes_max)
+    parts: list[pa.RecordBatch] = []
+    size = 0
+    for start in range(0, len(source), SLICE_ROWS):
+        end = start + SLICE_ROWS
+        try:
+            part = gather(directory, source[start:end], row[start:end], columns, bytes_max=bytes_max - size)
+        except Larger as larger:
+            raise Larger(max(size + larger.size, 2 * bytes_max)) from None  # what follows is not known
+        parts.append(part)
+        size += part.nbytes
+        if size > bytes_max:
+            raise Larger(2 * size)
+    return pa.concat_batches(parts)
+
+
+def _candidates(store: KeyStore, index: SecondaryIndex, hashes: Hashes) -> tuple[Ints, Ints]:
+    """(tuple, row id) of every row that is in a list now, or was in it somewhere above the high watermark."""
+    which, row_ids = index.links.rows_many(hashes)
+    found = [(which, row_ids)]
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    for done in store.undo:
+        left = done.lists.get(index.name)
+        if left is None:
+            continue
+        first = np.searchsorted(ordered, left.hashes, "left")
+        count = np.searchsorted(ordered, left.hashes, "right") - first
+        count[~left.linked] = 0
+        if count.any():
+            spread = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+            found.append((order[spread], np.repeat(done.row_ids, count)))
+    return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+
+
+def _places(store: KeyStore, versions: Ints, directory: Directory) -> tuple[Int32s, Int32s]:
+    source, row = store.rows.locate(offsets_of(versions), directory)
+    if len(source) and source.min() < 0:
+        missing = int(offsets_of(versions)[np.argmin(source)])
+        raise StoreCorrupt(f"the row at offset {missing} is in no file", offset=missing)
+    return source, row

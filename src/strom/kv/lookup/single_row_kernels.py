@@ -1,0 +1,244 @@
+"""One key in, one row out, in one kernel: hash, probe, compare, step back, locate, copy.
+
+Keys and rows come and go as *plain rows* (docs/formats/protocol.md): a bit per column that says NULL, then every value
+of fixed width as it lies in Arrow (a boolean in a byte; of a text or binary value its length, u32), then the bytes of
+the values of variable length. All of it in the order of the columns, little-endian, without gaps.
+
+The kernel keeps the interpreter's lock: it takes a microsecond, and to have the lock back may take a thousand times as
+long beside busy threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from strom.kv.gather.columns import ABSENT
+from strom.kv.gather.copy_kernels import BITS, FIXED, VAR, copy_octets, length_of, same_value
+from strom.kv.gather.message_kernels import COLUMNS, FORMS, WIDTHS
+from strom.kv.index.hashing import fold_tuples, pack_tuples
+from strom.kv.index.series_cells import step_back
+from strom.kv.index.slots import AREA, MASK, first_slot, next_slot, shard_of, stored_at
+from strom.kv.kernels.compile import (
+    int32,
+    int64,
+    kernel,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u32,
+    ro,
+    store_i64,
+    store_u8,
+    store_u32,
+    uint8,
+    uint32,
+    uint64,
+)
+from strom.kv.kernels.reserved import CHUNK_BITS, CHUNK_MASK
+from strom.kv.rows.locating import locate
+
+#: Why there is no row. Anything at or below NO_ROOM: the row's size is NO_ROOM minus this.
+MISSING, MALFORMED, UNCHECKED, CORRUPT, NOWHERE = -1, -2, -3, -4, -5
+NO_ROOM: Final = -16
+ROOM_MIN: Final = 64
+"""Bytes of room that there must be: what has to be checked is named there."""
+
+
+@kernel()
+def _width(form: Any, width: Any) -> Any:
+    """Bytes that a value takes in the part of fixed width."""
+    if form == FIXED:
+        return width
+    return 4 if form == VAR else 1
+
+
+@kernel()
+def _open(key: Any, size: Any, spec: Any, addresses: Any) -> bool:
+    """Show the values of a plain row as columns of one row; False when it is none, or holds a NULL.
+
+    The fourth number of a column of variable length holds its two offsets. They lie in the array that leads to them,
+    because memory is given back as soon as no line to come names its array.
+    """
+    count = spec.shape[1]
+    marks = (count + 7) >> 3
+    fixed: Any = int64(marks)
+    for j in range(count):
+        fixed += _width(spec[FORMS, j], spec[WIDTHS, j])
+    if size < fixed:
+        return False
+    for at in range(marks):
+        if load_u8(key + at) != 0:
+            return False
+    place: Any = key + marks
+    data: Any = key + fixed
+    left: Any = size - fixed
+    for j in range(count):
+        form = spec[FORMS, j]
+        addresses[j, 0], addresses[j, 1], addresses[j, 2] = 0, place, 0
+        if form == VAR:
+            length = int64(load_u32(place))
+            if length > left:
+                return False
+            addresses[j, 3] = length << 32
+            addresses[j, 1] = addresses.ctypes.data + 8 * (4 * j + 3)
+            addresses[j, 2] = data
+            data += length
+            left -= length
+        elif form == BITS and load_u8(place) > 1:
+            return False
+        place += _width(form, spec[WIDTHS, j])
+    return bool(left == 0)
+
+
+@kernel()
+def _held(rows: Any, source: Any, row: Any) -> bool:
+    return bool(source < len(rows) and 0 <= row < rows[source])
+
+
+@kernel()
+def _unchecked(whole: Any, sound: Any, source: Any, spec: Any) -> bool:
+    """Whether one of these columns of a source has to be checked before it is read."""
+    unchecked = False
+    if whole[source] == 0:
+        for j in range(spec.shape[1]):
+            unchecked |= sound[source, spec[COLUMNS, j]] == 0
+    return unchecked
+
+
+@kernel()
+def _size(addresses: Any, spec: Any, source: Any, row: Any) -> Any:
+    size: Any = int64((spec.shape[1] + 7) >> 3)
+    for j in range(spec.shape[1]):
+        size += _width(spec[FORMS, j], spec[WIDTHS, j])
+        if spec[FORMS, j] == VAR:
+            size += length_of(addresses, spec[COLUMNS, j], source, row)
+    return size
+
+
+@kernel()
+def _is_null(addresses: Any, column: Any, source: Any, row: Any) -> bool:
+    if addresses[source, column, 1] == ABSENT:
+        return True
+    bitmap = addresses[source, column, 0]
+    return bool(bitmap != 0 and (load_u8(bitmap + (row >> 3)) >> (row & 7)) & 1 == 0)
+
+
+@kernel()
+def _write(addresses: Any, spec: Any, source: Any, row: Any, out: Any) -> None:
+    """Write one row as a plain row."""
+    count = spec.shape[1]
+    place: Any = out + ((count + 7) >> 3)
+    for at in range(out, place):
+        store_u8(at, uint8(0))
+    data: Any = place
+    for j in range(count):
+        data += _width(spec[FORMS, j], spec[WIDTHS, j])
+    for j in range(count):
+        column, form, width = spec[COLUMNS, j], spec[FORMS, j], _width(spec[FORMS, j], spec[WIDTHS, j])
+        if _is_null(addresses, column, source, row):
+            store_u8(out + (j >> 3), uint8(load_u8(out + (j >> 3)) | (1 << (j & 7))))
+            for at in range(place, place + width):
+                store_u8(at, uint8(0))
+        elif form == FIXED:
+            copy_octets(addresses[source, column, 1] + row * width, place, width)
+        elif form == BITS:
+            bits = addresses[source, column, 1]
+            store_u8(place, uint8((load_u8(bits + (row >> 3)) >> (row & 7)) & 1))
+        else:
+            first = int64(load_i32(addresses[source, column, 1] + 4 * row))
+            length = length_of(addresses, column, source, row)
+            store_u32(place, uint32(length))
+            copy_octets(addresses[source, column, 2] + first, data, length)
+            data += length
+        place += width
+
+
+@kernel(
+    int64(
+        int64, int64, ro(int64, 2), ro(int64, 2), int64, uint64,
+        int64, ro(int32), ro(int64, 2), ro(int64), int64,
+        int64, int64, int64, ro(int64), ro(int64),
+        ro(int64, 2), int64, int64, int64, int64, ro(int64),
+        ro(int64), ro(uint8), ro(uint8, 2), ro(int64, 3), ro(int64, 2), int64, int64,
+    ),
+    nogil=False,
+)  # fmt: skip
+def find_row(
+    key: int, size: int, key_spec: Any, plan: Any, bijective: int, seed: int,
+    shift: int, shard_directory: Any, shards: Any, newest: Any, row_ids: int,
+    below: int, series_start: int, series_end: int, bounds: Any, cells: Any,
+    files: Any, tail_start: int, tail_source: int, tail_block: int, first_chunk: int, chunks: Any,
+    rows: Any, whole: Any, sound: Any, addresses: Any, spec: Any, out: int, room: int,
+) -> Any:  # fmt: skip
+    """Write the row that a key has below an offset; its size, or why there is none.
+
+    Where the row, or one that may have the key, lies in a source whose columns have to be checked first, that source's
+    number is written. ``key_spec`` and ``spec`` are as ``Selection.spec``, of the key and of the columns wanted.
+    """
+    count = key_spec.shape[1]
+    asked = np.empty((1, count, 4), np.int64)
+    if not _open(key, size, key_spec, asked[0]):
+        return MALFORMED
+    hashes = np.zeros(1, np.uint64)
+    if bijective != 0:
+        pack_tuples(asked[0], plan, seed, hashes)
+    else:
+        fold_tuples(asked[0], plan, seed, hashes)
+    value = hashes[0]
+    offsets, versions = np.empty(1, np.int64), np.empty(1, np.int64)
+    source, row = np.empty(1, np.int32), np.empty(1, np.int32)
+    shard = shard_of(value, shift, shard_directory)
+    area, mask = shards[shard, AREA], shards[shard, MASK]
+    slot = first_slot(area, mask, value)
+    version: Any = int64(-1)
+    while slot >= 0:
+        row_id = int64(stored_at(area, slot)) - 1
+        version = int64(-1)
+        if 0 <= row_id < row_ids:
+            version = load_i64(newest[row_id >> CHUNK_BITS] + (row_id & CHUNK_MASK) * 8) - 1
+        if bijective != 0:
+            break
+        offsets[0] = version >> 1
+        locate(offsets, files, tail_start, tail_source, tail_block, first_chunk, chunks, source, row)
+        at = int64(source[0])
+        if at >= 0:
+            if not _held(rows, at, int64(row[0])):
+                return CORRUPT
+            if _unchecked(whole, sound, at, key_spec):
+                store_i64(out, at)
+                return UNCHECKED
+            same = True
+            for j in range(count):
+                if same:
+                    same = same_value(
+                        asked, j, 0, 0, addresses, key_spec[COLUMNS, j], at, int64(row[0]),
+                        key_spec[FORMS, j], key_spec[WIDTHS, j],
+                    )  # fmt: skip
+            if same:
+                break
+        slot = next_slot(area, mask, value, slot)
+    if slot < 0:
+        return MISSING
+    versions[0] = version
+    if step_back(versions, below, series_start, series_end, bounds, cells) != 0:
+        return CORRUPT
+    if versions[0] < 0 or versions[0] & 1 == 0:
+        return MISSING
+    offsets[0] = versions[0] >> 1
+    locate(offsets, files, tail_start, tail_source, tail_block, first_chunk, chunks, source, row)
+    at, within = int64(source[0]), int64(row[0])
+    if at < 0:
+        store_i64(out, offsets[0])
+        return NOWHERE
+    if not _held(rows, at, within):
+        return CORRUPT
+    if _unchecked(whole, sound, at, spec):
+        store_i64(out, at)
+        return UNCHECKED
+    needed = _size(addresses, spec, at, within)
+    if needed > room:
+        return NO_ROOM - needed
+    _write(addresses, spec, at, within, out)
+    return needed

@@ -1,0 +1,197 @@
+"""A run of stored rows, as scans and carries read them: offsets, tombstones, live bits, columns without a copy."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from strom.kv.gather.columns import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Octets, Source
+from strom.kv.gather.directory import Directory
+from strom.kv.gather.layout import Selection
+from strom.kv.rows.base_file import BaseFile
+from strom.kv.rows.tail_block import TailView
+
+NO_OFFSETS: Int64s = np.empty(0, np.int64)
+
+
+class Block:
+    """Some stored rows, ascending by offset. All but live bits is worked out when somebody asks."""
+
+    __slots__ = ("_held", "_last", "_offsets", "directory", "end", "first", "live", "number", "selection")
+
+    def __init__(
+        self,
+        held: Held,
+        run: Run,
+        live: Bools,
+        end: int,
+        *,
+        directory: Directory,
+        number: int,
+        selection: Selection,
+    ) -> None:
+        self._held = held
+        self.first, self._last, self._offsets = run
+        self.live = live
+        """As of the moment the block was taken."""
+        self.end = end
+        """Where to go on: no row lies between the last one and here."""
+        self.directory, self.number = directory, number
+        """Where it is found: the rows from ``first`` on of this source."""
+        self.selection = selection
+        """The columns asked for, which were checked."""
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The columns asked for, without a copy."""
+        batch = batch_of(self.directory.sources[self.number], self._last, self.selection)
+        return batch.slice(self.first) if self.first else batch
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return self._last - self.first
+
+    @property
+    def offsets(self) -> Int64s:
+        """Of each row."""
+        if self._offsets is None:
+            assert isinstance(self._held, FileBlock)
+            self._offsets = self._held.file.offsets(self._held.block)
+        return self._offsets
+
+    @property
+    def size(self) -> int:
+        """Bytes of the columns asked for, dead rows included."""
+        width = self.selection.width
+        return int(self.batch.nbytes) if width is None else width * self.rows
+
+    def rows_within(self, size: int) -> int:
+        """How many of the first rows have no more bytes than this."""
+        batch = self.batch
+        return bisect_right(range(1, self.rows + 1), size, key=lambda count: batch.slice(0, count).nbytes)
+
+    def head(self, rows: int) -> Block:
+        """The first rows of it."""
+        if rows == self.rows:
+            return self
+        offsets = self.offsets
+        return Block(
+            self._held,
+            Run(self.first, self.first + rows, offsets[:rows]),
+            self.live[:rows],
+            int(offsets[rows]),
+            directory=self.directory,
+            number=self.number,
+            selection=self.selection,
+        )
+
+    @property
+    def tombstone(self) -> Bools:
+        """Which rows tell that a key was deleted."""
+        return tombstones_of(self._held, self.first, self._last)
+
+
+class FileBlock(NamedTuple):
+    """A block of a base file, with its live bits."""
+
+    file: BaseFile
+    block: int
+    source: Source
+    live: Octets
+
+
+Held = FileBlock | TailView
+
+
+class Run(NamedTuple):
+    """Some rows of a source: [first, last)."""
+
+    first: int
+    last: int
+    offsets: Int64s | None
+    """None for all rows of a block of a file, which knows them."""
+
+
+def run_of(held: Held, start: int, until: int) -> Run:
+    """The rows with offsets in [start, until)."""
+    if isinstance(held, FileBlock):
+        file, block = held.file, held.block
+        begin, end = file.first_offset(block), file.first_offset(block + 1)
+        if begin >= until or end <= start:
+            return Run(0, 0, None)
+        if begin >= start and end <= until:
+            return Run(0, file.rows_of(block), None)
+        offsets = file.offsets(block)
+    else:
+        offsets = held.offsets
+    first, last = np.searchsorted(offsets, (start, max(start, until))).tolist()
+    return Run(first, last, offsets[first:last])
+
+
+def end_of(held: Held, run: Run, until: int) -> int:
+    """Where the next rows may be, after all of a block's below ``until``."""
+    if isinstance(held, FileBlock):
+        return min(until, held.file.first_offset(held.block + 1))
+    assert run.offsets is not None
+    return int(run.offsets[-1]) + 1
+
+
+def offsets_of(held: Held, start: int, until: int) -> tuple[int, Int64s]:
+    """The offsets in [start, until), and the row of the first."""
+    first, last, offsets = run_of(held, start, until)
+    if offsets is None:
+        offsets = held.file.offsets(held.block) if last and isinstance(held, FileBlock) else NO_OFFSETS
+    return first, offsets
+
+
+def tombstones_of(held: Held, first: int, last: int) -> Bools:
+    """Which of these rows tell that a key was deleted."""
+    if isinstance(held, FileBlock):
+        return held.file.tombstones(held.block)[first:last]
+    return held.tombstones[first:last].copy()
+
+
+def batch_of(source: Source, rows: int, selection: Selection) -> pa.RecordBatch:
+    """The first rows of a source that was checked, where they lie."""
+    arrays = []
+    for column, kind in zip(selection.positions, selection.kinds, strict=True):
+        nested = source.nested.get(column)
+        if source.addresses[column, 1] == ABSENT:
+            arrays.append(pa.nulls(rows, kind.type))
+        elif nested is not None:
+            arrays.append(_joined(nested, rows))
+        else:
+            arrays.append(_array(source, column, rows, kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
+
+
+def _joined(nested: NestedColumn, rows: int) -> pa.Array:
+    pieces = nested.pieces()
+    array = pieces[0][1] if len(pieces) == 1 else pa.concat_arrays([array for _, array in pieces])
+    return array[:rows]
+
+
+def _array(source: Source, column: int, rows: int, kind: ColumnKind) -> pa.Array:
+    validity, values, data = source.addresses[column].tolist()
+    sizes = {"fixed": rows * kind.width, "var": 4 * (rows + 1)}
+    buffers = [
+        _bitmap(validity, rows, source) if validity else None,
+        _bitmap(values, rows, source)
+        if kind.form == "bits"
+        else pa.foreign_buffer(values, sizes[kind.form], source),
+    ]
+    if kind.form == "var":
+        end = int(np.frombuffer(buffers[1], np.int32, 1, 4 * rows)[0])
+        buffers.append(pa.foreign_buffer(data, end, source) if end else pa.py_buffer(b""))
+    return pa.Array.from_buffers(kind.type, rows, buffers)
+
+
+def _bitmap(address: int, rows: int, source: Source) -> pa.Buffer:
+    """Bits, where they lie. A last octet that later rows share is copied with the others: it may change while it is
+    sent, behind the checksum."""
+    found = pa.foreign_buffer(address, (rows + 7) >> 3, source)
+    return pa.py_buffer(found.to_pybytes()) if rows & 7 else found

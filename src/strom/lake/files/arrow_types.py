@@ -1,0 +1,152 @@
+"""A table's columns as lake files hold them, and the way there and back.
+
+    TINYINT SMALLINT    int32                   come back as they were: the table's schema knows
+    TIME(0-6)           time64[us]
+    TIMESTAMP(0-6)      timestamp[us], with UTC for LTZ
+    the rest            as in Strom
+
+Every field carries its id (``field_ids.py``) where Parquet keeps it. Casting is by whole columns and exact both
+ways: a value that does not fit is an error, never another value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from strom.errors import LakeCorrupt, LakeUnsupported
+from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, ElementIds, field_id
+from strom.model.data_type import (
+    Array,
+    DataType,
+    Map,
+    Row,
+    SmallInt,
+    Time,
+    Timestamp,
+    TimestampLtz,
+    TinyInt,
+)
+from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP, check_schema
+from strom.model.schema import Schema
+
+PARQUET_FIELD_ID = b"PARQUET:field_id"
+
+OWN_FIELDS = (
+    pa.field(BUCKET, pa.int32(), nullable=False, metadata={PARQUET_FIELD_ID: str(BUCKET_ID).encode()}),
+    pa.field(OFFSET, pa.int64(), nullable=False, metadata={PARQUET_FIELD_ID: str(OFFSET_ID).encode()}),
+    pa.field(TIMESTAMP, pa.timestamp("us", "UTC"), metadata={PARQUET_FIELD_ID: str(TIMESTAMP_ID).encode()}),
+)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One column of a Parquet file. ``repeated``: inside an array or a map, where minima mean nothing."""
+
+    field_id: int
+    type: pa.DataType
+    repeated: bool
+
+
+@lru_cache(maxsize=256)
+def lake_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of a data file: the table's columns, then ``__bucket``, ``__offset``, ``__timestamp``."""
+    check_schema(schema)
+    fields = [
+        _field(column.name, column.type, field_id(column.id), ElementIds(column.id))
+        for column in schema.columns
+    ]
+    return pa.schema([*fields, *OWN_FIELDS])
+
+
+def leaves(schema: pa.Schema) -> list[Leaf]:
+    """The Parquet columns of a lake schema, in the file's order."""
+    found: list[Leaf] = []
+    for item in schema:
+        _collect(item, False, found)
+    return found
+
+
+def to_lake(array: pa.ChunkedArray | pa.Array, want: pa.Field) -> pa.ChunkedArray | pa.Array:
+    """A column of the table as files hold it."""
+    if array.type.equals(want.type, check_metadata=False):
+        return array
+    try:
+        return array.cast(want.type)
+    except pa.ArrowInvalid as problem:
+        raise LakeUnsupported(
+            f"Column {want.name!r} has a value that the lake's {want.type} cannot hold: {problem}",
+            column=want.name,
+        ) from problem
+
+
+def from_lake(array: pa.ChunkedArray | pa.Array, want: pa.Field) -> pa.ChunkedArray | pa.Array:
+    """A column of a file as the table has it."""
+    if array.type.equals(want.type, check_metadata=False):
+        return array
+    try:
+        return array.cast(want.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        raise LakeCorrupt(
+            f"Column {want.name!r} of a lake file does not hold {want.type}: {problem}", column=want.name
+        ) from problem
+
+
+def id_of(item: pa.Field) -> int | None:
+    """The field id that an Arrow field carries."""
+    text = (item.metadata or {}).get(PARQUET_FIELD_ID)
+    return int(text) if text is not None and text.isdigit() and len(text) <= 10 else None
+
+
+def lake_type(data_type: DataType, elements: ElementIds) -> pa.DataType:
+    """The type a file has for a column's type."""
+    match data_type:
+        case TinyInt() | SmallInt():
+            return pa.int32()
+        case Time():
+            return pa.time64("us")
+        case Timestamp():
+            return pa.timestamp("us")
+        case TimestampLtz():
+            return pa.timestamp("us", "UTC")
+        case Array():
+            return pa.list_(_field("element", data_type.element, elements.next(), elements))
+        case Map():
+            key = _field("key", data_type.key, elements.next(), elements)
+            return pa.map_(key, _field("value", data_type.value, elements.next(), elements))
+        case Row():
+            return pa.struct(
+                [
+                    _field(item.name, item.type, field_id(item.id), ElementIds(item.id))
+                    for item in data_type.fields
+                ]
+            )
+        case _:
+            return data_type.to_arrow()
+
+
+def _field(name: str, data_type: DataType, number: int, elements: ElementIds) -> pa.Field:
+    return pa.field(
+        name,
+        lake_type(data_type, elements),
+        nullable=data_type.nullable,
+        metadata={PARQUET_FIELD_ID: str(number).encode()},
+    )
+
+
+def _collect(item: pa.Field, repeated: bool, found: list[Leaf]) -> None:
+    kind = item.type
+    if pa.types.is_struct(kind):
+        for position in range(kind.num_fields):
+            _collect(kind.field(position), repeated, found)
+    elif pa.types.is_map(kind):
+        _collect(kind.key_field, True, found)
+        _collect(kind.item_field, True, found)
+    elif pa.types.is_list(kind):
+        _collect(kind.value_field, True, found)
+    else:
+        number = id_of(item)
+        assert number is not None
+        found.append(Leaf(number, kind, repeated))

@@ -1,0 +1,60 @@
+"""What the cluster is told of a lake table: its truth, and from where readers of its older snapshots go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from strom.lake.iceberg.summary import read_summary
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth
+from strom.model import properties
+from strom.model.lake import LakeKey
+from strom.model.lake_record import LakeReport
+
+
+def report_of(
+    truth: Truth,
+    *,
+    readable_low: Mapping[LakeKey, int] | None = None,
+    duration_ms: int = 0,
+    more: bool = False,
+    facts: Mapping[str, int] | None = None,
+) -> LakeReport:
+    """The report of a lake table."""
+    return LakeReport(
+        snapshot_id=truth.snapshot_id,
+        offsets=truth.offsets,
+        partitions=truth.partitions,
+        readable_low=readable_low or {},
+        starts=truth.held.starts,
+        bounds=truth.bounds,
+        files=truth.totals.files,
+        rows=truth.totals.rows,
+        size_bytes=truth.totals.size_bytes,
+        duration_ms=duration_ms,
+        more=more,
+        facts=facts or {},
+    )
+
+
+def readable_low(table: LakeTable, truth: Truth, now_ms: int) -> dict[LakeKey, int]:
+    """From where a plan that is still being read goes on in each bucket, at the lowest, where that is below A.
+
+    A plan that was made before a round asks what died since *its* A; servers keep that from here on. It was made from a
+    snapshot that was the newest within the time that a read may take (``table.datalake.removal-delay``). Offsets only
+    rise from commit to commit, so the oldest of those tells. A log needs none: its rows do not die.
+    """
+    if not table.description.has_primary_key:
+        return {}
+    since_ms = now_ms - properties.lake_upkeep(table.description.properties).removal_ms
+    by_time = sorted(table.metadata.snapshots, key=lambda one: (one.timestamp_ms, one.sequence_number or 0))
+    first = max(0, sum(one.timestamp_ms < since_ms for one in by_time) - 1)
+    for snapshot in by_time[first:]:
+        held = read_summary(table.storage, snapshot.summary or {})
+        if held is not None:
+            return {
+                key: tiered.offset
+                for key, tiered in held.offsets.items()
+                if key in truth.offsets and 0 < tiered.offset < truth.offsets[key].offset
+            }
+    return {}

@@ -1,0 +1,240 @@
+"""What a person does about a table's lake: bring the cluster's record back from it, or remove it.
+
+The cluster's part goes through the client, the lake's part through ``Warehouses``. Nothing here needs the lake's
+libraries to be imported; they are when they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strom.client.admin.admin import Admin
+from strom.client.admin.lake import LakeDoor, LakeFacts
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.planned import table_ends
+from strom.client.plan.planning import buckets_of
+from strom.errors import InvalidRequest, LakeConflict, LakeSnapshotNotFound, StromError, TableNotFound
+from strom.lake.read.warehouses import Warehouses
+from strom.model.lake import Place
+from strom.model.lake_owner import LakeOwner
+from strom.model.lake_record import LakeReport
+from strom.model.table import TablePath
+
+if TYPE_CHECKING:
+    from strom.lake.iceberg.catalogs import LakeCatalog
+    from strom.lake.iceberg.table import LakeTable
+    from strom.lake.upkeep.dropping import LakeRemnant, Remnants
+    from strom.lake.upkeep.rebuilding import Found
+
+TRIES = 5
+"""Rounds that report meanwhile."""
+SERVICE = "strom lake"
+NO_SNAPSHOT = -1
+
+
+@dataclass(frozen=True)
+class LakeRebuild:
+    """What a rebuild found; with ``changes`` it also stored it, unless it was a dry run."""
+
+    path: TablePath
+    snapshot_id: int | None
+    rows: int
+    files: int
+    buckets: int
+    changes: tuple[str, ...]
+    """What the record did not say, for people; none: it said all of it."""
+    rolled_back: int | None
+    """The foreign snapshot that is no longer the table's head."""
+    dry_run: bool
+    told: tuple[str, ...] = ()
+    """Where no snapshot was left to go back to: which buckets come anew, and which rows are lost."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the record was, or in earnest would have been, replaced."""
+        return bool(self.changes)
+
+
+@dataclass(frozen=True)
+class LakeDrop:
+    """What was, or in earnest would have been, removed from the lake."""
+
+    path: TablePath
+    removed: tuple[LakeRemnant, ...]
+    own: bool
+    """Whether the lake of a table that exists is among it."""
+    dry_run: bool
+    others: tuple[str, ...] = ()
+    """Folders of the name that nothing shows to be this cluster's: they stay."""
+
+
+async def rebuild_lake(
+    cluster: Cluster,
+    warehouses: Warehouses,
+    table: TableInfo,
+    *,
+    dry_run: bool = False,
+    roll_back: bool = False,
+) -> LakeRebuild:
+    """Store what the lake says of itself in place of the cluster's record."""
+    door = LakeDoor(cluster)
+    for _ in range(TRIES):
+        facts = await door.describe(table)
+        if facts.table_id != table.table_id:
+            raise TableNotFound(f"{table.path} was dropped and made again", table_id=table.table_id)
+        servers = await _begins(cluster, table) if roll_back else {}
+        found, changes = await _look(
+            warehouses, facts, table, roll_back=roll_back, dry_run=dry_run, servers=servers
+        )
+        report = found.report
+        made = LakeRebuild(
+            table.path,
+            report.snapshot_id,
+            report.rows,
+            report.files,
+            len(report.offsets),
+            tuple(changes),
+            found.rolled_back,
+            dry_run,
+            found.told,
+        )
+        if dry_run or not changes or await _store(door, facts, report):
+            return made
+    raise LakeConflict(f"rounds of {table.path} kept reporting while its record was rebuilt: try again")
+
+
+async def drop_lake(
+    cluster: Cluster, warehouses: Warehouses, path: TablePath, *, dry_run: bool = False
+) -> LakeDrop:
+    """Remove what the lake has of tables of this name that were dropped.
+
+    Also that of the table which has the name now, if it is not copied into the lake any more; rows that only the lake
+    had are then lost.
+    """
+    door = LakeDoor(cluster)
+    config = await door.config()
+    facts, created_ms = await _facts(cluster, path)
+    live_id = None if facts is None else facts.table_id
+
+    def find(catalog: LakeCatalog) -> Remnants:
+        from strom.lake.upkeep.dropping import find_remnants
+
+        return find_remnants(catalog, path, live_id, created_ms)
+
+    remnants = await warehouses.on_catalog(config, find)
+    found = remnants.ours
+    own = facts is not None and (facts.record is not None or any(one.table_id == live_id for one in found))
+    off = facts is not None and not facts.enabled
+    chosen = [one for one in found if off or one.table_id != live_id]
+    if not chosen and not (own and off):
+        raise _nothing_to_drop(path, own, remnants.others)
+    for one in chosen:
+        if one.table_id != live_id and await _exists(door, one.table_id):
+            raise LakeConflict(f"{path} was made again meanwhile: look again")
+    if not dry_run:
+        if facts is not None and off:
+            await _forget(door, facts)
+        await warehouses.on_catalog(config, lambda catalog: _remove(catalog, path, chosen))
+        for one in chosen:
+            warehouses.forget(one.table_id)
+    return LakeDrop(path, tuple(chosen), own and off, dry_run, tuple(remnants.others))
+
+
+async def take_over_lake(cluster: Cluster, warehouses: Warehouses) -> LakeOwner | None:
+    """Make the warehouse this cluster's, which another one, or another copy of this one, wrote to; whose it was.
+
+    From then on that one is refused. None: it had no owner.
+    """
+    config = await LakeDoor(cluster).config()
+
+    def work(catalog: LakeCatalog) -> LakeOwner | None:
+        from strom.lake.iceberg.table_owner import take_over
+
+        return take_over(catalog)
+
+    return await warehouses.on_unsettled(config, work)
+
+
+def _remove(catalog: LakeCatalog, path: TablePath, remnants: Sequence[LakeRemnant]) -> None:
+    from strom.lake.upkeep.dropping import remove_remnant
+
+    for one in remnants:
+        remove_remnant(catalog, path, one)
+
+
+async def _look(
+    warehouses: Warehouses,
+    facts: LakeFacts,
+    table: TableInfo,
+    *,
+    roll_back: bool,
+    dry_run: bool,
+    servers: Mapping[Place, int],
+) -> tuple[Found, list[str]]:
+    def look(lake: LakeTable) -> tuple[Found, list[str]]:
+        from strom.lake.upkeep.rebuilding import differences, look
+
+        found = look(lake, facts.record, roll_back=roll_back, dry_run=dry_run, servers=servers)
+        return found, differences(facts.record, found.report)
+
+    return await warehouses.on_table(facts, table, look)
+
+
+async def _begins(cluster: Cluster, table: TableInfo) -> dict[Place, int]:
+    """From which offset on the servers hold each bucket; of a primary-key table that is every live row."""
+    partitions = await cluster.partitions(table) if table.partitioned else None
+    if partitions is not None:
+        await cluster.find_leaders(table, [one.partition_id for one in partitions])
+    named = dict(buckets_of(table, partitions))
+    ends = await table_ends(cluster, table, list(named)) or {}
+    keyed = table.description.has_primary_key
+    return {(named[bucket], bucket.bucket): 0 if keyed else cut.start for bucket, cut in ends.items()}
+
+
+async def _store(door: LakeDoor, facts: LakeFacts, report: LakeReport) -> bool:
+    """Whether the record was replaced: not, if it is another one by now."""
+    replaces = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id
+    refused = await door.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=replaces)
+    return refused is None
+
+
+async def _forget(door: LakeDoor, facts: LakeFacts) -> None:
+    """Before the files go: nobody plans a read of them from now on."""
+    if facts.record is not None and not await _store(door, facts, LakeReport(None, {})):
+        raise LakeConflict(f"a round of {facts.path} reported meanwhile: look again")
+
+
+async def _facts(cluster: Cluster, path: TablePath) -> tuple[LakeFacts | None, int | None]:
+    """The table of this name and when it was created; None when there is none."""
+    try:
+        info = await Admin(cluster).table(path)
+    except TableNotFound:
+        return None, None
+    return await LakeDoor(cluster).describe(path), info.created_ms
+
+
+async def _exists(door: LakeDoor, table_id: int) -> bool:
+    try:
+        await door.describe_id(table_id)
+    except TableNotFound:
+        return False
+    return True
+
+
+def _nothing_to_drop(path: TablePath, own: bool, others: Sequence[str]) -> StromError:
+    if own:
+        return InvalidRequest(
+            f"{path} is copied into the lake: switch that off first (strom table alter {path} --set "
+            "table.datalake.enabled=false). Rows that only the lake has are lost with it",
+            table=str(path),
+        )
+    left = ""
+    if others:
+        left = (
+            f". {', '.join(others)} stays: no lake table of this cluster's catalog is in it, so that it may be another "
+            "cluster's. If nobody needs it, remove the folder"
+        )
+    return LakeSnapshotNotFound(f"the lake has nothing of a table {path}{left}", table=str(path))

@@ -1,0 +1,245 @@
+"""Maintenance of lake tables, after rounds: compaction, expiry of snapshots, removal of files that nothing names.
+
+Every few commits of a table, on whatever service made the last one. Nothing is remembered that matters: what is to be
+done is read from the table each time, every change is one commit that lands or does not (``compaction.py``,
+``expiry.py``), and whatever is left undone by a death or a lost race is found again. Any number may work at the same
+table at once, beside rounds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from strom.errors import LakeCorrupt
+from strom.lake.iceberg.deleted import DeadCounts
+from strom.lake.iceberg.held_files import HeldFiles, held_files
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.iceberg.truth import Truth, read_truth
+from strom.lake.upkeep.compaction import Compacted, commit_rewritten
+from strom.lake.upkeep.compaction_plan import Group, choose, crowded
+from strom.lake.upkeep.expiry import expire_snapshots
+from strom.lake.upkeep.removal import remove_expired, remove_orphans
+from strom.lake.upkeep.rewriting import Rewriter, Rewritten, drop, knows_all_columns
+from strom.model.lake_upkeep import LakeUpkeep
+from strom.runtime.clock import Clock, SystemClock
+from strom.runtime.random import Randomness, SystemRandomness
+from strom.runtime.trusted_time import NotAhead
+
+EVERY = 4
+"""Commits of a table between two looks at it."""
+COMMIT_BYTES = 256 << 20
+"""Files written anew by one commit; what is finished counts, even if the rest is given up."""
+RUN_BYTES = 2 << 30
+"""And by one run: the rest comes after the next rounds."""
+SWEEP_EVERY_S = 6 * 3600.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Upkept:
+    """What was done."""
+
+    truth: Truth | None = None
+    """The table after the last compaction; None: there was none."""
+    files_before: int = 0
+    files_after: int = 0
+    rows_removed: int = 0
+    deletes_removed: int = 0
+    snapshots_expired: int = 0
+    files_removed: int = 0
+    more: bool = False
+    """Files are left to be written anew."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was to be done."""
+        return self == Upkept()
+
+    def facts(self, now_ms: int) -> dict[str, int]:
+        """For the cluster's record, which people look at."""
+        return {
+            "upkeep_ms": now_ms,
+            "upkeep_files_before": self.files_before,
+            "upkeep_files_after": self.files_after,
+            "upkeep_rows_removed": self.rows_removed,
+            "upkeep_deletes_removed": self.deletes_removed,
+            "upkeep_snapshots_expired": self.snapshots_expired,
+            "upkeep_files_removed": self.files_removed,
+        }
+
+    def and_more(self, more: Upkept | Compacted) -> Upkept:
+        """With another commit, or another run."""
+        if more.truth is None:
+            return self
+        return replace(
+            self,
+            truth=more.truth,
+            files_before=self.files_before + more.files_before,
+            files_after=self.files_after + more.files_after,
+            rows_removed=self.rows_removed + more.rows_removed,
+            deletes_removed=self.deletes_removed + more.deletes_removed,
+        )
+
+
+@dataclass
+class _State:
+    """What is known of a table: when it was last looked at."""
+
+    sequence: int = 0
+    counts: DeadCounts = field(default_factory=DeadCounts)
+    swept: float | None = None
+    busy: bool = False
+    more: bool = False
+
+
+class Maintenance:
+    """The maintenance that one process does. Any thread may ask; two never work at one table."""
+
+    def __init__(self, clock: Clock | None = None, randomness: Randomness | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._lock = threading.Lock()
+        self._states: dict[int, _State] = {}
+
+    def after_round(
+        self,
+        table: LakeTable,
+        upkeep: LakeUpkeep,
+        needed: Callable[[], Collection[int]],
+        check: Callable[[], None] = lambda: None,
+        trusted_ms: Callable[[], int | None] = lambda: None,
+    ) -> Upkept:
+        """All that is due. ``needed``: snapshots that must stay. ``check`` may raise, to give up between two steps.
+
+        ``trusted_ms``: what the servers take the time to be; what is old is old by it.
+        """
+        with self._at_work(table) as state:
+            if state is None or not self._due(table, state):
+                return Upkept()
+            found = self.compact(table, upkeep, check=check) if upkeep.compacts else Upkept()
+            state.more = found.more
+            check()
+            if upkeep.expires:
+                found = self.expire(
+                    table, upkeep, needed(), found=found, sweep=self._sweeps(state), trusted_ms=trusted_ms()
+                )
+            state.sequence = table.last_sequence_number
+            return found
+
+    def compact(
+        self, table: LakeTable, upkeep: LakeUpkeep, *, check: Callable[[], None] = lambda: None
+    ) -> Upkept:
+        """Write small files and files with many dead rows anew; merge files of deletes."""
+        table.check_owner()
+        base = read_truth(table)
+        if base.snapshot_id is None or not knows_all_columns(table):
+            return Upkept()  # a column that we do not know yet would be lost; the next round knows it
+        held = held_files(table, base.snapshot_id)
+        groups = choose(held, self._counts(table).of(table.storage, held), upkeep)
+        rewriter = Rewriter(table, self._name(), upkeep.file_bytes, check)
+        found = Upkept()
+        spent = 0
+        for batch in _batches(groups):
+            if spent and spent + sum(group.size for group in batch) > RUN_BYTES:
+                return replace(found, more=True)
+            spent += sum(group.size for group in batch)
+            rewritten = self._rewritten(table, rewriter, held, base, batch)
+            found = found.and_more(self._commit(table, rewritten, upkeep))
+        if not groups and _deletes_crowded(held, upkeep.files):
+            found = found.and_more(self._commit(table, [], upkeep))
+        return found
+
+    def expire(
+        self,
+        table: LakeTable,
+        upkeep: LakeUpkeep,
+        needed: Collection[int],
+        *,
+        found: Upkept | None = None,
+        sweep: bool = True,
+        trusted_ms: int | None = None,
+    ) -> Upkept:
+        """Forget old snapshots, and remove what nothing names any more and has not for long enough.
+
+        ``trusted_ms``: what the servers take the time to be. A clock of this machine that is ahead of it is held back.
+        """
+        clock = self._clock if trusted_ms is None else NotAhead(self._clock, trusted_ms)
+        expired = expire_snapshots(table, upkeep, needed, clock, self._randomness)
+        removed = remove_expired(table, upkeep.removal_ms, clock)
+        if sweep:
+            removed += remove_orphans(table, clock)
+        return replace(found or Upkept(), snapshots_expired=expired, files_removed=removed)
+
+    # --- one table --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _at_work(self, table: LakeTable) -> Iterator[_State | None]:
+        """The table's state, or None when another thread works at it."""
+        with self._lock:
+            state = self._states.setdefault(table.table_id, _State())
+            free, state.busy = not state.busy, True
+        try:
+            yield state if free else None
+        finally:
+            if free:
+                state.busy = False
+
+    def _due(self, table: LakeTable, state: _State) -> bool:
+        return state.more or table.last_sequence_number - state.sequence >= EVERY
+
+    def _sweeps(self, state: _State) -> bool:
+        now = self._clock.monotonic()
+        if state.swept is not None and now - state.swept < SWEEP_EVERY_S:
+            return False
+        state.swept = now
+        return True
+
+    def _counts(self, table: LakeTable) -> DeadCounts:
+        with self._lock:
+            return self._states.setdefault(table.table_id, _State()).counts
+
+    def _name(self) -> str:
+        return f"compacted-{self._randomness.token(8).hex()}"
+
+    def _commit(self, table: LakeTable, rewritten: Sequence[Rewritten], upkeep: LakeUpkeep) -> Compacted:
+        return commit_rewritten(table, rewritten, merge_deletes_at=upkeep.files, clock=self._clock)
+
+    def _rewritten(
+        self, table: LakeTable, rewriter: Rewriter, held: HeldFiles, base: Truth, batch: Sequence[Group]
+    ) -> list[Rewritten]:
+        """Their files, written. What is missing because another compaction took it away is left out."""
+        found: list[Rewritten] = []
+        try:
+            for group in batch:
+                try:
+                    found.append(rewriter.rewrite(group, held, base.partitions))
+                except LakeCorrupt as error:
+                    if group.paths <= {file.path for file in held_files(table.refresh()).data}:
+                        raise
+                    logger.info("%s: files were taken away meanwhile: %s", table.path, error)
+        except BaseException:
+            drop(table.storage, [file for one in found for file in one.files])
+            raise
+        return found
+
+
+def _batches(groups: Sequence[Group]) -> Iterator[list[Group]]:
+    batch: list[Group] = []
+    size = 0
+    for group in groups:
+        if batch and size + group.size > COMMIT_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(group)
+        size += group.size
+    if batch:
+        yield batch
+
+
+def _deletes_crowded(held: HeldFiles, files: int) -> bool:
+    return any(crowded(here, files) for here in held.deletes_by_place.values())

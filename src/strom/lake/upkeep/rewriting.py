@@ -1,0 +1,128 @@
+"""Writes a group of data files anew, without their dead rows: one row group in memory at a time.
+
+Offsets and commit times stay what they were; a new file has its own file of offsets. Nothing is committed here: what
+was written is garbage until a commit names it (``compaction.py``), and ``drop`` takes it away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import StromError
+from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_writer import FilePartition, FileWriter
+from strom.lake.files.reading import read_file
+from strom.lake.files.storage import Storage
+from strom.lake.iceberg.deleted import rows_deleted
+from strom.lake.iceberg.held_files import HeldFiles
+from strom.lake.iceberg.iceberg_schema import iceberg_schema
+from strom.lake.iceberg.table import LakeTable
+from strom.lake.upkeep.compaction_plan import Group
+from strom.model.lake_types import OFFSET, TIMESTAMP
+
+Positions = npt.NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A group and what became of it. ``left_out``: by path of an old file, its rows that were dead by then."""
+
+    group: Group
+    left_out: Mapping[str, Positions]
+    files: tuple[DataFileDescription, ...]
+
+    @property
+    def rows_out(self) -> int:
+        """Rows that are no more."""
+        return sum(len(rows) for rows in self.left_out.values())
+
+
+class Rewriter:
+    """Writes files of one lake table. ``name``: what their names begin with, never used before."""
+
+    def __init__(
+        self, table: LakeTable, name: str, file_bytes: int, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._table = table
+        self._name = name
+        self._file_bytes = file_bytes
+        self._check = check
+        self._count = 0
+
+    def rewrite(self, group: Group, held: HeldFiles, partitions: Mapping[int, str]) -> Rewritten:
+        """The group's live rows in new files. ``check`` is called now and then: it may raise, to give up."""
+        storage = self._table.storage
+        left_out = rows_deleted(storage, held, group.files)
+        written: list[DataFileDescription] = []
+        writer: FileWriter | None = None
+        try:
+            for batch in self._rows(group, held, left_out):
+                self._check()
+                writer = writer or self._writer(group, partitions)
+                rows = batch.select(range(batch.num_columns - 2))
+                writer.write(rows, batch.column(OFFSET).to_numpy(), batch.column(TIMESTAMP))
+                if writer.size >= self._file_bytes:
+                    written, writer = _finished(written, writer), None
+            if writer is not None:
+                written = _finished(written, writer)
+        except BaseException:
+            if writer is not None:
+                writer.abort()
+            drop(storage, written)
+            raise
+        return Rewritten(group, left_out, tuple(written))
+
+    def _rows(
+        self, group: Group, held: HeldFiles, left_out: Mapping[str, Positions]
+    ) -> Iterator[pa.RecordBatch]:
+        schema = self._table.schema
+        columns = [*schema.names, OFFSET, TIMESTAMP]
+        for file in group.files:
+            dead = left_out.get(file.path, np.empty(0, np.int64))
+            if len(dead) < file.rows:
+                yield from read_file(self._table.storage, held.planned(file), schema, columns, dead=dead)
+
+    def _writer(self, group: Group, partitions: Mapping[int, str]) -> FileWriter:
+        table, (name, bucket) = self._table, group.place
+        self._count += 1
+        ids = {known: number for number, known in sorted(partitions.items())}
+        return FileWriter(
+            table.storage,
+            table.location,
+            table.schema,
+            name=f"{self._name}-{self._count}",
+            bucket=bucket,
+            partition=None if name is None else FilePartition(ids.get(name, 0), name),
+            partition_keys=table.partition_keys,
+        )
+
+
+def knows_all_columns(table: LakeTable) -> bool:
+    """Whether the table's files can have no column that we do not know: what we write would lose it."""
+    own = iceberg_schema(table.schema, schema_id=0)
+    return set(table.iceberg.schema().field_ids) <= set(own.field_ids)
+
+
+def drop(storage: Storage, files: list[DataFileDescription] | tuple[DataFileDescription, ...]) -> None:
+    """Delete files that are in no snapshot and never will be."""
+    for file in files:
+        for uri in (file.path, file.sidecar):
+            try:
+                if uri is not None:
+                    storage.delete(uri)
+            except StromError as error:
+                logger.warning("%s could not be deleted: %s", uri, error)
+
+
+def _finished(before: list[DataFileDescription], writer: FileWriter) -> list[DataFileDescription]:
+    file = writer.finish()
+    assert file is not None
+    return [*before, file]

@@ -1,0 +1,81 @@
+"""The coordinator's part of a process: the catalog's calls, partitions that come and go by time, sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strom.coordinator.limits import Limits
+from strom.model.lake import LakeConfig
+from strom.runtime.settings import Settings
+from strom.runtime.tasks import Tasks
+from strom.runtime.world import World
+from strom.server.background.auto_partitions import AutoPartitions
+from strom.server.background.clock_watch import ClockWatch
+from strom.server.background.one_shot_sinks import OneShotSinks
+from strom.server.calls.databases import DatabaseChanges, DatabaseReads
+from strom.server.calls.dispatch import CallGroup
+from strom.server.calls.lake import LakeCalls
+from strom.server.calls.partitions import PartitionChanges, PartitionReads
+from strom.server.calls.sinks import SinkCalls
+from strom.server.calls.tables import TableChanges, TableReads
+from strom.server.calls.where import WhereCalls
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.publishing import Apply, Publishing
+
+
+class CoordinatorNode:
+    """One coordinator."""
+
+    def __init__(
+        self,
+        world: World,
+        settings: Settings,
+        folder: str,
+        lake: LakeConfig,
+        view: CatalogView,
+        apply: Apply,
+    ) -> None:
+        self._tasks = Tasks()
+        self.publishing = Publishing(view, apply, self._tasks)
+        self._watch = ClockWatch(world, folder, "coordinator", trust_after_ms=settings["clock.trust-after"])
+        self.sinks = SinkCalls(view, self.publishing, world.clock)
+        self.lake = LakeCalls(view, self._watch.time, lake, lease_ms=settings["lake.service.lease"])
+        self._one_shots = OneShotSinks(view, self.publishing, self._watch.time)
+        self.partitions = AutoPartitions(
+            view,
+            world.clock,
+            every_ms=settings["auto-partition.check.interval"],
+            expiry=self._watch.time,
+        )
+        self.groups: Sequence[CallGroup] = (
+            DatabaseReads(view),
+            DatabaseChanges(view, world.clock),
+            TableReads(view),
+            TableChanges(view, world.clock),
+            PartitionReads(view),
+            PartitionChanges(view, world.clock),
+            WhereCalls(view),
+            self.sinks,
+            self.lake,
+        )
+
+    def start(self) -> None:
+        """Begin the work in the background."""
+        self._tasks.spawn(self._watch.run(), "watch the clock")
+        self._tasks.spawn(self.partitions.run(), "auto partitions")
+        self._tasks.spawn(self._one_shots.run(), "forget one-shot sinks")
+        self.publishing.kick()
+
+    async def close(self) -> None:
+        """End it."""
+        await self._tasks.close()
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What the catalog allows, from the settings."""
+    return Limits(
+        bucket_num_max=settings["max.bucket.num"],
+        partition_num_max=settings["max.partition.num"],
+        bucket_count_default=settings["default.bucket.number"],
+        replication_factor_default=settings["default.replication.factor"],
+    )

@@ -1,0 +1,370 @@
+"""A whole server on this machine: one process with every role, or a coordinator and its tablet servers.
+
+The order of a start: take the folder, open the metadata, start the tablet servers, open the ports, say in the metadata
+who is where, then say that we are ready. A stop is the same backwards; it is clean when every log was closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from strom._version import __version__
+from strom.coordinator import commands
+from strom.coordinator.catalog import Address, Server
+from strom.coordinator.coordinator import Coordinator
+from strom.errors import LeaderNotAvailable
+from strom.metadata.embedded import EmbeddedStore
+from strom.metadata.store import MetadataStore
+from strom.protocol.api_keys import APPLY_STAGES, EXPIRE_STAGES
+from strom.protocol.messages.stages import ApplyStagesRequest, ApplyStagesResponse
+from strom.runtime.files import Files
+from strom.runtime.metrics import Metrics
+from strom.runtime.settings import Settings
+from strom.runtime.tasks import Tasks
+from strom.runtime.units import counted
+from strom.runtime.world import World
+from strom.server.calls.backups import Backups
+from strom.server.calls.dispatch import CallGroup, Dispatch
+from strom.server.calls.state import StateCalls
+from strom.server.folder.folder import DataFolder, StillHeld, buckets_path, open_folder
+from strom.server.folder.home_lake import bring_home
+from strom.server.folder.lake_config import lake_config
+from strom.server.process import inner_calls
+from strom.server.process.channel import Facts
+from strom.server.process.coordinator_node import CoordinatorNode, limits_of
+from strom.server.process.doors import COORDINATOR_TYPE, Doors
+from strom.server.process.listeners import Endpoint, check_http, endpoints, is_loopback, tablet_endpoints
+from strom.server.process.remote_status import RemoteStatus
+from strom.server.process.supervisor import Supervisor
+from strom.server.process.tablet_node import TabletNode
+from strom.server.status.status import TabletServerStatus, ends_of
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.hold import ENGAGE_S_MAX
+from strom.server.web.http import HttpServer
+from strom.server.web.site import Site
+
+COORDINATOR_ID = 0
+LOCK_WAIT_S = 10.0
+LOCK_PAUSE_S = 0.05
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a running server is reached."""
+
+    folder: str
+    listeners: Mapping[str, str]
+    """``host:port`` by listener name, the first one first."""
+    http: str | None
+    processes: Sequence[int]
+
+    @property
+    def address(self) -> str:
+        """The first listener's."""
+        return next(iter(self.listeners.values()))
+
+
+class OpenedStore(MetadataStore, Protocol):
+    """A metadata store, and what was out of the ordinary when it was opened."""
+
+    notice: str | None
+
+
+class OpenStore(Protocol):
+    """How a server comes by its metadata; ``EmbeddedStore.open``, unless a simulation has its own."""
+
+    def __call__(self, files: Files, folder: str, *, owner: bool, create: bool) -> OpenedStore:
+        """Open the store of a data folder."""
+
+
+class RunningServer:
+    """A server from start to stop, in this process and its children."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        world: World,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        open_store: OpenStore = EmbeddedStore.open,
+    ) -> None:
+        self._settings = settings
+        self._world = world
+        self._open_store = open_store
+        self._endpoints = endpoints(settings, host=host, port=port)
+        check_http(settings)
+        self._path = os.path.abspath(settings["data.dir"])
+        self._count: int = settings["tablet-server.count"]
+        self._metrics = Metrics()
+        self._tasks = Tasks()
+        self._tablet: TabletNode | None = None
+        self._supervisor: Supervisor | None = None
+        self._http: HttpServer | None = None
+        self._folder: DataFolder | None = None
+        self._store: OpenedStore | None = None
+        self._coordinator: CoordinatorNode | None = None
+        self._backups: Backups | None = None
+        # On a port that both roles share no type is told: the peer's client would take it for the wrong one.
+        self._doors = Doors(
+            world, settings, self._metrics, server_type=None if self._count == 1 else COORDINATOR_TYPE
+        )
+        self.addresses: Addresses
+
+    async def start(self) -> Addresses:
+        """Start everything; what was begun is undone when a part of it fails."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(cleanly=False)
+            raise
+        return self.addresses
+
+    async def _start(self) -> None:
+        folder = self._folder = await self._open_folder()
+        lake = lake_config(self._settings, folder.path, folder.owner)
+        await self._world.offload.run(bring_home, self._world.files, lake)
+        store = self._store = self._open_store(
+            self._world.files, folder.path, owner=True, create=folder.empty
+        )
+        if store.notice:
+            logger.warning("%s", store.notice)
+        coordinator = Coordinator(store, limits_of(self._settings))
+        coordinator.perform(commands.bootstrap, now_ms=self._world.clock.now_ms())
+        view = CatalogView(coordinator, self._world.offload, alone=self._count == 1)
+        self._coordinator = CoordinatorNode(
+            self._world, self._settings, folder.path, lake, view, self._apply_stages
+        )
+        if isinstance(store, EmbeddedStore):
+            self._backups = Backups(self._world, folder, lake, store, self._hold)
+            await self._world.offload.run(self._backups.sweep)
+        if self._count == 1:
+            await self._start_alone(coordinator, view)
+        else:
+            await self._start_several(coordinator, view)
+        self._coordinator.start()
+        self._tasks.spawn(self._sweep(view), "sweep dropped buckets")
+        self._tell_start(view, folder)
+
+    def _tell_start(self, view: CatalogView, folder: DataFolder) -> None:
+        reads = "each bucket reads what came after its last checkpoint as it is opened"
+        if folder.empty:
+            before = "at the last stop there was nothing yet"
+        elif folder.copied:
+            before = f"the folder is a copy, or was restored, so {reads}"
+        elif not folder.stopped_cleanly:
+            before = f"at the last stop it was killed, so {reads}"
+        else:  # one that nobody touched since a kill is recovered when somebody does
+            before = "at the last stop every log in use was closed"
+        logger.info(
+            "started version %s on %s, %s, %s; %s",
+            __version__,
+            folder.path,
+            counted(len(list(view.catalog.all_tables())), "table"),
+            "1 process"
+            if len(self.addresses.processes) == 1
+            else f"{len(self.addresses.processes)} processes",
+            before,
+        )
+
+    async def _open_folder(self) -> DataFolder:
+        """Take the folder; wait a little for tablet servers that have just lost their supervisor."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LOCK_WAIT_S
+        while True:
+            try:
+                return open_folder(self._world.files, self._path, self._world.randomness)
+            except StillHeld:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(LOCK_PAUSE_S)
+
+    async def _apply_stages(self, server_id: int, request: ApplyStagesRequest) -> ApplyStagesResponse:
+        """Let a tablet server publish what was decided."""
+        if self._tablet is not None:
+            return await self._tablet.stages.apply(request)
+        if self._supervisor is None:
+            raise LeaderNotAvailable(f"tablet server {server_id} does not run yet")
+        return await inner_calls.ask(self._supervisor.process(server_id).ask, APPLY_STAGES, request)
+
+    # --- one process -----------------------------------------------------------------------------------
+
+    async def _start_alone(self, coordinator: Coordinator, view: CatalogView) -> None:
+        assert self._folder is not None
+        assert self._coordinator is not None
+        tablet = self._tablet = TabletNode(
+            self._world, self._settings, self._folder.path, 0, view, self._metrics, self._doors.budget
+        )
+        tablet.expiry.ask = self._coordinator.sinks.expire
+        site = await self._open_doors(view, [tablet.status], tablet.groups)
+        listeners = _listeners(self._doors.endpoints)
+        coordinator.perform(commands.register_coordinator, Server(COORDINATOR_ID, listeners))
+        coordinator.perform(commands.register_server, Server(0, listeners))
+        coordinator.perform(commands.reassign_leaders, [0])
+        tablet.start()
+        await self._open_http(site)
+        self._announce([os.getpid()])
+
+    async def _hold(self, on: bool) -> bool:
+        """Pause all tablet servers, or let them go on; whether all were paused until then."""
+        if self._tablet is not None:
+            hold = self._tablet.tablets.hold
+            if on:
+                await hold.engage()
+                return True
+            return hold.release()
+        assert self._supervisor is not None
+        question, timeout_s = ("hold", 2 * ENGAGE_S_MAX) if on else ("release", 30.0)
+        asked = [process.ask(question, timeout_s=timeout_s) for process in self._supervisor.processes]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for one in answers:
+            if on and isinstance(one, BaseException):
+                raise one
+        return all(not isinstance(one, BaseException) and one.get("held", on) for one in answers)
+
+    # --- several processes -----------------------------------------------------------------------------
+
+    async def _start_several(self, coordinator: Coordinator, view: CatalogView) -> None:
+        assert self._folder is not None
+        ids = list(range(self._count))
+        coordinator.perform(commands.reassign_leaders, ids)
+        supervisor = self._supervisor = Supervisor(
+            {server_id: self._first_line(server_id) for server_id in ids},
+            lambda server_id, ready: self._came_up(view, server_id, ready),
+            self._answer_tablet,
+        )
+        servers = [RemoteStatus(process, view) for process in supervisor.processes]
+        site = await self._open_doors(view, servers, ())
+        coordinator.perform(
+            commands.register_coordinator, Server(COORDINATOR_ID, _listeners(self._doors.endpoints))
+        )
+        await supervisor.start()
+        for process in supervisor.processes:
+            await self._register(view, process.server_id, process.ready)
+        self._tasks.spawn(view.follow(), "follow the metadata")
+        await self._open_http(site)
+        self._announce([os.getpid(), *(one.process_id for one in supervisor.processes if one.process_id)])
+
+    def _first_line(self, server_id: int) -> Facts:
+        assert self._folder is not None
+        beside = tablet_endpoints(self._endpoints, server_id)
+        return {
+            "server_id": server_id,
+            "folder": self._folder.path,
+            "owner": str(self._folder.owner),
+            "settings": dict(self._settings),
+            "endpoints": [asdict(one) for one in beside],
+            "ports": [one.port for one in beside],
+        }
+
+    def _came_up(self, view: CatalogView, server_id: int, ready: Facts) -> None:
+        self._tasks.spawn(self._register(view, server_id, ready), f"register tablet server {server_id}")
+
+    async def _register(self, view: CatalogView, server_id: int, ready: Facts) -> None:
+        beside = tablet_endpoints(self._endpoints, server_id)
+        bound = [one.bound(port) for one, port in zip(beside, ready["ports"], strict=True)]
+        await view.perform(commands.register_server, Server(server_id, _listeners(bound)))
+        if self._coordinator is not None:
+            self._coordinator.publishing.server_returned(server_id)
+
+    async def _answer_tablet(self, facts: Facts) -> Facts:
+        """What a tablet server asks its coordinator."""
+        assert self._coordinator is not None
+        return await inner_calls.answered({EXPIRE_STAGES: self._coordinator.sinks.expire}, facts)
+
+    # --- both ------------------------------------------------------------------------------------------
+
+    async def _open_doors(
+        self,
+        view: CatalogView,
+        servers: Sequence[TabletServerStatus],
+        groups: Sequence[CallGroup],
+    ) -> Site:
+        assert self._folder is not None
+        assert self._coordinator is not None
+        site = Site(
+            view,
+            servers,
+            self._metrics,
+            self._world.clock,
+            self._world.offload,
+            folder=self._folder.path,
+            connections=lambda: self._doors.connections,
+            shared=self._count == 1,
+        )
+        state = StateCalls(view, servers, site.describe)
+        self._coordinator.partitions.ask_ends = lambda table_id: ends_of(servers, table_id)
+        self._coordinator.lake.ask_ends = lambda table_id: ends_of(servers, table_id)
+        backups = () if self._backups is None else (self._backups,)
+        dispatch = Dispatch((*groups, *self._coordinator.groups, *backups, state))
+        await self._doors.open(self._endpoints, dispatch)
+        return site
+
+    async def _open_http(self, site: Site) -> None:
+        port = self._settings["http.port"]
+        if port < 0:
+            return
+        host = self._settings["http.host"]
+        http = HttpServer(
+            site.respond, hosts={"localhost", "127.0.0.1", "[::1]"} if is_loopback(host) else None
+        )
+        bound = await http.start(self._world.network, host, port)
+        self._http = http
+        self._http_address = f"{host}:{bound}"
+
+    _http_address: str | None = None
+
+    def _announce(self, processes: Sequence[int]) -> None:
+        assert self._folder is not None
+        listeners = {one.name: one.address for one in self._doors.endpoints}
+        self.addresses = Addresses(self._folder.path, listeners, self._http_address, tuple(processes))
+        self._folder.announce({"process": os.getpid(), "address": self.addresses.address})
+
+    async def _sweep(self, view: CatalogView) -> None:
+        """Remove what dropped tables left behind when the server stopped before their folders were gone."""
+        assert self._folder is not None
+        files, root = self._world.files, buckets_path(self._folder.path)
+        for table in await self._world.offload.run(files.list, root):
+            if not table.isdecimal():
+                continue
+            if view.catalog.table_by_id(int(table)) is None:
+                await self._world.offload.run(files.remove_tree, f"{root}/{table}")
+                continue
+            for partition in await self._world.offload.run(files.list, f"{root}/{table}"):
+                if partition.isdecimal() and view.catalog.partition_by_id(int(partition)) is None:
+                    await self._world.offload.run(files.remove_tree, f"{root}/{table}/{partition}")
+
+    async def stop(self, *, cleanly: bool = True) -> bool:
+        """Stop everything, in order; returns whether every log was closed."""
+        timeout_s = self._settings["shutdown.timeout"] / 1000
+        if self._http is not None:
+            await self._http.close()
+        if self._tablet is not None:
+            self._tablet.finish_waiting()
+        await self._doors.close(timeout_s=timeout_s)
+        await self._tasks.close()
+        if self._backups is not None:
+            await self._backups.close()
+        if self._coordinator is not None:
+            await self._coordinator.close()
+        if self._supervisor is not None:
+            cleanly = await self._supervisor.stop(timeout_s) and cleanly
+        if self._tablet is not None:
+            cleanly = await self._tablet.close() and cleanly
+        if self._store is not None:
+            self._store.close()
+        if self._folder is not None:
+            self._folder.close(cleanly=cleanly)
+            logger.info("stopped, %s", "every log closed" if cleanly else "not every log could be closed")
+        return cleanly
+
+
+def _listeners(bound: Sequence[Endpoint]) -> dict[str, Address]:
+    return {one.name: Address(one.advertised_host, one.advertised_port) for one in bound}

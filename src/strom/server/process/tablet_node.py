@@ -1,0 +1,303 @@
+"""A tablet server: its tablets, the calls on them and what happens to them in the background.
+
+It is the same whether it shares a process with the coordinator or has one of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from strom.rpc.budget import Budget
+from strom.runtime.compiling import Compiling
+from strom.runtime.memory import give_back, resident_bytes
+from strom.runtime.metrics import Metrics
+from strom.runtime.scheduling import CoreWait
+from strom.runtime.settings import Settings
+from strom.runtime.tasks import InlineOffload, Offload, Tasks, ThreadOffload
+from strom.runtime.trusted_time import StampingClock
+from strom.runtime.world import World
+from strom.server.background.checkpoints import Checkpoints
+from strom.server.background.clock_watch import ClockWatch
+from strom.server.background.disk_space import DiskSpace
+from strom.server.background.group_commit import GroupCommit
+from strom.server.background.key_jobs import KeyJobs
+from strom.server.background.memory_return import MemoryReturn
+from strom.server.background.retention import Retention
+from strom.server.background.stages import StageExpiry
+from strom.server.calls.damage import DamageCalls
+from strom.server.calls.dispatch import CallGroup
+from strom.server.calls.fetch import Fetches
+from strom.server.calls.fetch_log import FetchLogCalls
+from strom.server.calls.fetch_rows import FetchRowsCalls
+from strom.server.calls.filtering import FilterLimits
+from strom.server.calls.key_inserts import LookupCalls
+from strom.server.calls.key_lookups import KeyLookupCalls
+from strom.server.calls.key_many import KeyManyCalls
+from strom.server.calls.key_reads import KeyReads, LookupLimits
+from strom.server.calls.key_row import KeyRowCalls
+from strom.server.calls.key_scans import KeyScanCalls
+from strom.server.calls.key_writes import KeyWriteCalls
+from strom.server.calls.lake_resume import ResumeCalls
+from strom.server.calls.offsets import OffsetCalls
+from strom.server.calls.produce import ProduceCalls
+from strom.server.calls.stages import StageCalls
+from strom.server.calls.writes import Writes
+from strom.server.status.key_store_facts import follow_keys
+from strom.server.status.status import LocalStatus
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.kernels import Kernels
+from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablets import Tablets, TabletSettings
+from strom.server.tablets.turns import RECENT_S, InTurns, Turns
+
+LANE_THREADS = 3
+SYNC_THREADS = 4
+
+
+class TabletNode:
+    """One tablet server."""
+
+    def __init__(
+        self,
+        world: World,
+        settings: Settings,
+        folder: str,
+        server_id: int,
+        view: CatalogView,
+        metrics: Metrics,
+        budget: Budget,
+    ) -> None:
+        self._world, self._settings, self._view, self._metrics = world, settings, view, metrics
+        self._shared = TabletSettings.of(settings)
+        self._make_threads()
+        self._kernels = Kernels(
+            None if isinstance(world.offload, InlineOffload) else lambda: _compiling(world),
+            self._compiling_thread,
+            self._tasks,
+            world.clock,
+        )
+        turns = _turns(world, budget, metrics, self._core_wait)
+        self.tables = Tables(view, metrics, settings["durability"], self._kernels.check_peer_rows)
+        self._watch = ClockWatch(
+            world,
+            folder,
+            f"tablet-{server_id}",
+            trust_after_ms=settings["clock.trust-after"],
+            metrics=metrics,
+            tells=False,  # the coordinator does
+        )
+        self.tablets = Tablets(
+            world,
+            folder,
+            server_id,
+            self._shared,
+            view,
+            self.tables,
+            self._lanes,
+            self._kernels,
+            self._watch.time,
+            InTurns(self._lanes, turns),
+        )
+        self._space = DiskSpace(
+            world.files, folder, free_bytes_min=settings["data-disk.free-bytes-min"], clock=world.clock
+        )
+        self.expiry = StageExpiry(
+            self.tablets, self._watch.time, metrics, every_ms=settings["stage.check-interval"]
+        )
+        writes, self.stages = self._writing(turns, budget)
+        readers = InTurns(world.offload, turns)
+        self._fetches = Fetches(
+            self.tablets,
+            readers,
+            max_bytes=settings["server.fetch.max-bytes"],
+            crowded=lambda: budget.full,
+            piece=turns.piece,
+        )
+        budget.relief.append(self._fetches.relieve)
+        self._memory_return = MemoryReturn(budget, (world.offload, self._lanes), give_back, resident_bytes)
+        self.groups: Sequence[CallGroup] = (
+            *self._log_calls(writes),
+            *self._key_calls(writes, readers, turns, budget),
+            self.stages,
+            ResumeCalls(self.tablets, view, self.tables, world.files, self._shared.limits),
+        )
+        self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
+        self.status.clock_ahead_s = lambda: self._watch.time.ahead_ms() / 1000
+        self._make_upkeep()
+        _follow(metrics, self.tablets, self._space)
+        follow_keys(metrics, self.tablets, world.clock)
+
+    def _make_threads(self) -> None:
+        """Where work is done: short work on tablets, syncs, and long jobs, each with threads of its own."""
+        self._tasks, self._commit_tasks = Tasks(), Tasks()
+        self._lanes = _threads(self._world, LANE_THREADS)
+        self._syncs = _threads(self._world, SYNC_THREADS)
+        self._compiling_thread = _threads(self._world, 1)
+        self._job_threads = _threads(self._world, self._settings["kv.jobs"])
+        self._core_wait = CoreWait() if isinstance(self._lanes, ThreadOffload) else None
+
+    def _writing(self, turns: Turns, budget: Budget) -> tuple[Writes, StageCalls]:
+        """What makes rows durable, shared by plain writes and stages."""
+        commit = GroupCommit(self._syncs, self._commit_tasks, self._metrics, workers=SYNC_THREADS)
+        checkpoints = Checkpoints(
+            self._syncs, self._commit_tasks, every_bytes=self._settings["log.checkpoint.bytes"]
+        )
+        clock = StampingClock(self._watch.time)
+        writes = Writes(
+            commit,
+            checkpoints,
+            self._space,
+            clock,
+            budget=budget,
+            small_calls_about=turns.small_calls_about,
+        )
+        stages = StageCalls(
+            self.tablets,
+            self.tables,
+            commit,
+            checkpoints,
+            self._space,
+            clock,
+            self._shared.limits,
+            self.expiry,
+            self._metrics,
+        )
+        return writes, stages
+
+    def _log_calls(self, writes: Writes) -> Sequence[CallGroup]:
+        """Calls on logs: those of log tables, and the changelogs of the others."""
+        limits = FilterLimits.of(self._settings)
+        return (
+            ProduceCalls(self.tablets, self.tables, writes),
+            FetchLogCalls(self._fetches, self.tables, limits),
+            FetchRowsCalls(self._fetches, self.tables, limits),
+            DamageCalls(self.tablets, self.tables, self._world.clock),
+        )
+
+    def _key_calls(
+        self, writes: Writes, readers: Offload, turns: Turns, budget: Budget
+    ) -> Sequence[CallGroup]:
+        """Calls on primary-key tables, and those on offsets, which ask scans where an instant lies."""
+        world, lookups = self._world, LookupLimits.of(self._settings)
+        answers = lookups.answer_bytes_max
+        reads = KeyReads(self.tablets, self.tables, world.offload, world.clock, answer_bytes_max=answers)
+        budget.relief.append(reads.relieve)
+        scans = KeyScanCalls(
+            self.tablets,
+            self.tables,
+            KeyReads(self.tablets, self.tables, readers, world.clock, answer_bytes_max=answers),
+            FilterLimits.of(self._settings),
+            world.clock,
+            max_bytes=self._settings["server.fetch.max-bytes"],
+            piece=turns.piece,
+        )
+        return (
+            OffsetCalls(self.tablets, self.tables, world.offload, world.clock, scans),
+            KeyWriteCalls(self.tablets, self.tables, writes, self._shared.limits),
+            LookupCalls(self.tablets, self.tables, reads, writes, lookups),
+            KeyLookupCalls(reads, lookups, self._shared.limits),
+            KeyManyCalls(reads, lookups, self._shared.limits),
+            KeyRowCalls(reads, lookups),
+            scans,
+        )
+
+    def _make_upkeep(self) -> None:
+        """What goes on in the background; ``start`` begins it."""
+        clock, settings = self._world.clock, self._settings
+        self._retention = Retention(
+            self.tablets,
+            self.tables,
+            self._view,
+            self._watch.time,
+            every_ms=settings["log.retention.check-interval"],
+        )
+        self._jobs = KeyJobs(
+            self.tablets,
+            self.tables,
+            self._space,
+            self._job_threads,
+            self._commit_tasks,
+            clock,
+            self._metrics,
+            at_once=settings["kv.jobs"],
+        )
+
+    def start(self) -> None:
+        """Begin the work in the background."""
+        self._tasks.spawn(self._view.follow(), "follow the metadata")
+        self._tasks.spawn(self.tablets.warm_up(), "open the logs")
+        self._tasks.spawn(self._watch.run(), "watch the clock")
+        self._tasks.spawn(self._retention.run(), "retention")
+        self._tasks.spawn(self._retention.close_idle(), "close idle logs")
+        self._tasks.spawn(self.status.measure_rates(), "measure rates")
+        self._tasks.spawn(self._memory_return.run(), "give memory back")
+        self._tasks.spawn(self._jobs.run(), "upkeep of primary-key buckets")
+        self._tasks.spawn(self.expiry.run(), "stages whose leases are over")
+        self._kernels.follow(self._view)
+
+    def finish_waiting(self) -> None:
+        """Answer the fetches that wait: the listeners are about to close."""
+        self._fetches.stop()
+
+    async def close(self) -> bool:
+        """End the background work and close every log; returns whether all went well."""
+        self._jobs.stop()
+        self._kernels.stop()
+        await self._tasks.close()
+        cleanly = await self.tablets.close()
+        await self._commit_tasks.close()
+        self._lanes.close()
+        self._syncs.close()
+        self._job_threads.close()
+        self._compiling_thread.close()
+        if self._core_wait is not None:
+            self._core_wait.close()
+        return cleanly
+
+
+def _threads(world: World, count: int) -> Offload:
+    """Threads of our own, unless the world is a simulation: then work runs where the world says."""
+    return (
+        world.offload if isinstance(world.offload, InlineOffload) else ThreadOffload(count, background=True)
+    )
+
+
+def _compiling(world: World) -> Compiling:
+    """Runs in a thread: it imports what takes half a second."""
+    if world.compiling is not None:
+        return world.compiling
+    import strom.tablet.key_tablet  # noqa: F401  # what the first bucket needs beside the kernels
+    from strom.kv.kernels.compilers import KernelCompiling
+
+    return KernelCompiling()
+
+
+def _turns(world: World, budget: Budget, metrics: Metrics, waits: CoreWait | None) -> Turns:
+    """Half of the cores for bulk work while small calls are about: its clients need cores too."""
+    paused = metrics.counter(
+        "strom_bulk_paused_seconds_total", "Seconds that bulk work paused in favour of small calls"
+    )
+    return Turns(
+        lambda: world.clock.monotonic() - budget.small_at < RECENT_S,
+        waits.since_last if waits is not None else lambda: 0.0,
+        at_once=max(1, (os.cpu_count() or 1) // 2),
+        paused=paused.inc,
+    )
+
+
+def _follow(metrics: Metrics, tablets: Tablets, space: DiskSpace) -> None:
+    metrics.gauge("strom_buckets", "Buckets that were touched").follow(lambda: len(list(tablets)))
+    metrics.gauge("strom_buckets_open", "Buckets whose log is open").follow(
+        lambda: sum(slot.tablet is not None for slot in tablets)
+    )
+    metrics.gauge("strom_buckets_offline", "Buckets whose storage failed").follow(
+        lambda: sum(slot.tablet is not None and slot.tablet.error is not None for slot in tablets)
+    )
+    metrics.gauge("strom_rows_damaged", "Rows that were given up because nobody can read them").follow(
+        lambda: sum(slot.tablet.log.damage.rows for slot in tablets if slot.tablet is not None)
+    )
+    metrics.gauge("strom_disk_free_bytes", "Room on the disk at the last write").follow(
+        lambda: space.free_bytes
+    )
+    metrics.gauge("strom_disk_full", "1 while writes are refused for want of room").follow(lambda: space.full)

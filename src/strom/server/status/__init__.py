@@ -1,0 +1,1 @@
+"""What a server says about itself: buckets, tables, rates. Plain data, so that it crosses to another process."""

@@ -1,0 +1,268 @@
+"""What a server says about itself: buckets, tables, rates. Plain data, so that it crosses the pipe of two processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypedDict
+
+from strom.coordinator.catalog import Catalog
+from strom.errors import StromError
+from strom.model.bucket import BucketId
+from strom.model.lake import LakeKey
+from strom.model.properties import lake_enabled
+from strom.runtime.metrics import Metrics, Sample
+from strom.server.background.disk_space import DiskSpace
+from strom.server.status.key_store_facts import KeyStoreFacts, key_facts_of
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.slot import Slot
+from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablets import Tablets, led_by, wait_for
+from strom.tablet.log_tablet import LogTablet
+
+RATE_EVERY_S = 5.0
+
+
+class BucketFacts(TypedDict):
+    """One bucket, as its leader sees it."""
+
+    table_id: int
+    partition_id: int | None
+    bucket: int
+    leader_id: int
+    start_offset: int
+    high_watermark: int
+    end_offset: int
+    size_bytes: int
+    segments: int
+    epoch: int
+    waiting: int
+    stages: int
+    stage_bytes: int
+    decision: int
+    """The number of the newest one that is visible."""
+    damaged_rows: int
+    """Offsets that were given up: readers go on behind them."""
+    error: str | None
+    keys: KeyStoreFacts | None
+    """Of a primary-key bucket that is open."""
+
+
+class TabletServerStatus(Protocol):
+    """A tablet server that can be asked, in this process or another."""
+
+    server_id: int
+
+    async def table(self, table_id: int) -> list[BucketFacts]:
+        """Every bucket of a table that it leads, opened if need be."""
+
+    async def summary(self) -> dict[str, Any]:
+        """Its state in short, without opening anything."""
+
+    async def samples(self) -> list[Sample]:
+        """Its metrics."""
+
+
+class LocalStatus:
+    """The tablet server of this process."""
+
+    def __init__(
+        self, tablets: Tablets, tables: Tables, view: CatalogView, metrics: Metrics, space: DiskSpace
+    ) -> None:
+        self.server_id = tablets.server_id
+        self._tablets = tablets
+        self._tables = tables
+        self._view = view
+        self._metrics = metrics
+        self._space = space
+        self._counted: dict[int, dict[str, float]] = {}
+        self._rates: dict[int, dict[str, float]] = {}
+        self.clock_ahead_s: Callable[[], float] = lambda: 0.0
+        """How far the clock is ahead of what is trusted when rows expire."""
+
+    async def table(self, table_id: int) -> list[BucketFacts]:
+        """Every bucket of a table that this server leads."""
+        catalog = self._view.fresh()
+        table = catalog.table_by_id(table_id)
+        return (
+            []
+            if table is None
+            else [await self._bucket(one) for one in led_by(self.server_id, table, catalog)]
+        )
+
+    async def _bucket(self, bucket: BucketId) -> BucketFacts:
+        try:
+            slot = self._tablets.slot(bucket)
+            await wait_for(slot.opened())
+        except StromError as error:
+            return unknown_bucket(bucket, self.server_id, error.message)
+        return facts_of(slot, self.server_id)
+
+    async def summary(self) -> dict[str, Any]:
+        """Tables by id with sums over the buckets that were touched, and rates."""
+        tables: dict[str, dict[str, Any]] = {}
+        slots = list(self._tablets)
+        for slot in slots:
+            facts = facts_of(slot, self.server_id)
+            table = tables.setdefault(str(facts["table_id"]), _no_rows())
+            table["rows"] += facts["high_watermark"] - facts["start_offset"]
+            table["lag"] += facts["end_offset"] - facts["high_watermark"]
+            for name in ("size_bytes", "segments", "waiting", "stages", "stage_bytes"):
+                table[name] += facts[name]
+            if facts["error"] is not None:
+                table["offline"] += 1
+            if facts["keys"] is not None:
+                sums = table.setdefault("keys", dict.fromkeys(facts["keys"], 0))
+                for name, value in facts["keys"].items():
+                    sums[name] += value
+        known = {slot.bucket: slot.last_known for slot in slots if slot.last_known is not None}
+        for table_id, lag in self._lake_lags(known).items():
+            tables.setdefault(str(table_id), _no_rows())["lake_lag_rows"] = lag
+        for table_id, counts in self._tables.counted().items():
+            table = tables.setdefault(str(table_id), _no_rows())
+            table["rates"] = self._rates.get(table_id, {})
+            table["bytes_skipped"] = counts["bytes_skipped"]
+        self._space.sample()
+        return {
+            "tables": tables,
+            "buckets": len(slots),
+            "buckets_open": sum(slot.tablet is not None for slot in slots),
+            "disk_free_bytes": self._space.free_bytes,
+            "disk_full": self._space.full,
+            "clock_ahead_s": self.clock_ahead_s(),
+        }
+
+    def _lake_lags(self, known: Mapping[BucketId, BucketFacts]) -> dict[int, int | None]:
+        """By table that is copied into the lake: the rows that it lacks; None while a bucket was not opened yet."""
+        catalog = self._view.catalog
+        found: dict[int, int | None] = {}
+        for table in catalog.all_tables():
+            if lake_enabled(table.description.properties):
+                lags = [
+                    _lake_lag(catalog, bucket, known.get(bucket))
+                    for bucket in led_by(self.server_id, table, catalog)
+                ]
+                found[table.table_id] = None if None in lags else sum(lag for lag in lags if lag is not None)
+        return found
+
+    async def samples(self) -> list[Sample]:
+        """The metrics of this process."""
+        return self._metrics.samples()
+
+    async def measure_rates(self) -> None:
+        """Compare the counters now and again, for ever."""
+        while True:
+            await asyncio.sleep(RATE_EVERY_S)
+            counted = self._tables.counted()
+            self._rates = {
+                table_id: {
+                    name: (value - self._counted.get(table_id, {}).get(name, 0.0)) / RATE_EVERY_S
+                    for name, value in counts.items()
+                }
+                for table_id, counts in counted.items()
+            }
+            self._counted = counted
+
+
+async def ends_of(servers: Sequence[TabletServerStatus], table_id: int) -> dict[LakeKey, int]:
+    """Where the buckets of a table end; those that cannot be asked right now are left out."""
+    answers = await asyncio.gather(*(server.table(table_id) for server in servers))
+    return {
+        LakeKey(facts["partition_id"], facts["bucket"]): facts["end_offset"]
+        for answer in answers
+        for facts in answer
+        if facts["error"] is None
+    }
+
+
+def answering(status: LocalStatus) -> Any:
+    """How a tablet server's process answers ``RemoteStatus``."""
+
+    async def answer(question: str, facts: dict[str, Any]) -> dict[str, Any]:
+        if question == "table":
+            return {"buckets": await status.table(facts["table_id"])}
+        if question == "summary":
+            return await status.summary()
+        assert question == "samples", question
+        return {"samples": await status.samples()}
+
+    return answer
+
+
+def facts_of(slot: Slot, leader_id: int) -> BucketFacts:
+    """What is known of a bucket without opening it."""
+    if slot.tablet is not None:
+        slot.last_known = _facts(slot.tablet, leader_id)
+    known: BucketFacts | None = slot.last_known
+    return known if known is not None else unknown_bucket(slot.bucket, leader_id, None)
+
+
+def _facts(tablet: LogTablet, leader_id: int) -> BucketFacts:
+    log = tablet.log
+    return BucketFacts(
+        table_id=tablet.bucket.table_id,
+        partition_id=tablet.bucket.partition_id,
+        bucket=tablet.bucket.bucket,
+        leader_id=leader_id,
+        start_offset=log.start_offset,
+        high_watermark=tablet.high_watermark,
+        end_offset=log.end_offset,
+        size_bytes=log.size_bytes,
+        segments=log.segment_count,
+        epoch=log.epoch,
+        waiting=len(tablet.pending),
+        stages=len(tablet.stages),
+        stage_bytes=tablet.stages.bytes,
+        decision=tablet.applied,
+        damaged_rows=log.damage.between(log.start_offset, log.end_offset).rows,
+        error=None if tablet.error is None else str(tablet.error),
+        keys=key_facts_of(tablet),
+    )
+
+
+def _lake_lag(catalog: Catalog, bucket: BucketId, facts: BucketFacts | None) -> int | None:
+    if facts is None or facts["error"] is not None:
+        return None
+    record, held = catalog.lake_of(bucket.table_id), None
+    if record is not None:
+        part = None if bucket.partition_id is None else catalog.partition_by_id(bucket.partition_id)
+        held = record.place_of(bucket.partition_id, None if part is None else part.name, bucket.bucket)
+    return max(0, facts["high_watermark"] - (0 if held is None else held.offset))
+
+
+def unknown_bucket(bucket: BucketId, leader_id: int, error: str | None) -> BucketFacts:
+    """A bucket whose numbers nobody knows."""
+    return BucketFacts(
+        table_id=bucket.table_id,
+        partition_id=bucket.partition_id,
+        bucket=bucket.bucket,
+        leader_id=leader_id,
+        start_offset=0,
+        high_watermark=0,
+        end_offset=0,
+        size_bytes=0,
+        segments=0,
+        epoch=0,
+        waiting=0,
+        stages=0,
+        stage_bytes=0,
+        decision=0,
+        damaged_rows=0,
+        error=error,
+        keys=None,
+    )
+
+
+def _no_rows() -> dict[str, Any]:
+    counts = (
+        "rows",
+        "lag",
+        "size_bytes",
+        "segments",
+        "waiting",
+        "stages",
+        "stage_bytes",
+        "offline",
+        "bytes_skipped",
+    )
+    return {**dict.fromkeys(counts, 0), "rates": {}}

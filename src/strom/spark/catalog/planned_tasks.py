@@ -1,0 +1,138 @@
+"""The tasks of a query of the SQL catalog, and how a worker reads one: all that Spark needs, by one question.
+
+Spark asks a source of its own kind twice, and each question starts something in another process: to make the source,
+then to plan. The catalog knows columns, filters and limit by then, so that one question is enough; and none where
+whoever made the DataFrame planned already (``union_frame.py``), as a plan is the same for all columns: how tasks are
+read is pickled but for the columns, a text that the catalog's shim puts in.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from strom.aio.log import tiered
+from strom.api.table import Table
+from strom.lake.files.storage import Storage
+from strom.spark.cold.lake_share import LakeShare
+from strom.spark.connect import connections
+from strom.spark.connect.options import ReadOptions
+from strom.spark.source.batch_reader import BatchReader
+from strom.spark.source.beside import Beside, BesideReader, look
+from strom.spark.source.part_text import parts_of_text
+from strom.spark.source.pinned import Pinned
+
+_CODEC = "zstd"
+"""Tasks may name many offsets that died."""
+_COLUMNS = "columns to be named"
+"""Stands for them in what is pickled."""
+_PROTOCOL = 3
+"""Of pickle: the last in which a text is its length in four bytes and itself, wherever it stands."""
+
+
+class Reading:
+    """What a worker calls: Spark sends it one task, it gives the rows. Pickled: plain data only."""
+
+    def __init__(self, reader: DataSourceReader) -> None:
+        self._reader = reader
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the one task that comes."""
+        (packed,) = (value for batch in batches for value in batch.column(0).to_pylist())
+        size = int.from_bytes(packed[:8], "little")
+        task = pickle.loads(pa.decompress(packed[8:], decompressed_size=size, codec=_CODEC, asbytes=True))
+        rows: Iterator[Any] = self._reader.read(task)
+        return rows
+
+
+class _Command:
+    """What Spark sends to a worker with each task, but for the columns."""
+
+    def __init__(self, reader: Callable[..., DataSourceReader], options: ReadOptions, more: object) -> None:
+        self._made_of = reader, options, more
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _command, (*self._made_of, _COLUMNS)
+
+    def parts(self) -> tuple[bytes, bytes]:
+        """Before the text of the columns, and after it."""
+        text = _COLUMNS.encode()
+        before, found, after = pickle.dumps(self, _PROTOCOL).partition(
+            b"X" + len(text).to_bytes(4, "little") + text
+        )
+        assert found
+        return before, after
+
+
+def _command(
+    reader: Callable[..., DataSourceReader], options: ReadOptions, more: object, columns: str
+) -> tuple[Reading, StructType]:
+    """In the worker: what reads a task, and the columns of its rows."""
+    read = StructType.fromJson(json.loads(columns))
+    return Reading(reader(options, read, more)), read
+
+
+def plan(said: Mapping[str, str], columns: StructType, *, files: bool) -> dict[str, Any]:
+    """The answer to a query: how its tasks are read (twice, before and after the columns), then the tasks, in base64.
+
+    With ``files`` those that Spark's own reader takes are told apart, by task, with their columns.
+    """
+    options = ReadOptions.of(said)
+    if options.beside:
+        beside = look(options)
+        tasks = BesideReader(options, columns, beside).partitions()
+        return _told(_Command(BesideReader, options, _without_files(beside)), tasks)
+    table = connections.table(options.server, options.table)
+    pinned = None
+    if options.planned is not None:
+        pinned = Pinned(table.info, parts_of_text(options.planned, table.table_id))
+    return planned(options, table, columns, pinned, files=files)
+
+
+def planned(
+    options: ReadOptions, table: Table, columns: StructType, pinned: Pinned | None, *, files: bool
+) -> dict[str, Any]:
+    """The same, for parts that are known, of a table that is."""
+    share = _share(options, table, columns) if files else None
+    reader = BatchReader(options, columns, pinned)
+    tasks = reader.tasks(share)
+    command = _Command(BatchReader, reader.bare_options, None)
+    if share is None or not share.groups:
+        return _told(command, tasks or [InputPartition(None)])
+    return _told(command, tasks) | {"files": share.groups, "schema": share.schema.json()}
+
+
+def _share(options: ReadOptions, table: Table, columns: StructType) -> LakeShare | None:
+    """What takes files, where the rows of a table are read as they are, and none of them is enough."""
+    limited = options.limit is not None or options.query_limit is not None
+    if limited or options.changelog or options.lake_reader != "spark" or not tiered(table.info):
+        return None
+    config = connections.database(options.server).lake(options.table).config
+    return LakeShare(Storage(config), table.info.schema, columns, options.parallelism)
+
+
+def _told(command: _Command, tasks: Iterable[InputPartition]) -> dict[str, Any]:
+    packed = (_packed(one) for one in tasks)
+    return {"tasks": [_text(one) for one in (*command.parts(), *packed)], "files": [], "schema": ""}
+
+
+def _packed(task: InputPartition) -> bytes:
+    plain = pickle.dumps(task)
+    return len(plain).to_bytes(8, "little") + bytes(pa.compress(plain, codec=_CODEC, asbytes=True))
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _without_files(beside: Beside) -> Beside:
+    """What tasks need of it: each has its own files."""
+    return replace(beside, files=(), rows=None)

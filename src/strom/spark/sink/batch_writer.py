@@ -1,0 +1,112 @@
+"""``df.write.format("strom")``: append to a log, upsert to a primary-key table, overwrite; published at once, and once.
+
+The sink of an unnamed write is made up when Spark makes the writer: a repeated commit of it finds it decided.
+With ``txnAppId`` and ``txnVersion`` the write is published once, also when the whole job runs again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from strom.api.staging import published
+from strom.client.write.staging import StageFact
+from strom.client.write.transaction import Sink
+from strom.errors import InvalidRequest
+from strom.spark.connect import connections
+from strom.spark.connect.problems import told
+from strom.spark.sink.publishing import free_all, publish_all
+from strom.spark.sink.write_options import BATCH_LEASE_MS, WriteOptions
+from strom.spark.sink.writing import Shape, Staged, TaskWriter, order_for
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    """A writer for one DataFrame, checked against the table."""
+
+    def made() -> DataSourceArrowWriter:
+        said = WriteOptions.of(options)
+        table = connections.table(said.server, said.table)
+        shape = Shape.of(table.info, said, schema.names)
+        if said.staged:
+            return StagedBatchWriter(said, shape, overwrite)
+        if overwrite:
+            raise InvalidRequest('mode("overwrite") is atomic, which delivery=at-least-once cannot be')
+        return DirectBatchWriter(said, shape)
+
+    return told(made)
+
+
+class StagedBatchWriter(DataSourceArrowWriter):
+    """Exactly once."""
+
+    def __init__(self, options: WriteOptions, shape: Shape, overwrite: bool) -> None:
+        self._options = options
+        self._shape = shape
+        self._overwrite = overwrite
+        if options.app_id is None:
+            name = f"once-{secrets.token_hex(16)}"
+            self._sink, self._epoch = Sink(name, name, one_shot=True), 0
+        else:
+            assert options.version is not None
+            self._sink, self._epoch = Sink(options.app_id, options.app_id), options.version
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task: stage, seal, tell."""
+        return told(lambda: self._write(iterator), server=self._options.server)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        if self._published():
+            for _ in batches:  # Spark waits until its rows are taken
+                pass
+            return self._message(())
+        lease_ms = self._options.lease_ms or BATCH_LEASE_MS
+        order = order_for(self._sink.name, self._epoch, lease_ms)
+        return self._message(TaskWriter(self._options, self._shape).stage(batches, order))
+
+    def _published(self) -> bool:
+        """Whether this version is published already: it saves work."""
+        if self._sink.one_shot:
+            return False
+        last = published(connections.database(self._options.server), self._sink)
+        return last.get(self._shape.table_id, -1) >= self._epoch
+
+    def _message(self, facts: tuple[StageFact, ...]) -> Staged:
+        rows = sum(fact.rows for fact in facts)
+        return Staged(self._sink.name, self._sink.query_id, self._epoch, self._shape.table_id, facts, rows)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The driver: publish everything."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        told(
+            lambda: publish_all(
+                self._options,
+                self._sink,
+                self._epoch,
+                self._shape.table_id,
+                staged,
+                overwrite=self._overwrite,
+            ),
+            server=self._options.server,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The driver: nothing is published."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        told(lambda: free_all(self._options, self._sink, self._epoch, staged), server=self._options.server)
+
+
+class DirectBatchWriter(DataSourceArrowWriter):
+    """At least once: a task that is run again writes again."""
+
+    def __init__(self, options: WriteOptions, shape: Shape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task: write, and wait until it is acknowledged."""
+        told(lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server)
+        return WriterCommitMessage()

@@ -1,0 +1,158 @@
+"""``df.writeStream.format("strom")``: every micro-batch published once, whatever is killed, restarted or repeated.
+
+The sink is named by the query: its id lies in the checkpoint and survives restarts. Tasks learn query and batch from
+Spark's local properties; the driver's ``commit`` sees only their messages, so each message names the sink. A batch that
+comes again is decided once: its new stages are freed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from strom.api.staging import published
+from strom.client.write.transaction import Sink
+from strom.errors import InvalidRequest
+from strom.spark.connect import connections
+from strom.spark.connect.problems import told
+from strom.spark.sink.publishing import free_all, publish_all
+from strom.spark.sink.write_options import STREAM_LEASE_MS, WriteOptions
+from strom.spark.sink.writing import Shape, Staged, TaskWriter, order_for
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+DESCRIPTION = "spark.job.description"
+_NAMED = re.compile(r"(?P<name>.+?)(?:<br/>|\s)+id = ", re.DOTALL)
+"""Spark describes the job of a batch by the query's name, if it has one, its id and more, each in a line."""
+NAME_MAX = 200
+
+_seen: set[str] = set()
+"""Sinks whose first batch this process has looked up: only the first after a restart may come again."""
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """A writer for one query; Spark makes it anew for every batch."""
+
+    def made() -> DataSourceStreamArrowWriter:
+        said = WriteOptions.of(options)
+        if said.app_id is not None:
+            raise InvalidRequest(
+                "txnAppId and txnVersion are for foreachBatch; a stream is named by its query, or by the option sink"
+            )
+        table = connections.table(said.server, said.table)
+        shape = Shape.of(table.info, said, schema.names)
+        if said.staged:
+            return StagedStreamWriter(said, shape, overwrite)
+        if overwrite:
+            raise InvalidRequest(
+                "outputMode complete replaces rows at once, which delivery=at-least-once cannot"
+            )
+        return DirectStreamWriter(said, shape)
+
+    return told(made)
+
+
+class StagedStreamWriter(DataSourceStreamArrowWriter):
+    """Exactly once."""
+
+    def __init__(self, options: WriteOptions, shape: Shape, overwrite: bool) -> None:
+        self._options = options
+        self._shape = shape
+        self._overwrite = overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task: stage, seal, tell."""
+        return told(lambda: self._write(iterator), server=self._options.server)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        query_id, epoch = _whose()
+        sink = Sink(self._options.sink or f"spark-{query_id}", query_id)
+        message = Staged(sink.name, query_id, epoch, self._shape.table_id, query_name=_name())
+        if self._published(sink, epoch):
+            for _ in batches:  # Spark waits until its rows are taken
+                pass
+            return message
+        order = order_for(sink.name, epoch, self._options.lease_ms or STREAM_LEASE_MS)
+        message.facts = TaskWriter(self._options, self._shape).stage(batches, order)
+        message.rows = sum(fact.rows for fact in message.facts)
+        return message
+
+    def _published(self, sink: Sink, epoch: int) -> bool:
+        """Whether the batch is published already: it saves work, and is asked once in a process's life."""
+        if sink.name in _seen:
+            return False
+        _seen.add(sink.name)
+        last = published(connections.database(self._options.server), sink)
+        return last.get(self._shape.table_id, -1) >= epoch
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The driver: publish the batch."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if staged:
+            told(lambda: self._publish(staged, batchId), server=self._options.server)
+
+    def _publish(self, staged: list[Staged], epoch: int) -> None:
+        first = staged[0]
+        publish_all(
+            self._options,
+            Sink(first.sink, first.query_id, query_name=first.query_name),
+            epoch,
+            first.table_id,
+            staged,
+            overwrite=self._overwrite,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The driver: the batch failed, and will come again."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if staged:
+            sink = Sink(staged[0].sink, staged[0].query_id)
+            told(lambda: free_all(self._options, sink, batchId, staged), server=self._options.server)
+
+
+class DirectStreamWriter(DataSourceStreamArrowWriter):
+    """At least once: a batch that comes again is written again."""
+
+    def __init__(self, options: WriteOptions, shape: Shape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task: write, and wait until it is acknowledged."""
+        told(lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server)
+        return WriterCommitMessage()
+
+
+def _name() -> str | None:
+    """What somebody called the query."""
+    context = TaskContext.get()
+    return named(None if context is None else context.getLocalProperty(DESCRIPTION))
+
+
+def named(description: str | None) -> str | None:
+    """The name in what Spark says of a job; None where the query has none.
+
+    >>> named("nightly\\nid = 5b1f\\nrunId = 77\\nbatch = 3")
+    'nightly'
+    """
+    found = _NAMED.match(description or "")
+    return None if found is None else found["name"].strip()[:NAME_MAX]
+
+
+def _whose() -> tuple[str, int]:
+    """The query and the batch that this task works for."""
+    context = TaskContext.get()
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+    batch_id = None if context is None else context.getLocalProperty(BATCH_ID)
+    if not query_id or not batch_id:
+        raise InvalidRequest(
+            "Spark does not say which query this task belongs to: use delivery=at-least-once"
+        )
+    return query_id, int(batch_id)

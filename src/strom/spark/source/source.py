@@ -1,0 +1,133 @@
+"""``format("strom")``: what Spark asks for a table's columns, its readers and its writers.
+
+Spark makes one of these when a DataFrame is made, keeps it pickled, and asks it again for every action. So what is
+decided while the columns are worked out (``schema``) holds for the life of the DataFrame: the offsets that are
+read, unless ``pin=query`` leaves that to its first action.
+
+Writers, catalog answers and stream readers live in their own modules and are imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import MutableMapping
+from importlib import import_module
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from strom.errors import Refused
+from strom.spark.connect import connections
+from strom.spark.connect.options import ReadOptions, Server
+from strom.spark.connect.problems import told
+from strom.spark.source.part_text import parts_of_text
+from strom.spark.source.pinned import Pinned, pin, schema_of
+
+
+class StromSource(DataSource):
+    """One table, as ``.option(…)`` described it."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._pinned: Pinned | None = None
+        self._beside: Any = None
+        """The same of what stands beside a table (``beside.py``)."""
+        self._schema_id: int | None = None
+        """Of the table when its columns were worked out; None when they were given."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format(…)``."""
+        return "strom"
+
+    def schema(self) -> StructType | str:
+        """The columns; for the SQL catalog (``_op``) an answer in the metadata of a field."""
+        if "_op" in self.options:
+            answer: StructType | str = _hook("catalog_calls", "answer")(self.options)
+            return answer
+        return told(self._look, server=self._server)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads rows that are there."""
+        from strom.spark.source.batch_reader import BatchReader, FilteringReader
+
+        options = told(lambda: ReadOptions.of(self.options))
+        if options.beside:
+            beside = self._beside or told(lambda: _hook("beside", "look")(options), server=options.server)
+            made: DataSourceReader = _hook("beside", "BesideReader")(options, schema, beside)
+            return made
+        kind = FilteringReader if options.push_filters and _filters_come() else BatchReader
+        if self._pinned is None and options.planned is not None:
+            self._pinned = told(lambda: _planned(options), server=options.server)
+        return kind(options, schema, self._pinned)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Follows the table."""
+        from strom.spark.source.stream_reader import stream_reader
+
+        return stream_reader(self.options, schema, self._schema_id)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a DataFrame."""
+        made: DataSourceWriter = _hook("batch_writer", "batch_writer")(self.options, schema, overwrite)
+        return made
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Writes a stream. Spark passes these by name."""
+        made: DataSourceStreamWriter = _hook("stream_writer", "stream_writer")(
+            self.options, schema, overwrite
+        )
+        return made
+
+    @property
+    def _server(self) -> Server | None:
+        """For the sentence of an error; None when even that was not said."""
+        return Server.of(self.options) if self.options.get("bootstrap.servers") else None
+
+    def _look(self) -> StructType:
+        options = ReadOptions.of(self.options)
+        if options.beside:
+            self._beside = _hook("beside", "look")(options)
+            schema: StructType = self._beside.schema
+            return schema
+        table = connections.table(options.server, options.table)
+        found = schema_of(options, table.info.schema)
+        if options.columns is None:
+            self._schema_id = table.info.schema.schema_id
+        if options.planned is not None:
+            self._pinned = _planned(options)
+        elif options.pin == "load":
+            try:
+                self._pinned = pin(options, table)
+            except Refused:
+                pass  # what a stream may say and a batch may not: the reader that is asked for tells
+        return found
+
+
+def _planned(options: ReadOptions) -> Pinned:
+    """What whoever made the DataFrame decided."""
+    assert options.planned is not None
+    table = connections.table(options.server, options.table)
+    return Pinned(table.info, parts_of_text(options.planned, table.table_id))
+
+
+def _filters_come() -> bool:
+    """Whether Spark will offer its filters to the reader it asks for now.
+
+    A reader that could take filters is refused by Spark while ``spark.sql.python.filterPushdown.enabled`` is off,
+    as it is by default. Nobody tells a source, so we look at who asks: PySpark's planning has it in
+    ``enable_pushdown``.
+    """
+    frame = sys._getframe(2)
+    return bool(frame.f_locals.get("enable_pushdown", True))
+
+
+def _hook(module: str, name: str) -> Any:
+    return getattr(import_module(f"strom.spark.{module}"), name)
