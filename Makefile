@@ -81,7 +81,7 @@ peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run the pyfluss client's ow
 	@$(BIN)/python tools/peer_suite.py --tablets $(or $(TABLETS),1) $(ARGS)
 
 docs: $(STAMP) ## Write the references, then docs/ as a site in build/site
-	@$(BIN)/python -m strom.cli.references docs
+	@$(BIN)/python -m strom.cli.pages.references docs
 	@$(BIN)/python tools/site_pages.py
 
 clean: ## Remove the environment, caches and results

@@ -19,8 +19,8 @@ from benchmarks.harness import Bench
 from strom.client.admin.lake import Assigned
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.table import LakeTable
-from strom.model.lake import LakeConfig
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import LakeConfig
+from strom.model.lake.lake_record import LakeReport
 from strom.runtime.clock import SystemClock
 from strom.spark.connect.options import Server
 from strom.spark.tiering.cluster import TieringCluster

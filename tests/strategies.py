@@ -186,7 +186,7 @@ def _arrays(draw: st.DrawFn, item: pa.Field, size: int) -> pa.Array:
 @lru_cache(maxsize=4096)
 def literals(data_type: t.DataType) -> st.SearchStrategy[Any]:
     """What people may compare a column of this type with: values of it, and near misses that still make sense."""
-    from strom.model.predicate_literals import Nanoseconds
+    from strom.model.filters.predicate_literals import Nanoseconds
 
     if isinstance(data_type, t.Boolean | t.String | t.Char | t.Bytes | t.Binary):
         return _scalar_values(data_type.to_arrow())
@@ -203,7 +203,7 @@ def literals(data_type: t.DataType) -> st.SearchStrategy[Any]:
 
 
 def _moment_literals(data_type: t.DataType) -> st.SearchStrategy[int]:
-    from strom.model.predicate_literals import ns_per_tick
+    from strom.model.filters.predicate_literals import ns_per_tick
 
     unit = ns_per_tick(data_type)
     near = st.integers(0, 7).map(lambda halves: halves * unit // 2)
@@ -228,7 +228,7 @@ def _joined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @lru_cache(maxsize=4096)
 def _leaves(name: str, data_type: t.DataType) -> st.SearchStrategy[Any]:
-    from strom.model.predicate import Compare, In, IsNull, Like
+    from strom.model.filters.predicate import Compare, In, IsNull, Like
 
     nulls = st.booleans().map(lambda negated: IsNull(name, negated))
     if data_type.nested:

@@ -42,7 +42,7 @@ def test_links_between_pages_lead_somewhere(path: Path) -> None:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    from strom.cli.references import pages
+    from strom.cli.pages.references import pages
 
     for name, content in pages().items():
         assert (ROOT / "docs" / name).read_text() == content, f"docs/{name} is stale: run `make docs`"

@@ -50,7 +50,7 @@ _NAMES = {
     "Tail": "strom.api",
     "TailBatch": "strom.client.read.tail",
     "Writer": "strom.api",
-    "col": "strom.model.predicate",
+    "col": "strom.model.filters.predicate",
     "connect": "strom.api",
     "open": "strom.api",
 }

@@ -11,4 +11,4 @@ from strom.api import open as open
 from strom.client.read.tail import TailBatch as TailBatch
 from strom.errors import StromError as StromError
 from strom.model import types as types
-from strom.model.predicate import col as col
+from strom.model.filters.predicate import col as col

@@ -12,8 +12,8 @@ import typer
 
 from cli.command import strom
 from strom._version import __version__
-from strom.cli.contents import SECTIONS
 from strom.cli.main import app
+from strom.cli.terminal.contents import SECTIONS
 from strom.testing.process import ServerProcess
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ import strom.aio
 from cli.command import Ran
 from cli.command import strom as run
 from strom.client.admin.lake import LakeDoor
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from strom.cli.output import TABLE_ROWS_MAX, Form, print_rows, write_batches
+from strom.cli.terminal.output import TABLE_ROWS_MAX, Form, print_rows, write_batches
 from strom.client.show.row_text import Preview
 
 

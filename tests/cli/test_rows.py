@@ -19,7 +19,7 @@ import pytest
 
 from cli.command import strom
 from strom import connect
-from strom.cli.wording import in_words
+from strom.cli.terminal.wording import in_words
 from strom.client.input.casting import advice
 from strom.client.input.files.csv_rows import BLOCK_BYTES, blocks_of
 from strom.client.input.files.json_rows import JsonRows

@@ -10,8 +10,8 @@ import pytest
 
 from cli.command import strom
 from strom import connect
-from strom.cli.output import print_facts
 from strom.cli.table import _bucket_rows
+from strom.cli.terminal.output import print_facts
 from strom.client.admin.admin import BucketStatus, TableStatus
 from strom.testing.process import ServerProcess
 

@@ -27,8 +27,8 @@ from strom.client.read.scan import Scan
 from strom.client.write.writer import Writer
 from strom.errors import Expired, InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
 from strom.model.bucket import BucketId
-from strom.model.predicate import And, Or, col
-from strom.model.predicate_text import parse_predicate
+from strom.model.filters.predicate import And, Or, col
+from strom.model.filters.predicate_text import parse_predicate
 from strom.model.table import TablePath
 from strom.protocol.messages import stages
 from strom.rpc.call import Call

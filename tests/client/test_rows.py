@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from strom.client.read.rows import RowReader, count
 from strom.errors import InvalidProjection
-from strom.model.predicate import Predicate
-from strom.model.predicate_text import parse_predicate
+from strom.model.filters.predicate import Predicate
+from strom.model.filters.predicate_text import parse_predicate
 from strom.model.schema import Schema
 from strom.model.types import Int, String
 from strom.record.batch import split, stamp

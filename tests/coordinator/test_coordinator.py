@@ -28,8 +28,8 @@ from strom.errors import (
 from strom.metadata.changes import Absent, Put, Requirement, Update
 from strom.metadata.embedded import EmbeddedStore
 from strom.metadata.memory import MemoryStore
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeReport
 from strom.runtime.files import LocalFiles
 
 

@@ -15,8 +15,8 @@ from strom.coordinator.coordinator import Coordinator
 from strom.coordinator.lake import PIECE_BYTES, Stored
 from strom.errors import InvalidRequest, MetadataCorrupt, TableNotFound
 from strom.metadata.changes import Put
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeRecord, LakeReport
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeRecord, LakeReport
 
 NOW_MS = 1_700_000_000_000
 LAKE = {"table.datalake.enabled": "true"}

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from integration.wire import Wire, encoded
 from strom.errors import StromError
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
 from strom.model.schema import Schema
 from strom.protocol import api_keys as api
 from strom.protocol.frame import encode_request

@@ -14,8 +14,8 @@ from integration.peer import connected, make_table, poll_rows, run, write
 from integration.test_pyfluss_keys import get, make, upsert
 from strom import connect
 from strom.client.admin.lake import LakeDoor
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from lake.small_tierer import SmallTierer, small_tierer
 from strom.coordinator import keys
 from strom.metadata.changes import Delete
 from strom.metadata.embedded import EmbeddedStore
-from strom.model.lake_record import LakeRecord
+from strom.model.lake.lake_record import LakeRecord
 from strom.runtime.files import LocalFiles
 
 COLUMNS = {"id": "BIGINT", "name": "STRING"}

@@ -18,7 +18,7 @@ from strom.lake.files.file_writer import FileWriter
 from strom.lake.files.storage import Storage
 from strom.lake.upkeep import compaction, expiry, maintenance
 from strom.lake.upkeep.maintenance import Maintenance
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake_upkeep import LakeUpkeep
 
 UPKEEP = LakeUpkeep(files=3, snapshots=2, snapshots_ms=0, removal_ms=0)
 POINTS = ("writing", "written", "committed", "listed", "expired", "removing")

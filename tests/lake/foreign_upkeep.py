@@ -29,7 +29,7 @@ from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth, totals_of
 from strom.lake.upkeep.reachable import reachable
-from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
+from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 
 Step = Callable[[LakeTable], None]
 

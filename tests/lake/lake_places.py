@@ -16,7 +16,7 @@ from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.rounds.commit import commit_round
-from strom.model.lake import LakeConfig, LakeKey, Tiered
+from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
 

@@ -23,7 +23,7 @@ import pytest
 from pyarrow import fs
 
 from strom.lake.files.object_store import ACCESS_KEY, SECRET_KEY
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 
 BUCKET = "lake"
 KEY, SECRET = "tests-key", "tests-secret-d41d8cd9"

@@ -32,9 +32,9 @@ from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.rounds.commit import commit_round
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeReport
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeReport
+from strom.model.lake.lake_upkeep import LakeUpkeep
 
 End = Literal["report", "commit", "crash"]
 

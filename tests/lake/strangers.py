@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from lake.readers_environment import duckdb_python
 from lake.s3_place import KEY, SECRET
-from strom.model.lake import S3_ENDPOINT, LakeConfig
+from strom.model.lake.lake import S3_ENDPOINT, LakeConfig
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 120

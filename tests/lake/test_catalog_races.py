@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 
 THREADS = 6
 

@@ -44,7 +44,7 @@ from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth, read_truth, totals_of
 from strom.lake.rounds.commit import commit_round, drop_partitions
 from strom.model import types as t
-from strom.model.lake import LakeConfig, LakeKey, Tiered
+from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
 from strom.testing.clock import ManualClock

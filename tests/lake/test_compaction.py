@@ -29,8 +29,8 @@ from strom.lake.upkeep.compaction_plan import Group, choose, crowded
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.lake.upkeep.rewriting import Rewriter, Rewritten
 from strom.model import types as t
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_upkeep import LakeUpkeep
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
 

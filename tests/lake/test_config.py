@@ -6,7 +6,7 @@ import pytest
 
 from strom.errors import InvalidSetting
 from strom.model.document import Document
-from strom.model.lake import UNKNOWN, LakeConfig, bounds_from_json, bounds_to_json
+from strom.model.lake.lake import UNKNOWN, LakeConfig, bounds_from_json, bounds_to_json
 
 
 def test_a_config_comes_back_as_it_was() -> None:

@@ -17,7 +17,7 @@ import strom
 from lake.small_tierer import SmallTierer, small_tierer
 from lake.union_place import COLUMNS, LAKE, rows, sorted_rows
 from strom.errors import LakeOfAnotherCluster, StromError
-from strom.model.lake_owner import OWNER_FILE
+from strom.model.lake.lake_owner import OWNER_FILE
 from strom.moving import relocation
 
 

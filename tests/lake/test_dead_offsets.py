@@ -11,7 +11,7 @@ from strom.client.plan.key_plan import Instant
 from strom.lake.iceberg.truth import read_truth
 from strom.lake.rounds.reporting import readable_low
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake.lake import LakeKey, Tiered
 from strom.tablet import key_scan
 
 pytestmark = pytest.mark.slow

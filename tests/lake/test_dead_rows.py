@@ -17,7 +17,7 @@ from strom.lake.read import union_files
 from strom.lake.read.planned import LakeLimits, UnionPlan
 from strom.lake.read.union_files import read_planned
 from strom.model.bucket import BucketId
-from strom.model.predicate_text import parse_predicate
+from strom.model.filters.predicate_text import parse_predicate
 
 BUCKET = BucketId(1, None, 0)
 

@@ -14,7 +14,7 @@ from lake.drill_place import COLUMNS, LAKE, House, ids, put
 from lake.small_tierer import SmallTierer
 from strom.errors import LakeAhead, LakeCorrupt, LakeUnavailable, StromError
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey
+from strom.model.lake.lake import LakeKey
 
 pytestmark = pytest.mark.slow
 

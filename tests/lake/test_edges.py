@@ -23,7 +23,7 @@ from strom.lake.read.warehouses import Warehouses
 from strom.lake.upkeep.compaction_plan import _own_stretches
 from strom.lake.upkeep.maintenance import Maintenance
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake.lake import LakeKey, Tiered
 
 LONG = BOUND_BYTES_MAX + 20
 

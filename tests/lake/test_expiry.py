@@ -25,7 +25,7 @@ from strom.lake.upkeep.expiry import HOUR_MS, Aged, expendable, expire_snapshots
 from strom.lake.upkeep.maintenance import EVERY, Maintenance
 from strom.lake.upkeep.reachable import reachable
 from strom.lake.upkeep.removal import remove_expired, remove_orphans
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import Uptime
 from strom.runtime.random import SystemRandomness
 

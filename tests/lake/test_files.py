@@ -22,9 +22,9 @@ from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition, FileWriter
 from strom.lake.files.reading import read_file, read_offsets
 from strom.model import types as t
-from strom.model.lake import UNKNOWN
-from strom.model.lake_types import check_schema, check_table
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
+from strom.model.lake.lake import UNKNOWN
+from strom.model.lake.lake_types import check_schema, check_table
 from strom.model.schema import Schema
 
 

@@ -12,7 +12,7 @@ from lake.union_place import COLUMNS, lake_table, rows, sorted_rows
 from strom.errors import LakeUnsupported
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.model.file_uri import file_uri, local_path
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.testing.process import ServerProcess
 
 

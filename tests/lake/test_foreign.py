@@ -35,8 +35,8 @@ from strom.lake.rounds.commit import adopt
 from strom.lake.upkeep.expiry import HOUR_MS
 from strom.lake.upkeep.maintenance import Maintenance
 from strom.lake.upkeep.removal import remove_orphans
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import SystemClock
 
 

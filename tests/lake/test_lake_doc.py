@@ -13,7 +13,7 @@ from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID
 from strom.lake.files.file_writer import ROW_GROUP_ROWS
 from strom.lake.files.offset_print import print_of
 from strom.lake.iceberg.summary import INLINE_BYTES_MAX, LakeOffsets
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake.lake import LakeKey, Tiered
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "lake.md").read_text()
 

@@ -13,7 +13,7 @@ from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition
 from strom.lake.iceberg.truth import read_truth
 from strom.lake.rounds.commit import commit_round
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
 

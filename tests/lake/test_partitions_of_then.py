@@ -10,7 +10,7 @@ from lake.drill_place import LAKE, House, ids
 from strom.errors import PartitionNotFound
 from strom.lake.iceberg.truth import read_truth
 from strom.lake.rounds.commit import drop_partitions
-from strom.model.lake import LakeKey
+from strom.model.lake.lake import LakeKey
 
 pytestmark = pytest.mark.slow
 

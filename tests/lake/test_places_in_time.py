@@ -21,7 +21,7 @@ from strom.lake.read.union_planner import _gone
 from strom.lake.upkeep.expiry import COMMITTED_PREFIX, committed, name_of
 from strom.lake.upkeep.removal import _OURS
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake.lake import LakeKey, Tiered
 
 A, B, COLD = BucketId(1, None, 0), BucketId(1, None, 1), BucketId(1, None, 2)
 PLAN = UnionPlan(

@@ -20,7 +20,7 @@ from strom.errors import (
 )
 from strom.lake.iceberg.truth import read_truth
 from strom.lake.read.planned import UnionPlan
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake_record import LakeReport
 
 pytestmark = pytest.mark.slow
 

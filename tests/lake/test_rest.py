@@ -14,7 +14,7 @@ from lake.rest_catalog import rest_catalog
 from strom.errors import LakeCommitUnknown, LakeConflict
 from strom.lake.iceberg.truth import read_truth
 from strom.lake.rounds.commit import commit_round
-from strom.model.lake import LakeConfig, LakeKey, Tiered
+from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 
 
 @pytest.fixture

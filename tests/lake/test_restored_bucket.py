@@ -15,7 +15,7 @@ from strom.errors import InvalidRequest, LakeAhead, LakeCorrupt, StaleEpoch, Str
 from strom.lake.iceberg.truth import read_truth
 from strom.lake.read.live_rows import live_rows
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey
+from strom.model.lake.lake import LakeKey
 from strom.server.tablets.slot import Slot
 
 pytestmark = pytest.mark.slow

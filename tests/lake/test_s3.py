@@ -26,7 +26,7 @@ from strom.lake.iceberg import summary
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import read_truth
-from strom.model.lake import LakeConfig, LakeKey, Tiered
+from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.table import TableDescription, TablePath
 from strom.testing.process import ServerProcess
 

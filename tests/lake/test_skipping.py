@@ -23,7 +23,7 @@ from strom.lake.files.file_writer import FileWriter
 from strom.lake.files.reading import LakeFile, read_file
 from strom.lake.iceberg.held_files import held_files
 from strom.lake.iceberg.snapshot_files import read_snapshot
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
 

@@ -15,7 +15,7 @@ from strom.client.cluster.cluster import Cluster
 from strom.errors import LakeQuarantined
 from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.read.union_planner import UnionPlanner
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

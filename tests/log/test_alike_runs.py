@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from log.workbench import FOLDER, HALVES, NUMBERS, SMALL, START_MS, Workbench, numbers_of
 from strom.errors import ChecksumMismatch
-from strom.log import alike_run
 from strom.log import layout as at
 from strom.log.entry_run import entries_like
 from strom.log.log import Log
-from strom.log.run_pace import RunPace
+from strom.log.reading import alike_run
+from strom.log.reading.run_pace import RunPace
 from strom.log.sidecar import decode_entry
 from strom.record.batch import DEFAULT_LIMITS, check, check_and_sum, read_header, split, write_crc
 from strom.record.columns import ColumnLayout

@@ -20,7 +20,7 @@ from log.workbench import (
 from strom.errors import OffsetOutOfRange
 from strom.log import layout as at
 from strom.log.index import Anchor
-from strom.log.slices import LogSlice
+from strom.log.reading.slices import LogSlice
 from strom.record.batch import read_header
 from strom.record.encode import encode
 from strom.runtime.files import LocalFiles

@@ -12,7 +12,7 @@ from strom.log import layout as at
 from strom.log.checkpoint import Checkpoint, decode_checkpoint
 from strom.log.epochs import LEAP, Epochs, EpochStart, decode_epochs
 from strom.log.index import Anchor, Index, IndexFacts, decode_index
-from strom.log.inspect import inspect_segment
+from strom.log.opening.inspect import inspect_segment
 from strom.log.sidecar import check_batch, decode_entry, encode_entry
 from strom.log.writers import WriterBatch, WriterState
 from strom.record.batch import check, stamp

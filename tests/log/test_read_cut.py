@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.errors import ChecksumMismatch
-from strom.log import memory
-from strom.log.alike_run import read_run
 from strom.log.entry_run import EntryRun
-from strom.log.memory import AnswerMemory, read_cut
+from strom.log.reading import memory
+from strom.log.reading.alike_run import read_run
+from strom.log.reading.memory import AnswerMemory, read_cut
 from strom.log.sidecar import decode_buffer_crcs, decode_entry, encode_entry
 from strom.record import body
 from strom.record import layout as at

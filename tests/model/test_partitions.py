@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from strategies import predicates, record_batches, same, scalar_types
 from strom.errors import InvalidPartition
 from strom.model import types as t
-from strom.model.partition_pruning import surviving
+from strom.model.filters.partition_pruning import surviving
+from strom.model.filters.predicate import And, Or, Predicate, col
+from strom.model.filters.predicate_text import parse_predicate
 from strom.model.partitions import (
     check_spec,
     matches,
@@ -28,8 +30,6 @@ from strom.model.partitions import (
     value_texts,
     values_of,
 )
-from strom.model.predicate import And, Or, Predicate, col
-from strom.model.predicate_text import parse_predicate
 from strom.model.schema import Schema
 
 PEER = json.loads((Path(__file__).parent / "peer_keys.json").read_text())

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from strategies import literals, predicates, record_batches, same, schemas
 from strom.errors import InvalidPredicate, LimitExceeded
 from strom.model import types as t
-from strom.model.predicate import VALUES_MAX, And, Compare, In, IsNull, Like, Or, Predicate, col, walk
-from strom.model.predicate_literals import Nanoseconds, nanoseconds, ns_per_tick
+from strom.model.filters.predicate import VALUES_MAX, And, Compare, In, IsNull, Like, Or, Predicate, col, walk
+from strom.model.filters.predicate_literals import Nanoseconds, nanoseconds, ns_per_tick
 from strom.model.schema import Schema
 
 OPS = ["=", "<>", "<", "<=", ">", ">="]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from strategies import predicates, schemas
 from strom.errors import InvalidPredicate, StromError
-from strom.model.predicate import And, Compare, In, IsNull, Like, Or, Predicate, col
-from strom.model.predicate_text import LENGTH_MAX, parse_predicate
+from strom.model.filters.predicate import And, Compare, In, IsNull, Like, Or, Predicate, col
+from strom.model.filters.predicate_text import LENGTH_MAX, parse_predicate
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from strategies import predicates, schemas
 from strom.errors import InvalidPredicate, LimitExceeded
-from strom.model.predicate import And, Predicate, col
+from strom.model.filters.predicate import And, Predicate, col
 from strom.model.schema import Schema
 from strom.protocol.codec import decode, encode
 from strom.protocol.messages import predicate as wire

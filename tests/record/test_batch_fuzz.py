@@ -18,7 +18,7 @@ import pytest
 from record.batches import resealed
 from record.malformed import LAYOUT, LIMITS, ROWS, SCHEMA, good
 from strom.errors import StromError
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
 from strom.model.schema import Schema
 from strom.record import layout as at
 from strom.record import statistics

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from record.batches import COMPRESSIONS, change_types, encoded, resealed, rows
 from strategies import predicates, record_batches
 from strom.errors import ChecksumMismatch, MalformedBatch, StromError, TornBatch
-from strom.model.predicate import Predicate, col
+from strom.model.filters.predicate import Predicate, col
 from strom.model.schema import Schema
 from strom.record.batch import check, check_crc, read_header, split, stamp
 from strom.record.columns import ColumnLayout

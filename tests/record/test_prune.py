@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from record.batches import encoded
 from strategies import predicates, record_batches
 from strom.errors import StromError
-from strom.model.predicate import Predicate, col
+from strom.model.filters.predicate import Predicate, col
 from strom.model.schema import Schema
 from strom.record.batch import read_header
 from strom.record.prune import Pruner, may_match

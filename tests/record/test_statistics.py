@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from record.batches import encoded, resealed, scalar_batches
-from strom.model.predicate_literals import order_key
+from strom.model.filters.predicate_literals import order_key
 from strom.record import layout as at
 from strom.record.aligned_row import slot_of
 from strom.record.batch import check, read_header

@@ -42,7 +42,7 @@ from strom.rpc.share import WAIT_S, Share
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
 from strom.server.background.memory_return import MemoryReturn
-from strom.server.calls.heavy_reads import HeavyReads
+from strom.server.calls.log.heavy_reads import HeavyReads
 
 Play = Any
 MIB = 1024 * 1024

@@ -25,7 +25,7 @@ from strom.errors import (
     StromError,
     UnknownBucket,
 )
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
 from strom.model.schema import Schema
 from strom.protocol import api_keys as api
 from strom.protocol.message import whole

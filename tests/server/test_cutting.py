@@ -13,7 +13,7 @@ from strom.errors import StorageOffline
 from strom.log.groups import Origin
 from strom.model.bucket import BucketId
 from strom.protocol.messages.stages import CutBucketRequest
-from strom.server.calls.cutting import cut_tablet
+from strom.server.calls.publish.cutting import cut_tablet
 from strom.server.tablets.tablets import wait_for
 from strom.tablet.groups import Commit, PieceForm
 

@@ -17,7 +17,7 @@ from integration.wire import Wire
 from record.batches import encoded, resealed
 from strom.cli.main import app
 from strom.errors import ChecksumMismatch, Corrupt, MalformedBatch, OffsetOutOfRange
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
 from strom.record import batch as batches
 from strom.record.batch import read_columns, read_header
 from strom.server.process.local import LocalServer

@@ -14,8 +14,8 @@ from strom.errors import StageExpired
 from strom.model.table import Table
 from strom.protocol.messages import stages as messages
 from strom.runtime.clock import SystemClock
-from strom.server.calls.sinks import SinkCalls
-from strom.server.calls.stages import _drop_unsealed
+from strom.server.calls.publish.sinks import SinkCalls
+from strom.server.calls.publish.stages import _drop_unsealed
 from strom.server.tablets.publishing import Publishing
 
 STAGE = b"s" * 16

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strom.model.file_uri import file_uri
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.server.process.local import LocalServer
 
 

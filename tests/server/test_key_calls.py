@@ -33,7 +33,7 @@ from strom.errors import (
     UnknownBucket,
 )
 from strom.kv.lookup import reading
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
 from strom.model.schema import Schema
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import CODES

@@ -22,9 +22,9 @@ from strom.protocol.frame import REQUEST_HEAD, encode_response
 from strom.protocol.message import whole
 from strom.protocol.messages import own_keys
 from strom.record.encode import encode as encode_batch
-from strom.server.calls import key_many
-from strom.server.calls.key_many import KeyManyCalls
-from strom.server.calls.key_reads import INLINE_KEYS_MOST
+from strom.server.calls.keys import key_many
+from strom.server.calls.keys.key_many import KeyManyCalls
+from strom.server.calls.keys.key_reads import INLINE_KEYS_MOST
 from strom.server.process.local import LocalServer
 
 NUMBERS = pa.schema(

@@ -16,8 +16,8 @@ from strom.errors import InvalidRequest, LakeAhead, NotPrimaryKeyTable, StaleEpo
 from strom.log.epochs import Epochs, EpochStart
 from strom.log.resuming import leapt
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeReport
 from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string())])

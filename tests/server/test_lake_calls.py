@@ -22,8 +22,8 @@ from strom.errors import (
     TableNotFound,
 )
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
 from strom.protocol import api_keys as api
 from strom.protocol.messages import own_keys, tables

@@ -14,8 +14,8 @@ from server.test_background import Node, eventually, node
 from strom.coordinator import commands
 from strom.metadata.changes import Delete
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeReport
 from strom.model.schema import Schema
 from strom.model.table import Table, TableDescription, TablePath
 from strom.runtime.tasks import InlineOffload

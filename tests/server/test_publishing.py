@@ -24,7 +24,7 @@ from strom.rpc.budget import Budget
 from strom.rpc.call import Call
 from strom.rpc.share import Share
 from strom.runtime.tasks import Tasks
-from strom.server.calls.sinks import SinkCalls
+from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.tablets.publishing import BUCKETS_AT_ONCE, PAUSE_MAX_S, Publishing
 from strom.testing.clock import ManualClock
 

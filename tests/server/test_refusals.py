@@ -24,7 +24,7 @@ from strom.errors import (
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import damage, keys, log, own, own_keys, partitions, stages, tables
-from strom.server.calls import key_scans
+from strom.server.calls.keys import key_scans
 from strom.server.process.local import LocalServer
 
 EVENTS = pa.schema([("id", pa.int64()), ("name", pa.string())])

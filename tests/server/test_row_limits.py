@@ -8,7 +8,7 @@ import pytest
 
 import strom
 from strom.errors import RecordTooLarge
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
 from strom.record.batch import DEFAULT_LIMITS
 from strom.rpc.client_connection import RESPONSE_BYTES_MAX
 from strom.runtime.settings_list import SETTINGS

@@ -12,7 +12,7 @@ import pytest
 from integration.wire import Wire
 from record.batches import encoded, resealed
 from strom.errors import MalformedBatch
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
 from strom.model.schema import Schema
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import error_of

@@ -15,7 +15,7 @@ from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID
 from strom.lake.files.reading import LakeFile
 from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.model.schema import Schema
 from strom.spark.cold import dead_bits
 from strom.spark.cold.cold_frames import ColdFrames

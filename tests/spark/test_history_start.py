@@ -6,8 +6,8 @@ import pytest
 
 from strom.client.plan.planning import BucketRange
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeRecord
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeRecord
 from strom.spark.source.history import _lowered
 
 

@@ -15,7 +15,7 @@ from lake.union_place import lake_table
 from strom.lake.files.reading import LakeFile
 from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.model.schema import Schema
 from strom.spark.cold.cold_frames import ColdFrames
 from strom.spark.connect.tasks import LakePart

@@ -25,8 +25,8 @@ from strom.lake.files.reading import LakeFile
 from strom.lake.files.storage import Storage
 from strom.lake.read.planned import LakeLimits
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeConfig
-from strom.model.predicate_text import parse_predicate
+from strom.model.filters.predicate_text import parse_predicate
+from strom.model.lake.lake import LakeConfig
 from strom.model.schema import Schema
 from strom.spark.cold.cold_frames import ColdFrames, layers
 from strom.spark.cold.where_column import where_column

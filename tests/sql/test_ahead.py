@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from strom.errors import Expired, InvalidQuery
-from strom.model.predicate import col
+from strom.model.filters.predicate import col
 from strom.model.schema import Schema
 from strom.sql import ahead
 from strom.sql.ahead import Ahead

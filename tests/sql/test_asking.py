@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from strom.model.predicate import And, Compare, In, IsNull, Or, Predicate
+from strom.model.filters.predicate import And, Compare, In, IsNull, Or, Predicate
 from strom.model.schema import Schema
 from strom.model.table import TablePath
 from strom.sql.asking import VIRTUAL_COLUMNS_FROM, Ask, asks_of

@@ -12,8 +12,8 @@ from strom.client.plan import planned
 from strom.coordinator import sinks
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow
-from strom.server.calls.sinks import SinkCalls
-from strom.server.calls.stages import StageCalls
+from strom.server.calls.publish.sinks import SinkCalls
+from strom.server.calls.publish.stages import StageCalls
 from strom.server.tablets.publishing import Publishing
 
 Break = Callable[[pytest.MonkeyPatch], None]

@@ -20,7 +20,7 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.connections import Traffic
 from strom.client.cluster.options import ClientOptions
 from strom.errors import TableNotFound
-from strom.model.lake_owner import LakeOwner
+from strom.model.lake.lake_owner import LakeOwner
 from strom.model.table import DEFAULT_DATABASE, TablePath
 from strom.runtime.world import World
 

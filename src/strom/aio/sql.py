@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from strom.client.read.direct_scan import Loop
-    from strom.model.predicate import Predicate
+    from strom.model.filters.predicate import Predicate
     from strom.sql.instants import At
     from strom.sql.parameters import Parameters
     from strom.sql.query import House, Query, QueryStatistics

@@ -20,7 +20,7 @@ from strom.client.admin.lake import LakeFacts
 from strom.client.admin.lake_status import LakeStatus
 from strom.client.cluster.connections import Traffic
 from strom.client.cluster.options import ClientOptions
-from strom.model.lake_owner import LakeOwner
+from strom.model.lake.lake_owner import LakeOwner
 from strom.model.table import DEFAULT_DATABASE
 
 if TYPE_CHECKING:

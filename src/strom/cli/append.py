@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from strom.cli.connection import connected
 from strom.cli.input.naming import check_file, input_of
-from strom.cli.output import note
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.output import note
 from strom.client.input.files.form import InputForm
 from strom.runtime.units import counted
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strom.cli.connection import connected
-from strom.cli.output import note
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.output import note
 from strom.runtime.units import counted
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from strom.cli.connection import connected
-from strom.cli.group import group
-from strom.cli.output import Form, note, print_rows
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.group import group
+from strom.cli.terminal.output import Form, note, print_rows
 
 app = group("Databases: create, list, drop.", "strom database create shop", "strom database list")
 

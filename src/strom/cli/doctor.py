@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from strom.cli.connection import Connection
+from strom.cli.terminal.connection import Connection
 from strom.errors import StromError
 from strom.runtime.units import counted
 
@@ -199,7 +199,7 @@ def _table(buckets: Sequence[BucketStatus], name: str) -> Iterator[Finding]:
 
 
 def _folder(folder: Path) -> Iterator[Finding]:
-    from strom.log.inspect import inspect_segment
+    from strom.log.opening.inspect import inspect_segment
     from strom.runtime.files import LocalFiles
 
     if not folder.is_dir():

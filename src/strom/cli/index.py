@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from strom.cli.connection import connected
-from strom.cli.group import group
-from strom.cli.output import Form, note, print_rows
-from strom.cli.words import names
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.group import group
+from strom.cli.terminal.output import Form, note, print_rows
+from strom.cli.terminal.words import names
 
 app = group(
     "Secondary indexes: create, list, drop.",

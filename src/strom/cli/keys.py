@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strom.cli.changes import data_of
-from strom.cli.connection import connected
 from strom.cli.input.naming import check_file, input_of
-from strom.cli.output import Form, note, write_batches
-from strom.cli.words import SkipMissing, key_words, names, pairs, place
+from strom.cli.terminal.changes import data_of
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.output import Form, note, write_batches
+from strom.cli.terminal.words import SkipMissing, key_words, names, pairs, place
 from strom.client.input.files.form import InputForm
 from strom.runtime.units import counted
 

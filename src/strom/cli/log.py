@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strom.cli.connection import connected
-from strom.cli.group import group
-from strom.cli.output import Form, note, print_rows
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.group import group
+from strom.cli.terminal.output import Form, note, print_rows
 
 if TYPE_CHECKING:
     from strom.client.read.damage import DamagedRange
@@ -81,7 +81,7 @@ def show(
     """Show and check a segment."""
     import itertools
 
-    from strom.log.inspect import inspect_segment
+    from strom.log.opening.inspect import inspect_segment
     from strom.runtime.files import LocalFiles
 
     facts = [batch.facts() for batch in itertools.islice(inspect_segment(LocalFiles(), str(segment)), limit)]

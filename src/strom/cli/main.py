@@ -27,9 +27,9 @@ from strom.cli import (
     tier,
     up,
 )
-from strom.cli.connection import Connection
-from strom.cli.contents import Contents
-from strom.cli.wording import in_words
+from strom.cli.terminal.connection import Connection
+from strom.cli.terminal.contents import Contents
+from strom.cli.terminal.wording import in_words
 from strom.errors import StromError
 
 app = typer.Typer(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strom.cli.changes import data_of
-from strom.cli.connection import connected
-from strom.cli.output import Form, write_batches
-from strom.cli.words import SkipMissing, instant, names, pairs, place
+from strom.cli.terminal.changes import data_of
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.output import Form, write_batches
+from strom.cli.terminal.words import SkipMissing, instant, names, pairs, place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strom.cli.connection import connected
-from strom.cli.group import group
-from strom.cli.output import Form, note, print_rows
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.group import group
+from strom.cli.terminal.output import Form, note, print_rows
 
 if TYPE_CHECKING:
     from strom.client.admin.admin import SkippedStage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strom.cli.group import group
+from strom.cli.terminal.group import group
 
 app = group(
     "Spark: where its jar and its tiering job are.",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strom.cli.connection import connected
-from strom.cli.output import Form, write_batches
-from strom.cli.words import moment, pairs
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.output import Form, write_batches
+from strom.cli.terminal.words import moment, pairs
 
 if TYPE_CHECKING:
     from strom.sql.query import Query

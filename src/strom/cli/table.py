@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strom.cli.connection import connected
-from strom.cli.group import group
-from strom.cli.output import Form, note, print_facts, print_rows, print_table
-from strom.cli.words import names, pairs
+from strom.cli.terminal.connection import connected
+from strom.cli.terminal.group import group
+from strom.cli.terminal.output import Form, note, print_facts, print_rows, print_table
+from strom.cli.terminal.words import names, pairs
 
 if TYPE_CHECKING:
     import pyarrow as pa

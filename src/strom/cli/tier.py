@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from strom.cli.connection import Connection
+from strom.cli.terminal.connection import Connection
 from strom.errors import InvalidSetting
 
 HELP = """Bring tables into the lake, round by round, as PySpark jobs.

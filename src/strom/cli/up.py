@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from strom.cli.words import pairs
+from strom.cli.terminal.words import pairs
 
 HELP = """Run Strom on this machine: coordinator and tablet servers, metadata embedded.
 

@@ -24,7 +24,7 @@ from strom.metadata.changes import Absent, VersionIs
 from strom.metadata.sharing_map import SharingMap
 from strom.metadata.store import Delta, Entry, Snapshot
 from strom.model.bucket import BucketId
-from strom.model.lake_record import LakeRecord
+from strom.model.lake.lake_record import LakeRecord
 from strom.model.names import nearest
 from strom.model.schema import Schema
 from strom.model.table import Partition, Table, TablePath

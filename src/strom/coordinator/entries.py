@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from strom.errors import MetadataCorrupt, StromError
 from strom.model.document import Document, canonical
-from strom.model.lake_record import LakeRecord
+from strom.model.lake.lake_record import LakeRecord
 from strom.model.schema import SCHEMA_ID_MAX, Schema
 from strom.model.table import Partition, Table, TableDescription, TablePath
 

@@ -19,8 +19,8 @@ from strom.coordinator.entries import encode_number
 from strom.coordinator.plan import Plan
 from strom.errors import LimitExceeded, TableNotFound
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeRecord, LakeReport
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeRecord, LakeReport
 from strom.model.properties import lake_enabled
 
 PIECE_BYTES = 900_000

@@ -19,8 +19,8 @@ from strom.errors import InvalidPartition, PartitionExists, TableNotPartitioned,
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
 from strom.model.auto_partition import AutoPartition
-from strom.model.lake import LakeKey
-from strom.model.partition_pruning import check_texts
+from strom.model.filters.partition_pruning import check_texts
+from strom.model.lake.lake import LakeKey
 from strom.model.partitions import check_spec, matches, partition_name, values_of
 from strom.model.table import Partition, Table, TablePath
 

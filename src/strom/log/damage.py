@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from strom.log import layout as at
-from strom.log.slices import LogSlice
+from strom.log.reading.slices import LogSlice
 from strom.record import layout as batch_at
 from strom.record.batch import stamp, write_crc
 from strom.record.checksum import crc32c

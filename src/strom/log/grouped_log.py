@@ -24,8 +24,8 @@ from strom.log.groups import Group, Groups, Origin, decode_groups, encode_closed
 from strom.log.index import Anchor
 from strom.log.log import Appended
 from strom.log.marked_log import MarkedLog
-from strom.log.mend import cut_behind
-from strom.log.recovery import Recovered, Recovery
+from strom.log.opening.mend import cut_behind
+from strom.log.opening.recovery import Recovered, Recovery
 from strom.log.segment import Segment
 from strom.log.settings import LogSettings
 from strom.log.sidecar import encode_entry

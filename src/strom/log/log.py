@@ -24,14 +24,14 @@ from strom.log.chain import Chain, expired
 from strom.log.checkpoint import Checkpoint
 from strom.log.epochs import Epochs
 from strom.log.index import Anchor
-from strom.log.mend import cut_behind, rebuild_sidecar, remove_segment, write_index
-from strom.log.recovery import Recovered, Recovery, closed_cleanly
+from strom.log.opening.mend import cut_behind, rebuild_sidecar, remove_segment, write_index
+from strom.log.opening.recovery import Recovered, Recovery, closed_cleanly
+from strom.log.reading.seek import entries_between, offset_at, tail_begin
+from strom.log.reading.slices import LogSlice, ProjectionOf, Skip, SliceReader, joined
 from strom.log.retention import SegmentFacts, count_expired
-from strom.log.seek import entries_between, offset_at, tail_begin
 from strom.log.segment import Segment
 from strom.log.settings import LogSettings
 from strom.log.sidecar import encode_entry
-from strom.log.slices import LogSlice, ProjectionOf, Skip, SliceReader, joined
 from strom.log.sync import PendingCheckpoint, SyncPoint, SyncState
 from strom.log.writers import WriterBatch, Writers
 from strom.record.batch import BatchHeader, Checked, stamp

@@ -5,10 +5,10 @@ from __future__ import annotations
 from strom.errors import OffsetOutOfRange
 from strom.log.damage import Damage, Mark, gap, read_damage, write_damage
 from strom.log.log import BATCH_BYTES_ANY, Log
-from strom.log.recovery import Recovered
-from strom.log.seek import batch_around
+from strom.log.opening.recovery import Recovered
+from strom.log.reading.seek import batch_around
+from strom.log.reading.slices import LogSlice, ProjectionOf, Skip
 from strom.log.settings import LogSettings
-from strom.log.slices import LogSlice, ProjectionOf, Skip
 from strom.record.project import Projection
 from strom.runtime.files import Files
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from strom.errors import OffsetOutOfRange, StaleEpoch
 from strom.log import layout as at
 from strom.log.epochs import LEAP, Epochs, EpochStart, decode_epochs
-from strom.log.mend import remove_segment
+from strom.log.opening.mend import remove_segment
 from strom.log.segment import Segment
 from strom.runtime.files import Files
 

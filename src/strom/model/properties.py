@@ -15,7 +15,7 @@ from strom.errors import InvalidConfig
 from strom.model import auto_partition as auto
 from strom.model.data_type import Binary, Bytes, DataType, Date, Time, Timestamp, TimestampLtz
 from strom.model.key_properties import INDEX_PREFIX, check_index_name, check_key_properties
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake_upkeep import LakeUpkeep
 from strom.model.names import nearest
 from strom.model.schema import Schema
 from strom.model.table import TableDescription

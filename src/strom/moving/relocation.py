@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from strom.errors import LakeCorrupt, LakeUnsupported
 from strom.model.file_uri import local_path
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.moving.manifests import Manifests, decoded, is_list, is_manifest
 from strom.moving.moved import Moved
 from strom.moving.table_metadata import is_metadata, moved_metadata

@@ -31,7 +31,7 @@ from strom.model.data_type import (
     TimestampLtz,
     TinyInt,
 )
-from strom.model.predicate import (
+from strom.model.filters.predicate import (
     DEPTH_MAX,
     NODES_MAX,
     And,
@@ -45,7 +45,7 @@ from strom.model.predicate import (
     Or,
     Predicate,
 )
-from strom.model.predicate_literals import Nanoseconds, from_unscaled, nanoseconds, ns_per_tick
+from strom.model.filters.predicate_literals import Nanoseconds, from_unscaled, nanoseconds, ns_per_tick
 from strom.model.schema import Column, Schema
 from strom.protocol.message import whole
 from strom.protocol.messages import predicate as wire

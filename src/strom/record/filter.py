@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import TornBatch
-from strom.model.predicate import Compare, In, Like, Predicate, walk
+from strom.model.filters.predicate import Compare, In, Like, Predicate, walk
 from strom.record import layout as at
 from strom.record.batch import DEFAULT_LIMITS, BatchHeader, check_crc, read_columns, read_header
 from strom.record.columns import ColumnLayout

@@ -4,7 +4,7 @@
 (a column without statistics, or one the batch is too old to have) keeps the batch.
 
 Bounds need not be tight, they only must enclose. Text is compared by its UTF-8 bytes, floats with NaN above everything
-and equal to itself, as predicates compare them (``model/predicate_arrow.py``) and as the peer computes its bounds.
+and equal to itself, as predicates compare them (``model/filters/predicate_arrow.py``) and as the peer computes bounds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.model.predicate import And, Compare, Compound, In, IsNull, Like, Predicate
-from strom.model.predicate_literals import order_key
+from strom.model.filters.predicate import And, Compare, Compound, In, IsNull, Like, Predicate
+from strom.model.filters.predicate_literals import order_key
 from strom.record import statistics as batch_statistics
 from strom.record.batch import BatchHeader
 from strom.record.statistics import ColumnStatistics

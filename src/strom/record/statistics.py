@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from strom.model.predicate_literals import order_key
+from strom.model.filters.predicate_literals import order_key
 from strom.record import layout as at
 from strom.record.aligned_row import Comparable, Slot, read_field, slot_of, write_row
 from strom.record.bounds import bounds

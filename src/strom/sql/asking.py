@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strom.errors import StromError
-from strom.model.predicate import Or, Predicate
+from strom.model.filters.predicate import Or, Predicate
 from strom.model.schema import Schema
 from strom.model.table import TablePath
 from strom.sql.plan_filters import predicate_of

@@ -20,7 +20,7 @@ from strom.client.read.fetching import ReadStatistics
 from strom.client.read.key_scan import KeyScan
 from strom.client.read.scan import RowScan, Scan
 from strom.lake.read.planned import UnionPlan
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.protocol.predicate_wire import to_wire
 from strom.sql.streaming import scan_batches
 

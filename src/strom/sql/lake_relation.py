@@ -18,8 +18,8 @@ from strom.lake.files.storage import Storage
 from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_files import read_planned
 from strom.model.data_type import DataType, Double, Float, Row
-from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
+from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
 from strom.sql.duck import literal, quoted
 from strom.sql.streaming import StreamedRows

@@ -16,8 +16,8 @@ from strom.model.data_type import (
     TimestampLtz,
     TinyInt,
 )
-from strom.model.predicate import And, Compare, In, IsNull, Like, Or, Predicate
-from strom.model.predicate_literals import Nanoseconds
+from strom.model.filters.predicate import And, Compare, In, IsNull, Like, Or, Predicate
+from strom.model.filters.predicate_literals import Nanoseconds
 from strom.model.schema import Schema
 
 Names = Sequence[str | None]

@@ -25,7 +25,7 @@ from strom.errors import InvalidQuery
 from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_planner import Files, UnionPlanner, Wanted
 from strom.lake.read.warehouses import Warehouses
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.model.table import TablePath
 from strom.sql.asking import Ask
 from strom.sql.duck import open_duck, told

@@ -36,7 +36,7 @@ from strom.kv.snapshot.stored_shards import FileWriter, write_shard
 from strom.kv.store import KeyStore
 from strom.kv.versions import versions_of
 from strom.log.resuming import resume_at
-from strom.model.lake import Tiered
+from strom.model.lake.lake import Tiered
 from strom.record.batch import BatchLimits, split
 from strom.record.decode import decode, offsets
 from strom.runtime.files import Bytes, Files

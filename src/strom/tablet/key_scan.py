@@ -23,7 +23,7 @@ from strom.errors import Expired, NotYetVisible
 from strom.kv.instant import LiveBlock, dead_between, live_blocks
 from strom.kv.rows.live_rows import gather_live
 from strom.kv.store import KeyStore
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 
 NOW = -1
 ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 1 << 16, 1 << 18

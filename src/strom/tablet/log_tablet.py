@@ -22,7 +22,7 @@ from strom.errors import InvalidTimestamp, MalformedBatch, SchemaNotFound, Stora
 from strom.log.grouped_log import GroupedLog
 from strom.log.layout import WHOLE_BATCH_BYTES_MAX
 from strom.log.log import BATCH_BYTES_ANY, Appended
-from strom.log.slices import LogSlice
+from strom.log.reading.slices import LogSlice
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
 from strom.record.batch import (

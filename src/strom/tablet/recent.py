@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from strom.log.slices import LogSlice
+from strom.log.reading.slices import LogSlice
 from strom.record.project import Projection, project_batch
 from strom.runtime.files import Bytes
 

@@ -16,7 +16,7 @@ from spark.tiering.place import TIERED, USERS, tiered
 from spark.tiering.tiers import facts_of, iceberg, in_lake, tier
 from strom.client.admin.lake import LakeDoor
 from strom.errors import LakeAhead, LakeQuarantined
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from strom.errors import LakeCommitUnknown, LakeConflict
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.iceberg.catalogs import LakeCatalog
 from strom.lake.iceberg.truth import read_truth
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake.lake import LakeKey, Tiered
 from strom.runtime.clock import SystemClock
 from strom.spark.tiering.aim import Aim
 from strom.spark.tiering.landing import Catch, Landing

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strom.errors import LakeCorrupt
 from strom.model.bucket import BucketId
-from strom.model.lake import Tiered
+from strom.model.lake.lake import Tiered
 from strom.spark.tiering.round_plan import MB, Bounds, Ending, Part, RoundPlan, plan_round
 
 SMALL = Bounds(round_bytes=1000, task_bytes=100, task_bytes_min=20)

@@ -17,7 +17,7 @@ from strom.coordinator.tiering import Beat, Progress, Tiering
 from strom.errors import Disconnected, LakeCorrupt, LakeUnavailable, TableNotFound
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.truth import Truth
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
 from strom.spark.tiering.jobs import Cancelled
 from strom.spark.tiering.metrics import MetricsServer, write_page

@@ -16,7 +16,7 @@ from spark.tiering.place import USERS, tiered
 from strom.errors import LakeUnavailable, TableNotFound
 from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeConfig, Tiered
+from strom.model.lake.lake import LakeConfig, Tiered
 from strom.spark.connect.options import Server
 from strom.spark.tiering.jobs import Cancelled, SparkJobs
 from strom.spark.tiering.round_plan import Bounds, Ending, RoundPlan, plan_round

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from strom.cli.watch import Watch, bracketed
+from strom.cli.terminal.watch import Watch, bracketed
 
 WIDTH = 80
 INDENT = " " * 11

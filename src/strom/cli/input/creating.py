@@ -10,7 +10,7 @@ import typer
 
 from strom.api import Database, Table
 from strom.cli.input.naming import can_be_looked_into, form_of
-from strom.cli.output import note
+from strom.cli.terminal.output import note
 from strom.client.input.files.form import InputForm
 from strom.client.input.inferring import SAMPLE_BYTES, inferred, schema_of_text
 from strom.errors import InvalidTable, TableNotFound

@@ -20,8 +20,8 @@ from strom.client.cluster.retry import MISPLACED
 from strom.client.plan.planned import CutTerms, Vector, plan_whole
 from strom.errors import InvalidRequest, MetadataCorrupt, StromError
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeConfig, Tiered
-from strom.model.lake_record import LakeRecord, LakeReport
+from strom.model.lake.lake import LakeConfig, Tiered
+from strom.model.lake.lake_record import LakeRecord, LakeReport
 from strom.model.table import TablePath
 from strom.protocol.api_keys import GET_LAKE, REPORT_LAKE, RESUME_BUCKET, TIERING
 from strom.protocol.error_codes import error_of

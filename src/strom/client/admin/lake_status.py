@@ -9,8 +9,8 @@ from strom.client.admin.lake import LakeDoor, LakeFacts
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import LagUnknown
-from strom.model.lake import LakeConfig, Tiered
-from strom.model.lake_record import LakeRecord
+from strom.model.lake.lake import LakeConfig, Tiered
+from strom.model.lake.lake_record import LakeRecord
 from strom.runtime.units import counted
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from strom.client.cluster.metadata import PartitionInfo
 from strom.errors import InvalidPredicate
 from strom.model.data_type import BigInt, Boolean, Char, DataType, Date, Int, SmallInt, String, TinyInt
-from strom.model.predicate import And, Compound, Leaf, Or, Predicate
-from strom.model.predicate_text import parse_predicate
+from strom.model.filters.predicate import And, Compound, Leaf, Or, Predicate
+from strom.model.filters.predicate_text import parse_predicate
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
 from strom.protocol.messages.predicate import Predicate as WirePredicate

@@ -13,7 +13,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.input.key_input import key_schema
 from strom.client.plan.filters import Filter
 from strom.model.data_type import Double, Float
-from strom.model.predicate import And, Compare, In, Predicate
+from strom.model.filters.predicate import And, Compare, In, Predicate
 from strom.model.schema import Schema
 
 KEYS_MAX = 10_000

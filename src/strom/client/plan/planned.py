@@ -17,7 +17,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.retry import MISPLACED
 from strom.errors import Expired, InvalidRequest, StromError, UnsupportedVersion
 from strom.model.bucket import BucketId
-from strom.model.lake import Tiered
+from strom.model.lake.lake import Tiered
 from strom.protocol.api_keys import CUT_BUCKETS, SNAPSHOT
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import stages as wire

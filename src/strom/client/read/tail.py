@@ -33,7 +33,7 @@ from strom.client.read.kinds import kinds_of
 from strom.client.read.rows import Encoded, Fetched
 from strom.errors import Corrupt, LeaderNotAvailable, PartitionNotFound, StromError
 from strom.model.bucket import BucketId
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.protocol.api_keys import FETCH_ROWS
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages.own import (

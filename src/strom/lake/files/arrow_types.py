@@ -29,7 +29,7 @@ from strom.model.data_type import (
     TimestampLtz,
     TinyInt,
 )
-from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP, check_schema
+from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP, check_schema
 from strom.model.schema import Schema
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"

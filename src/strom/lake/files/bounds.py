@@ -16,9 +16,9 @@ from strom.lake.files.field_ids import field_id
 from strom.lake.files.file_description import ColumnStats, DataFileDescription
 from strom.model import types as t
 from strom.model.data_type import DataType
-from strom.model.lake import UNKNOWN, Bounds, BoundValues
-from strom.model.predicate import Predicate
-from strom.model.predicate_literals import from_unscaled
+from strom.model.filters.predicate import Predicate
+from strom.model.filters.predicate_literals import from_unscaled
+from strom.model.lake.lake import UNKNOWN, Bounds, BoundValues
 from strom.model.schema import Schema
 from strom.record.prune import Pruner
 from strom.record.statistics import ColumnStatistics

@@ -13,7 +13,7 @@ from typing import Any
 
 from strom.errors import LakeCorrupt
 from strom.model.document import Document
-from strom.model.lake import LakeKey
+from strom.model.lake.lake import LakeKey
 
 PartitionValue = bool | int | str | bytes
 """A partition column's value as Iceberg keeps it: days, microseconds, text, bytes."""

@@ -26,7 +26,7 @@ from strom.lake.files.offset_print import print_of
 from strom.lake.files.spec import partition_value, value_array
 from strom.lake.files.statistics import FloatStats, column_stats, split_offsets
 from strom.lake.files.storage import Storage
-from strom.model.lake_types import OFFSET
+from strom.model.lake.lake_types import OFFSET
 from strom.model.schema import Schema
 
 ROW_GROUP_ROWS = 1 << 18

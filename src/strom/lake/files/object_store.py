@@ -17,7 +17,7 @@ from typing import Any
 from pyarrow import fs
 
 from strom.errors import LakeUnavailable, NotInstalled
-from strom.model.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
+from strom.model.lake.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
 
 ACCESS_KEY = "s3.access-key-id"
 SECRET_KEY = "s3.secret-access-key"

@@ -21,8 +21,8 @@ from strom.lake.files.bounds import file_statistics
 from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID
 from strom.lake.files.statistics import group_stats
 from strom.lake.files.storage import Storage
-from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
+from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
 from strom.record.prune import Pruner
 

@@ -23,7 +23,7 @@ from pyarrow import fs
 from strom.errors import LakeCorrupt, LakeError, LakeUnavailable, LakeUnsupported
 from strom.lake.files.object_store import ObjectStore
 from strom.model.file_uri import file_uri, local_path
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.runtime import trees
 
 READ_MAX = 1 << 30

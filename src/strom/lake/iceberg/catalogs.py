@@ -44,7 +44,7 @@ from strom.lake.files.storage import Storage
 from strom.lake.iceberg.manifest_cache import ManifestCache
 from strom.lake.iceberg.warehouse_owner import check_settled, check_warehouse
 from strom.model.file_uri import ENDS_PATH
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.runtime import trees
 
 NAME = "strom"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from strom.lake.files.reading import rows_by_file
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.held_files import HeldDeletes, HeldFile, HeldFiles
-from strom.model.lake import Place
+from strom.model.lake.lake import Place
 
 Positions = npt.NDArray[np.int64]
 

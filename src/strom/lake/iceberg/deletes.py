@@ -27,7 +27,7 @@ from strom.lake.files.file_description import is_own
 from strom.lake.files.reading import POSITION_PATH, POSITION_ROW, read_offsets
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.held_files import POSITION_PATH_ID, POSITION_ROW_ID, HeldFile
-from strom.model.lake import Place
+from strom.model.lake.lake import Place
 
 Offsets = npt.NDArray[np.int64]
 

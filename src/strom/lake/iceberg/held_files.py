@@ -23,7 +23,7 @@ from strom.lake.files.reading import LakeFile, read_offsets
 from strom.lake.files.spec import name_of_values
 from strom.lake.iceberg.iceberg_schema import SPEC_ID
 from strom.lake.iceberg.table import LakeTable
-from strom.model.lake import Place
+from strom.model.lake.lake import Place
 
 POSITION_PATH_ID = 2_147_483_546
 POSITION_ROW_ID = 2_147_483_545

@@ -12,7 +12,7 @@ from pyiceberg.types import DoubleType, FloatType
 
 from strom.lake.files.arrow_types import lake_schema
 from strom.lake.files.field_ids import BUCKET_ID, field_id
-from strom.model.lake_types import BUCKET
+from strom.model.lake.lake_types import BUCKET
 from strom.model.schema import Schema
 
 SPEC_ID = 1

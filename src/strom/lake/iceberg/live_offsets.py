@@ -13,7 +13,7 @@ from strom.lake.files.storage import Storage
 from strom.lake.iceberg.deleted import rows_deleted
 from strom.lake.iceberg.deletes import offsets_in
 from strom.lake.iceberg.held_files import HeldFile, HeldFiles, paths
-from strom.model.lake import Place
+from strom.model.lake.lake import Place
 
 Offsets = npt.NDArray[np.int64]
 

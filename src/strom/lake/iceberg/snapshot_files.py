@@ -17,7 +17,7 @@ from strom.lake.iceberg.held_files import files_of, held_files
 from strom.lake.iceberg.summary import ROWS, is_told
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import count_live
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.model.schema import Schema
 from strom.record.prune import Pruner
 

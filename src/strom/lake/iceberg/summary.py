@@ -28,7 +28,7 @@ from strom.errors import LakeCorrupt
 from strom.lake.files.offset_print import OffsetPrint
 from strom.lake.files.storage import Storage
 from strom.model.document import Document, canonical
-from strom.model.lake import Bounds, LakeKey, Place, Tiered, bounds_from_json, bounds_to_json
+from strom.model.lake.lake import Bounds, LakeKey, Place, Tiered, bounds_from_json, bounds_to_json
 
 OFFSETS = "strom.offsets"
 OFFSETS_FILE = "strom.offsets-file"

@@ -40,7 +40,7 @@ from strom.lake.iceberg.claim import claim
 from strom.lake.iceberg.iceberg_schema import SPEC_ID, iceberg_schema, partition_spec
 from strom.lake.iceberg.manifest_cache import ManifestCache
 from strom.lake.iceberg.table_owner import OWNER, check_owner, owned
-from strom.model.lake_types import check_table
+from strom.model.lake.lake_types import check_table
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath
 

@@ -20,7 +20,7 @@ from strom.errors import LakeOfAnotherCluster
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.catalogs import LakeCatalog, LocalRequirement
 from strom.lake.iceberg.warehouse_owner import check_warehouse, owner_of_warehouse, owner_uri
-from strom.model.lake_owner import LakeOwner, WarehouseOwner
+from strom.model.lake.lake_owner import LakeOwner, WarehouseOwner
 from strom.moving.relocation import relocate
 
 OWNER = "strom.owner"

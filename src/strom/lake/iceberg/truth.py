@@ -30,7 +30,7 @@ from strom.lake.iceberg.held_files import HeldFiles, files_of
 from strom.lake.iceberg.live_offsets import changed_places, live_prints
 from strom.lake.iceberg.summary import LakeOffsets, read_property, read_summary
 from strom.lake.iceberg.table import LakeTable
-from strom.model.lake import Bounds, LakeKey, Place, Tiered
+from strom.model.lake.lake import Bounds, LakeKey, Place, Tiered
 
 ANCESTORS_MAX = 10_000
 _DIGITS_MAX = 18

@@ -1,4 +1,4 @@
-"""Whose a warehouse is, as the file at its root says (``model/lake_owner.py``). Asked before every write to the lake.
+"""Whose a warehouse is: the file at its root says it (``model/lake/lake_owner.py``). Asked before every lake write.
 
 A warehouse has one owner at a time. One without an owner is adopted by whoever writes first; of two at once, one.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from strom.errors import LakeOfAnotherCluster
 from strom.lake.files.storage import Storage
-from strom.model.lake_owner import OWNER_FILE, LakeOwner, WarehouseOwner
+from strom.model.lake.lake_owner import OWNER_FILE, LakeOwner, WarehouseOwner
 
 
 def owner_of_warehouse(storage: Storage) -> WarehouseOwner | None:

@@ -30,7 +30,7 @@ from strom.lake.read.union_files import read_one
 from strom.lake.read.union_planner import UnionPlanner, Wanted
 from strom.lake.read.warehouses import Warehouses
 from strom.model.bucket import BucketId
-from strom.model.lake_types import OFFSET, TIMESTAMP
+from strom.model.lake.lake_types import OFFSET, TIMESTAMP
 
 Where = tuple[BucketId, str | None]
 PLANS_MAX = 5

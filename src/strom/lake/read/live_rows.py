@@ -13,8 +13,8 @@ from strom.lake.files.file_description import is_own
 from strom.lake.files.reading import LakeFile, read_file
 from strom.lake.iceberg.held_files import files_of
 from strom.lake.iceberg.table import LakeTable
-from strom.model.lake import Place
-from strom.model.lake_types import OFFSET
+from strom.model.lake.lake import Place
+from strom.model.lake.lake_types import OFFSET
 
 Rows = tuple[npt.NDArray[np.int64], pa.RecordBatch]
 

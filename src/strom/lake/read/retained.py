@@ -23,8 +23,8 @@ from strom.lake.files.file_description import ColumnStats
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.union_planner import ENABLED, quarantined
 from strom.lake.read.warehouses import Warehouses
-from strom.model.lake import LakeConfig
-from strom.model.lake_record import LakeRecord
+from strom.model.lake.lake import LakeConfig
+from strom.model.lake.lake_record import LakeRecord
 
 LOOKS_MAX = 5
 

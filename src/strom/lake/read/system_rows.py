@@ -11,7 +11,7 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.planned import table_ends
 from strom.client.plan.planning import buckets_of
-from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
+from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
 
 if TYPE_CHECKING:

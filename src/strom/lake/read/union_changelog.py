@@ -16,7 +16,7 @@ from strom.client.read.scan import RowScan
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_scan import UnionScan
-from strom.model.lake_types import OFFSET, TIMESTAMP
+from strom.model.lake.lake_types import OFFSET, TIMESTAMP
 
 
 class UnionChangelog(UnionScan):

@@ -19,8 +19,8 @@ from strom.lake.files.reading import LakeFile, deleted_rows, read_file
 from strom.lake.files.sidecar import SUFFIX, HeldOffsets, decode
 from strom.lake.files.storage import Storage
 from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
-from strom.model.lake_types import OFFSET, TIMESTAMP
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
+from strom.model.lake.lake_types import OFFSET, TIMESTAMP
 from strom.model.schema import Schema
 
 Longs = npt.NDArray[np.int64]

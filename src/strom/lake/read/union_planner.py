@@ -38,9 +38,9 @@ from strom.lake.files.bounds import may_match
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.planned import BucketEnd, Offsets, UnionPlan, bucket_of
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
-from strom.model.lake_record import LakeRecord
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
+from strom.model.lake.lake import LakeKey, Tiered
+from strom.model.lake.lake_record import LakeRecord
 
 Tier = Literal["both", "hot", "lake"]
 

@@ -18,9 +18,9 @@ from strom.client.cluster.metadata import TableInfo
 from strom.errors import LakeForeignCommit, LakeSnapshotNotFound, NotInstalled
 from strom.lake.files.reading import LakeFile
 from strom.lake.files.storage import Storage
-from strom.model.lake import LakeConfig
-from strom.model.lake_record import LakeRecord
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
+from strom.model.lake.lake import LakeConfig
+from strom.model.lake.lake_record import LakeRecord
 from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.tasks import Offload
 

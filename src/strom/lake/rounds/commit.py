@@ -27,7 +27,7 @@ from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, ne
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth, offsets_by_place
-from strom.model.lake import LakeKey, Place, Tiered
+from strom.model.lake.lake import LakeKey, Place, Tiered
 from strom.runtime.clock import Clock
 
 Offsets = npt.NDArray[np.int64]

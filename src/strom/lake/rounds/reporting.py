@@ -8,8 +8,8 @@ from strom.lake.iceberg.summary import read_summary
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth
 from strom.model import properties
-from strom.model.lake import LakeKey
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import LakeKey
+from strom.model.lake.lake_record import LakeReport
 
 
 def report_of(

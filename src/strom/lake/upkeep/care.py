@@ -18,9 +18,9 @@ from strom.client.plan.planned import table_ends
 from strom.client.plan.planning import buckets_of
 from strom.errors import InvalidRequest, LakeConflict, LakeSnapshotNotFound, StromError, TableNotFound
 from strom.lake.read.warehouses import Warehouses
-from strom.model.lake import Place
-from strom.model.lake_owner import LakeOwner
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import Place
+from strom.model.lake.lake_owner import LakeOwner
+from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.upkeep.compaction_plan import crowded
 from strom.lake.upkeep.rewriting import Rewritten, drop
-from strom.model.lake import Place
+from strom.model.lake.lake import Place
 from strom.runtime.clock import Clock
 
 Positions = npt.NDArray[np.int64]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from strom.lake.files.file_description import is_own
 from strom.lake.iceberg.held_files import HeldDeletes, HeldFile, HeldFiles
-from strom.model.lake import Place
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake import Place
+from strom.model.lake.lake_upkeep import LakeUpkeep
 
 STEPS = 3
 """Of sizes below a full file."""

@@ -35,7 +35,7 @@ from strom.lake.iceberg.catalogs import LocalRequirement
 from strom.lake.iceberg.summary import is_told
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep.reachable import reachable, reachable_once
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import Clock
 from strom.runtime.random import Randomness
 

@@ -24,7 +24,7 @@ from strom.lake.upkeep.compaction_plan import Group, choose, crowded
 from strom.lake.upkeep.expiry import expire_snapshots
 from strom.lake.upkeep.removal import remove_expired, remove_orphans
 from strom.lake.upkeep.rewriting import Rewriter, Rewritten, drop, knows_all_columns
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.random import Randomness, SystemRandomness
 from strom.runtime.trusted_time import NotAhead

@@ -25,8 +25,8 @@ from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import ANCESTORS_MAX, Truth, last_words, read_truth, totals_of, truth_at
 from strom.lake.rounds.reporting import readable_low, report_of
 from strom.lake.upkeep.restoring import commit_restoration, plan_restoration
-from strom.model.lake import Place
-from strom.model.lake_record import LakeRecord, LakeReport
+from strom.model.lake.lake import Place
+from strom.model.lake.lake_record import LakeRecord, LakeReport
 from strom.runtime.clock import SystemClock
 from strom.runtime.units import counted
 

@@ -31,7 +31,7 @@ from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, ne
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import LastWords, Truth, expected_live, offsets_by_place, totals_of
-from strom.model.lake import Place
+from strom.model.lake.lake import Place
 from strom.runtime.units import counted
 
 Offsets = npt.NDArray[np.int64]

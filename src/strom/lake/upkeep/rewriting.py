@@ -24,7 +24,7 @@ from strom.lake.iceberg.held_files import HeldFiles
 from strom.lake.iceberg.iceberg_schema import iceberg_schema
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep.compaction_plan import Group
-from strom.model.lake_types import OFFSET, TIMESTAMP
+from strom.model.lake.lake_types import OFFSET, TIMESTAMP
 
 Positions = npt.NDArray[np.int64]
 

@@ -10,7 +10,7 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.lake.read.warehouses import Warehouses
 from strom.lake.upkeep.care import NO_SNAPSHOT, SERVICE
-from strom.model.lake_upkeep import LakeUpkeep
+from strom.model.lake.lake_upkeep import LakeUpkeep
 from strom.model.properties import lake_upkeep
 
 if TYPE_CHECKING:

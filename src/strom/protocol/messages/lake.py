@@ -1,7 +1,7 @@
 """The lake: who tiers which table, what the lake holds, and buckets that go on where it ends (keys from 20020 up).
 
-``config_json``, ``record_json`` and ``report_json`` are the JSON of ``LakeConfig`` (strom/model/lake.py),
-``LakeRecord`` and ``LakeReport`` (strom/model/lake_record.py).
+``config_json``, ``record_json`` and ``report_json`` are the JSON of ``LakeConfig`` (strom/model/lake/lake.py),
+``LakeRecord`` and ``LakeReport`` (strom/model/lake/lake_record.py).
 """
 
 from __future__ import annotations

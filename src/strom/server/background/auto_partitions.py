@@ -15,7 +15,7 @@ from strom.coordinator import commands
 from strom.coordinator.partitions import is_due
 from strom.errors import StromError
 from strom.model import properties
-from strom.model.lake import LakeKey
+from strom.model.lake.lake import LakeKey
 from strom.model.table import Table
 from strom.runtime.clock import Clock
 from strom.server.tablets.catalog_view import CatalogChange, CatalogView

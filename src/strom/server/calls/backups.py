@@ -24,7 +24,7 @@ from typing import Any
 from strom.errors import InvalidRequest, StorageOffline
 from strom.metadata.embedded import EmbeddedStore
 from strom.model.file_uri import local_path
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.moving.backup import CONTENTS_FILE, DATA_FOLDER, is_part
 from strom.protocol.api_keys import BACKUP, Api
 from strom.protocol.message import Message

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.model.schema import Schema
 from strom.protocol.messages.predicate import Predicate as PredicateMessage
 from strom.protocol.predicate_wire import from_wire

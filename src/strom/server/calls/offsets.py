@@ -23,7 +23,7 @@ from strom.rpc.share import Share
 from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.key_scans import KeyScanCalls
+from strom.server.calls.keys.key_scans import KeyScanCalls
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from strom.errors import FolderInUse, InvalidSetting, MetadataCorrupt, NewerFormat, StorageFull
 from strom.model.bucket import BucketId
-from strom.model.lake_owner import LakeOwner
+from strom.model.lake.lake_owner import LakeOwner
 from strom.runtime.files import Files, FolderLock
 from strom.runtime.random import Randomness
 from strom.server.folder.place import PLACE_FILE, incarnation_of

@@ -11,8 +11,8 @@ import logging
 
 from strom.errors import LakeCorrupt
 from strom.model.file_uri import local_path
-from strom.model.lake import LakeConfig
-from strom.model.lake_owner import OWNER_FILE, WarehouseOwner
+from strom.model.lake.lake import LakeConfig
+from strom.model.lake.lake_owner import OWNER_FILE, WarehouseOwner
 from strom.moving.relocation import finish, relocate
 from strom.runtime import trees
 from strom.runtime.files import Files

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from strom.model.file_uri import file_uri, local_path
-from strom.model.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
-from strom.model.lake_owner import LakeOwner
+from strom.model.lake.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
+from strom.model.lake.lake_owner import LakeOwner
 from strom.runtime.settings import Settings
 
 FOLDER = "lake"

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strom.coordinator.limits import Limits
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
 from strom.runtime.world import World
 from strom.server.background.auto_partitions import AutoPartitions
 from strom.server.background.clock_watch import ClockWatch
 from strom.server.background.one_shot_sinks import OneShotSinks
-from strom.server.calls.databases import DatabaseChanges, DatabaseReads
+from strom.server.calls.catalog.databases import DatabaseChanges, DatabaseReads
+from strom.server.calls.catalog.partitions import PartitionChanges, PartitionReads
+from strom.server.calls.catalog.tables import TableChanges, TableReads
+from strom.server.calls.catalog.where import WhereCalls
 from strom.server.calls.dispatch import CallGroup
-from strom.server.calls.lake import LakeCalls
-from strom.server.calls.partitions import PartitionChanges, PartitionReads
-from strom.server.calls.sinks import SinkCalls
-from strom.server.calls.tables import TableChanges, TableReads
-from strom.server.calls.where import WhereCalls
+from strom.server.calls.lake.lake import LakeCalls
+from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.publishing import Apply, Publishing
 

@@ -29,8 +29,8 @@ from strom.runtime.tasks import Tasks
 from strom.runtime.units import counted
 from strom.runtime.world import World
 from strom.server.calls.backups import Backups
+from strom.server.calls.catalog.state import StateCalls
 from strom.server.calls.dispatch import CallGroup, Dispatch
-from strom.server.calls.state import StateCalls
 from strom.server.folder.folder import DataFolder, StillHeld, buckets_path, open_folder
 from strom.server.folder.home_lake import bring_home
 from strom.server.folder.lake_config import lake_config

@@ -25,23 +25,23 @@ from strom.server.background.key_jobs import KeyJobs
 from strom.server.background.memory_return import MemoryReturn
 from strom.server.background.retention import Retention
 from strom.server.background.stages import StageExpiry
-from strom.server.calls.damage import DamageCalls
 from strom.server.calls.dispatch import CallGroup
-from strom.server.calls.fetch import Fetches
-from strom.server.calls.fetch_log import FetchLogCalls
-from strom.server.calls.fetch_rows import FetchRowsCalls
 from strom.server.calls.filtering import FilterLimits
-from strom.server.calls.key_inserts import LookupCalls
-from strom.server.calls.key_lookups import KeyLookupCalls
-from strom.server.calls.key_many import KeyManyCalls
-from strom.server.calls.key_reads import KeyReads, LookupLimits
-from strom.server.calls.key_row import KeyRowCalls
-from strom.server.calls.key_scans import KeyScanCalls
-from strom.server.calls.key_writes import KeyWriteCalls
-from strom.server.calls.lake_resume import ResumeCalls
+from strom.server.calls.keys.key_inserts import LookupCalls
+from strom.server.calls.keys.key_lookups import KeyLookupCalls
+from strom.server.calls.keys.key_many import KeyManyCalls
+from strom.server.calls.keys.key_reads import KeyReads, LookupLimits
+from strom.server.calls.keys.key_row import KeyRowCalls
+from strom.server.calls.keys.key_scans import KeyScanCalls
+from strom.server.calls.keys.key_writes import KeyWriteCalls
+from strom.server.calls.lake.lake_resume import ResumeCalls
+from strom.server.calls.log.damage import DamageCalls
+from strom.server.calls.log.fetch import Fetches
+from strom.server.calls.log.fetch_log import FetchLogCalls
+from strom.server.calls.log.fetch_rows import FetchRowsCalls
+from strom.server.calls.log.produce import ProduceCalls
 from strom.server.calls.offsets import OffsetCalls
-from strom.server.calls.produce import ProduceCalls
-from strom.server.calls.stages import StageCalls
+from strom.server.calls.publish.stages import StageCalls
 from strom.server.calls.writes import Writes
 from strom.server.status.key_store_facts import follow_keys
 from strom.server.status.status import LocalStatus

@@ -17,19 +17,19 @@ from typing import Any
 from strom.coordinator.coordinator import Coordinator
 from strom.errors import PortInUse, StromError
 from strom.metadata.embedded import EmbeddedStore
-from strom.model.lake_owner import LakeOwner
+from strom.model.lake.lake_owner import LakeOwner
 from strom.protocol.api_keys import APPLY_STAGES, EXPIRE_STAGES
 from strom.runtime.loops import run
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
 from strom.runtime.world import World
-from strom.server.calls.databases import DatabaseReads
+from strom.server.calls.catalog.databases import DatabaseReads
+from strom.server.calls.catalog.partitions import PartitionReads
+from strom.server.calls.catalog.state import StateCalls
+from strom.server.calls.catalog.tables import TableReads
+from strom.server.calls.catalog.where import WhereCalls
 from strom.server.calls.dispatch import Dispatch
-from strom.server.calls.lake import LakeReads
-from strom.server.calls.partitions import PartitionReads
-from strom.server.calls.state import StateCalls
-from strom.server.calls.tables import TableReads
-from strom.server.calls.where import WhereCalls
+from strom.server.calls.lake.lake import LakeReads
 from strom.server.folder.folder import lock_tablet
 from strom.server.folder.lake_config import lake_config
 from strom.server.process import inner_calls

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypedDict
 from strom.coordinator.catalog import Catalog
 from strom.errors import StromError
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey
+from strom.model.lake.lake import LakeKey
 from strom.model.properties import lake_enabled
 from strom.runtime.metrics import Metrics, Sample
 from strom.server.background.disk_space import DiskSpace

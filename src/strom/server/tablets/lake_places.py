@@ -9,7 +9,7 @@ from __future__ import annotations
 from strom.coordinator.catalog import Catalog
 from strom.model import properties
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake.lake import LakeKey, Tiered
 
 ENABLED = "table.datalake.enabled"
 """Looked at first: this is asked for every bucket, and few tables have it."""

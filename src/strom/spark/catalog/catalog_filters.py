@@ -19,9 +19,9 @@ from strom.client.plan.filters import filter_of
 from strom.client.plan.key_filter import keys_named
 from strom.errors import InvalidPredicate, LimitExceeded
 from strom.model.data_type import DataType
-from strom.model.predicate import And, Compare, In, IsNull, Like, LikeKind, Or, Predicate
-from strom.model.predicate_literals import Nanoseconds
-from strom.model.predicate_text import parse_predicate
+from strom.model.filters.predicate import And, Compare, In, IsNull, Like, LikeKind, Or, Predicate
+from strom.model.filters.predicate_literals import Nanoseconds
+from strom.model.filters.predicate_text import parse_predicate
 from strom.model.schema import Schema
 from strom.spark.connect.types import exact_in_spark, spark_type
 

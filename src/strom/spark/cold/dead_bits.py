@@ -19,7 +19,7 @@ import numpy as np
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import functions as F
 
-from strom.model.lake_types import BUCKET, OFFSET
+from strom.model.lake.lake_types import BUCKET, OFFSET
 from strom.spark.cold.dead_offsets import Longs
 from strom.spark.cold.where_column import named
 from strom.spark.connect.tasks import LakePart

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from strom.model.data_type import Date, Time, Timestamp, TimestampLtz
-from strom.model.predicate import And, Compare, In, IsNull, Like, Or, Predicate
-from strom.model.predicate_literals import nanoseconds
+from strom.model.filters.predicate import And, Compare, In, IsNull, Like, Or, Predicate
+from strom.model.filters.predicate_literals import nanoseconds
 from strom.model.types import DataType
 from strom.spark.connect.types import spark_type
 

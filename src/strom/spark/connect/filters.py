@@ -14,8 +14,8 @@ from pyspark.sql import datasource as spark
 
 from strom.client.plan.filters import filter_of
 from strom.errors import StromError
-from strom.model.predicate import And, Compare, In, IsNull, Like, Or, Predicate
-from strom.model.predicate_text import parse_predicate
+from strom.model.filters.predicate import And, Compare, In, IsNull, Like, Or, Predicate
+from strom.model.filters.predicate_text import parse_predicate
 from strom.model.schema import Schema
 from strom.spark.connect.types import exact_in_spark
 

@@ -26,7 +26,7 @@ from strom.lake.files.storage import Storage
 from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
 from strom.lake.read.retained import KeptFile, Place, Retained, retained
 from strom.lake.read.union_files import read_one
-from strom.model.predicate import And, Compare, In, Or, Predicate
+from strom.model.filters.predicate import And, Compare, In, Or, Predicate
 from strom.record.statistics import ColumnStatistics
 from strom.spark.connect import connections
 from strom.spark.connect.options import Server

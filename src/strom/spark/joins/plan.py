@@ -13,8 +13,8 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.filters import filter_of
 from strom.errors import InvalidRequest
 from strom.model import data_type as types
+from strom.model.filters.predicate import Predicate
 from strom.model.key_properties import CHANGELOG_IMAGE
-from strom.model.predicate import Predicate
 from strom.spark.connect import connections
 from strom.spark.connect.options import Server
 from strom.spark.joins.definition import (

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from strom.api.matching import Matches, Matching
 from strom.client.cluster.written import WrittenTo
 from strom.lake.read.retained import Retained
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.spark.connect import connections
 from strom.spark.joins.groups import Groups
 from strom.spark.joins.kept_rows import KeptRows, look, merged, partitions_of

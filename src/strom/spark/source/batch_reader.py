@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from strom.api.table import Table
 from strom.client.plan.filters import filter_of
 from strom.client.plan.key_filter import keys_named
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.spark.cold.lake_share import LakeShare
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined, predicate_of

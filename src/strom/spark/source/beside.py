@@ -20,7 +20,7 @@ from strom.errors import InvalidRequest
 from strom.lake.files.storage import Storage
 from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_files import read_one
-from strom.model.lake import LakeConfig
+from strom.model.lake.lake import LakeConfig
 from strom.model.schema import Schema
 from strom.model.types import from_arrow
 from strom.spark.connect import connections

@@ -21,8 +21,8 @@ from strom.client.read.beginning import gone
 from strom.errors import InvalidRequest
 from strom.lake.read.planned import LakeLimits
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey
-from strom.model.lake_record import LakeRecord
+from strom.model.lake.lake import LakeKey
+from strom.model.lake.lake_record import LakeRecord
 from strom.spark.connect.tasks import LakePart, Part, parts_of
 
 

@@ -14,8 +14,8 @@ from strom.client.read.changelog import FACTS
 from strom.lake.files.storage import Storage
 from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_files import read_planned
-from strom.model.lake_types import BUCKET, OFFSET, TIMESTAMP
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
+from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
 
 APPENDED, INSERTED = "+A", "+I"

@@ -17,8 +17,8 @@ from strom.client.plan.places import PlaceLike
 from strom.client.read.beginning import Missing
 from strom.client.read.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET
 from strom.errors import InvalidProjection, InvalidRequest, SchemaMismatch
+from strom.model.filters.predicate import Predicate
 from strom.model.names import nearest
-from strom.model.predicate import Predicate
 from strom.model.schema import Schema
 from strom.spark.connect.options import ReadOptions
 from strom.spark.connect.tasks import Part, parts_of

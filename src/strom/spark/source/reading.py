@@ -21,7 +21,7 @@ from strom.client.plan.planning import ScanPlan
 from strom.client.read.changelog import CHANGE_TYPE
 from strom.lake.files.storage import Storage
 from strom.lake.read.planned import UnionPlan
-from strom.model.predicate import Predicate
+from strom.model.filters.predicate import Predicate
 from strom.spark.connect import connections
 from strom.spark.connect.options import ReadOptions
 from strom.spark.connect.tasks import Task

@@ -20,7 +20,7 @@ from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.read.live_rows import live_rows
 from strom.lake.rounds.commit import adopt, commit_round, drop_partitions
 from strom.model.bucket import BucketId
-from strom.model.lake import LakeKey, Tiered
+from strom.model.lake.lake import LakeKey, Tiered
 from strom.runtime.clock import Clock
 from strom.spark.tiering.cluster import Buckets, TieringCluster
 from strom.spark.tiering.round_plan import Bounds, Ending, Kind, RoundPlan, plan_round

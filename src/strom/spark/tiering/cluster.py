@@ -16,8 +16,8 @@ from strom.client.cluster.options import ClientOptions
 from strom.client.plan.planned import Vector
 from strom.client.plan.planning import buckets_of
 from strom.model.bucket import BucketId
-from strom.model.lake import Tiered
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake import Tiered
+from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
 from strom.runtime.world import World
 from strom.spark.connect.options import Server

@@ -19,7 +19,7 @@ from strom.lake.files.file_description import DataFileDescription
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.rounds.commit import commit_round
-from strom.model.lake import LakeKey
+from strom.model.lake.lake import LakeKey
 from strom.runtime.clock import Clock
 from strom.spark.tiering.aim import Aim
 from strom.spark.tiering.worker import Found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strom.model.lake_record import LakeRecord, LakeReport
+from strom.model.lake.lake_record import LakeRecord, LakeReport
 
 
 def quarantined(record: LakeRecord | None, reason: str) -> LakeReport:

@@ -27,7 +27,7 @@ from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth
 from strom.lake.rounds.reporting import readable_low, report_of
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake_record import LakeReport
 from strom.model.properties import lake_upkeep
 from strom.runtime.clock import Clock
 from strom.spark.connect.options import Server

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from strom.errors import LakeCorrupt
 from strom.model.bucket import BucketId
-from strom.model.lake import Tiered
+from strom.model.lake.lake import Tiered
 
 MB = 1024 * 1024
 ROW_BYTES = 64

@@ -26,7 +26,7 @@ from strom.errors import (
     StromError,
     TableNotFound,
 )
-from strom.model.lake_record import LakeReport
+from strom.model.lake.lake_record import LakeReport
 from strom.model.names import nearest
 from strom.model.table import TablePath
 from strom.spark.tiering.jobs import Cancelled

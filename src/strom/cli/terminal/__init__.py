@@ -1,0 +1,1 @@
+"""What commands share: how they reach the server, read words, print rows and errors, and show their help."""

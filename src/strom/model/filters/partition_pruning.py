@@ -1,0 +1,143 @@
+"""Which partitions can hold rows that pass a filter: decided from their names alone.
+
+Parts of the filter about other columns count as possible, so the answer errs only towards reading. The same holds for
+a value whose text does not say which value it was (TIME beyond milliseconds), or that somebody wrote by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strom.errors import InvalidPartition
+from strom.model.data_type import (
+    BigInt,
+    Binary,
+    Boolean,
+    Bytes,
+    Char,
+    DataType,
+    Date,
+    Double,
+    Float,
+    Int,
+    SmallInt,
+    String,
+    Time,
+    Timestamp,
+    TimestampLtz,
+    TinyInt,
+)
+from strom.model.filters.predicate import And, IsNull, Leaf, Or, Predicate
+from strom.model.filters.predicate_literals import NS_PER_DAY, NS_PER_SECOND, ns_per_tick
+from strom.model.partitions import value_texts
+from strom.model.schema import Schema
+
+Flags = npt.NDArray[np.bool_]
+
+_ONE_TEXT = (Boolean, TinyInt, SmallInt, Int, BigInt, Date)
+
+_CLOCK = r"(\d\d)-(\d\d)-(\d\d)_(\d{3}|\d{9}|)"
+_TIME = re.compile(_CLOCK, re.ASCII)
+_TIMESTAMP = re.compile(r"(-?\d{4,}-\d\d-\d\d)-" + _CLOCK, re.ASCII)
+
+
+def surviving(
+    predicate: Predicate, schema: Schema, keys: Sequence[str], partitions: Sequence[Sequence[str]]
+) -> list[bool]:
+    """For each partition, given by its values, whether a row in it could pass. The filter must be checked."""
+    if not partitions:
+        return []
+    columns = {}
+    for position, key in enumerate(keys):
+        columns[key] = _column([values[position] for values in partitions], schema.column(key).type)
+    flags: list[bool] = _possible(predicate, columns, len(partitions)).tolist()
+    return flags
+
+
+def _possible(predicate: Predicate, columns: dict[str, pa.Array], count: int) -> Flags:
+    """There is no NOT in a predicate, so possible parts make possible wholes."""
+    if isinstance(predicate, And | Or):
+        parts = [_possible(child, columns, count) for child in predicate.children]
+        together: Flags = np.all(parts, axis=0) if isinstance(predicate, And) else np.any(parts, axis=0)
+        return together
+    assert isinstance(predicate, Leaf)
+    if predicate.column not in columns:
+        return np.ones(count, bool)
+    if isinstance(predicate, IsNull):
+        return np.full(count, predicate.negated)  # a partition value is never NULL
+    column = columns[predicate.column]
+    passes = predicate.mask(pa.RecordBatch.from_arrays([column], [predicate.column]))
+    unknown = column.is_null().to_numpy(zero_copy_only=False)
+    found: Flags = passes.to_numpy(zero_copy_only=False) | unknown
+    return found
+
+
+def _column(texts: Sequence[str], data_type: DataType) -> pa.Array:
+    """The values behind the texts; NULL where a text does not say."""
+    kind = data_type.to_arrow()
+    found = [_value(text, data_type) for text in texts]
+    known = [i for i, value in enumerate(found) if value is not None]
+    again = value_texts(pa.array([found[i] for i in known], kind))
+    # Only a text that is exactly the value's own counts: "007" was not made from the number 7.
+    exact = {i for i, text in zip(known, again, strict=True) if text == texts[i]}
+    return pa.array([value if i in exact else None for i, value in enumerate(found)], kind)
+
+
+def check_texts(keys: Sequence[str], texts: Sequence[str], types: Sequence[DataType]) -> None:
+    """Refuse a text that no row of its key's type would ever have: such a partition could not be filled.
+
+    Only types whose values have one text with every client are checked.
+    """
+    for key, text, data_type in zip(keys, texts, types, strict=True):
+        if isinstance(data_type, _ONE_TEXT) and _column([text], data_type).null_count:
+            raise InvalidPartition(
+                f"{key} = {text!r} names no partition: {key} is {data_type.sql_name()}", key=key, value=text
+            )
+
+
+def _value(text: str, data_type: DataType) -> object:
+    """What Arrow takes for the value behind a text, or None."""
+    try:
+        value = _parsed(text, data_type)
+        pa.scalar(value, data_type.to_arrow())
+    except (ValueError, OverflowError, pa.ArrowException):
+        return None
+    return value
+
+
+def _parsed(text: str, data_type: DataType) -> object:
+    if isinstance(data_type, String | Char):
+        return text
+    if isinstance(data_type, Boolean):
+        return {"true": True, "false": False}.get(text)
+    if isinstance(data_type, TinyInt | SmallInt | Int | BigInt):
+        return int(text) if len(text) <= 20 else None
+    if isinstance(data_type, Float | Double):
+        return float(text.replace("_", "."))
+    if isinstance(data_type, Bytes | Binary):
+        found = bytes.fromhex(text)
+        return None if isinstance(data_type, Binary) and len(found) != data_type.length else found
+    if isinstance(data_type, Date):
+        return _days(text)
+    if isinstance(data_type, Time):
+        match = _TIME.fullmatch(text)
+        return None if match is None or data_type.precision > 3 else _ticks(0, match.groups(), data_type)
+    assert isinstance(data_type, Timestamp | TimestampLtz)
+    match = _TIMESTAMP.fullmatch(text)
+    return None if match is None else _ticks(_days(match[1]), match.groups()[1:], data_type)
+
+
+def _days(text: str) -> int:
+    return int(np.datetime64(text, "D").astype(np.int64))
+
+
+def _ticks(days: int, clock: Sequence[str], data_type: DataType) -> int:
+    hour, minute, second, fraction = clock
+    seconds = int(hour) * 3600 + int(minute) * 60 + int(second)
+    nanos = days * NS_PER_DAY + seconds * NS_PER_SECOND + int(fraction.ljust(9, "0"))
+    return nanos // ns_per_tick(data_type)

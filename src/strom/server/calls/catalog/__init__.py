@@ -1,0 +1,1 @@
+"""Calls on what there is: databases, tables, partitions, where they are and how they are."""

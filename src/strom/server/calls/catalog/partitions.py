@@ -1,0 +1,105 @@
+"""Partitions: create, drop, list."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from strom.coordinator import commands
+from strom.errors import InvalidPartition, TableNotPartitioned
+from strom.model.table import Partition, Table
+from strom.protocol.api_keys import CREATE_PARTITION, DROP_PARTITION, LIST_PARTITION_INFOS, Api
+from strom.protocol.message import Message
+from strom.protocol.messages import partitions as messages
+from strom.rpc.call import Call
+from strom.runtime.clock import Clock
+from strom.server.calls.catalog.descriptions import path_of, spec_message, values_of
+from strom.server.calls.dispatch import CallHandler
+from strom.server.tablets.catalog_view import CatalogView
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionReads:
+    """Lists partitions, in every process."""
+
+    def __init__(self, view: CatalogView) -> None:
+        self._view = view
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {LIST_PARTITION_INFOS: self.list_partition_infos}
+
+    def list_partition_infos(self, call: Call) -> Message:
+        """All partitions of a table, or those that have some values."""
+        request: messages.ListPartitionInfosRequest = call.request
+        catalog = self._view.fresh()
+        table = catalog.table(path_of(request.table_path))
+        if not table.partitioned:
+            raise TableNotPartitioned(f"{table.path} has no partitions", table=str(table.path))
+        spec = request.partial_partition_spec
+        wanted = {} if spec is None else values_of(spec)
+        _check_keys(table, wanted)
+        keys = table.description.partition_keys
+        infos = [
+            messages.PartitionInfo(
+                partition_id=partition.partition_id, partition_spec=spec_message(keys, partition.values)
+            )
+            for partition in catalog.partitions_of(table.table_id)
+            if _has(partition, keys, wanted)
+        ]
+        return messages.ListPartitionInfosResponse(partitions_info=infos)
+
+
+class PartitionChanges:
+    """Creates and drops partitions, in the coordinator's process."""
+
+    def __init__(self, view: CatalogView, clock: Clock) -> None:
+        self._view = view
+        self._clock = clock
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {CREATE_PARTITION: self.create_partition, DROP_PARTITION: self.drop_partition}
+
+    def create_partition(self, call: Call) -> Awaitable[Message]:
+        """A partition for these values."""
+        return self._create(call.request)
+
+    async def _create(self, request: messages.CreatePartitionRequest) -> Message:
+        await self._view.perform(
+            commands.create_partition,
+            path_of(request.table_path),
+            values_of(request.partition_spec),
+            ignore_if_exists=request.ignore_if_exists,
+            now_ms=self._clock.now_ms(),
+        )
+        return messages.CreatePartitionResponse()
+
+    def drop_partition(self, call: Call) -> Awaitable[Message]:
+        """Drop the partition of these values with everything in it."""
+        return self._drop(call.request)
+
+    async def _drop(self, request: messages.DropPartitionRequest) -> Message:
+        await self._view.perform(
+            commands.drop_partition,
+            path_of(request.table_path),
+            values_of(request.partition_spec),
+            ignore_if_not_exists=request.ignore_if_not_exists,
+        )
+        values = ", ".join(f"{one.key}={one.value}" for one in request.partition_spec.partition_key_values)
+        logger.info("dropped partition %s of %s", values, path_of(request.table_path))
+        return messages.DropPartitionResponse()
+
+
+def _check_keys(table: Table, wanted: Mapping[str, str]) -> None:
+    for key in wanted:
+        if key not in table.description.partition_keys:
+            raise InvalidPartition(
+                f"{table.path} is partitioned by {', '.join(table.description.partition_keys)}, not by {key!r}",
+                key=key,
+            )
+
+
+def _has(partition: Partition, keys: tuple[str, ...], wanted: Mapping[str, str]) -> bool:
+    values = dict(zip(keys, partition.values, strict=True))
+    return all(values[key] == value for key, value in wanted.items())

@@ -1,0 +1,70 @@
+"""Status over the wire: TableStatus and ServerStatus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from strom.protocol.api_keys import SERVER_STATUS, TABLE_STATUS, Api
+from strom.protocol.message import Message
+from strom.protocol.messages import own
+from strom.rpc.call import Call
+from strom.server.calls.catalog.descriptions import path_of
+from strom.server.calls.dispatch import CallHandler
+from strom.server.status.status import BucketFacts, TabletServerStatus
+from strom.server.tablets.catalog_view import CatalogView
+
+Describe = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class StateCalls:
+    """Answers for the tablet servers it was given: its own, or (in the coordinator's process) all of them."""
+
+    def __init__(self, view: CatalogView, servers: Sequence[TabletServerStatus], describe: Describe) -> None:
+        self._view = view
+        self._servers = servers
+        self._describe = describe
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {TABLE_STATUS: self.table_status, SERVER_STATUS: self.server_status}
+
+    def table_status(self, call: Call) -> Awaitable[Message]:
+        """Every bucket of a table: offsets, sizes, errors."""
+        return self._table(call.request)
+
+    async def _table(self, request: own.TableStatusRequest) -> Message:
+        table = self._view.fresh().table(path_of(request.table_path))
+        answers = await asyncio.gather(*(server.table(table.table_id) for server in self._servers))
+        buckets = sorted(
+            (facts for answer in answers for facts in answer),
+            key=lambda facts: (facts["partition_id"] or -1, facts["bucket"]),
+        )
+        return own.TableStatusResponse(table_id=table.table_id, buckets=[_bucket(facts) for facts in buckets])
+
+    def server_status(self, call: Call) -> Awaitable[Message]:
+        """What the status page shows, as JSON."""
+        return self._server()
+
+    async def _server(self) -> Message:
+        return own.ServerStatusResponse(status_json=json.dumps(await self._describe()).encode())
+
+
+def _bucket(facts: BucketFacts) -> own.BucketStatus:
+    return own.BucketStatus(
+        partition_id=facts["partition_id"],
+        bucket_id=facts["bucket"],
+        leader_id=facts["leader_id"],
+        start_offset=facts["start_offset"],
+        high_watermark=facts["high_watermark"],
+        end_offset=facts["end_offset"],
+        size_bytes=facts["size_bytes"],
+        segments=facts["segments"],
+        error=facts["error"],
+        epoch=facts["epoch"],
+        stages=facts["stages"],
+        stage_bytes=facts["stage_bytes"],
+        decision=facts["decision"],
+        damaged_rows=facts["damaged_rows"],
+    )

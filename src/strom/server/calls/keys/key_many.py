@@ -1,0 +1,181 @@
+"""The short way of LookupRows: keys of one bucket in, the frame of the answer out, without messages in between.
+
+Only what is usual is done here: one bucket that is open, by primary key, columns that are not nested, so many keys as
+may be looked up on the loop. Everything else, and whatever goes wrong, is left to ``key_lookups.py``, whose answer is
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import LOOKUP_ROWS, Api
+from strom.protocol.codec import aligned_head, decode
+from strom.protocol.frame import REQUEST_HEAD, RESPONSE_HEAD, response_head
+from strom.protocol.messages.own_keys import (
+    LookupRowsBucketRequest,
+    LookupRowsBucketResponse,
+    LookupRowsRequest,
+    LookupRowsResponse,
+)
+from strom.protocol.varint import encode_varint, read_varint
+from strom.record.batch import BatchLimits, read_header
+from strom.record.encode import encode_message
+from strom.runtime.files import Bytes
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.keys.key_reads import QUICK_BYTES_MAX, KeyReads, LookupLimits
+from strom.server.tablets.key_forms import key_tablet
+from strom.server.tablets.table_facts import TableFacts
+
+QUESTIONS_MAX = 4096
+QUESTION_BYTES_MAX = 1024
+"""As of LookupRow: so many different questions are remembered, and no longer ones."""
+
+_AT = REQUEST_HEAD.size
+_BUCKETS = LookupRowsRequest.fields["buckets_req"].tag
+_TIMEOUT = LookupRowsRequest.fields["timeout_ms"].tag
+_BUCKET = LookupRowsBucketRequest.fields["bucket_id"].tag
+_KEYS = LookupRowsBucketRequest.fields["keys"].tag
+_LENGTH, _NUMBER = 2, 0
+
+
+def _tag(name: str) -> bytes:
+    return bytes([LookupRowsBucketResponse.fields[name].tag])
+
+
+_ANSWER = bytes([LookupRowsResponse.fields["buckets_resp"].tag])
+_BUCKET_ID, _RECORDS, _POSITIONS, _HIGH, _EPOCH = map(
+    _tag, ("bucket_id", "records", "positions", "high_watermark", "epoch")
+)
+
+
+class _Asked(NamedTuple):
+    """What one frame asks for."""
+
+    question: bytes
+    """All that stands before the bucket."""
+    bucket: int
+    keys: Bytes
+
+
+class _Question:
+    """What stands before the bucket, and what it comes to while the table stays as it is."""
+
+    __slots__ = ("_chosen", "_facts", "columns", "plain", "schema_id", "table_id")
+
+    def __init__(self, asked: LookupRowsRequest) -> None:
+        self.table_id = asked.table_id
+        self.schema_id = asked.schema_id
+        self.columns = tuple(asked.columns)
+        self.plain = asked.index is None
+        self._facts: TableFacts | None = None
+        self._chosen: tuple[bool, tuple[int, ...] | None] = False, None
+
+    def chosen(self, facts: TableFacts) -> tuple[bool, tuple[int, ...] | None]:
+        """Whether the columns are flat, and which they are (None: all there are)."""
+        if facts is not self._facts:
+            forms = facts.knowing(self.schema_id).keys
+            columns = forms.columns(self.schema_id, self.columns)
+            self._chosen = forms.flat(columns), None if columns == forms.all_columns else columns
+            self._facts = facts
+        return self._chosen
+
+
+class KeyManyCalls:
+    """Answers the usual LookupRows."""
+
+    def __init__(self, reads: KeyReads, limits: LookupLimits, batches: BatchLimits) -> None:
+        self._reads = reads
+        self._limits = limits
+        self._bytes_max = min(QUICK_BYTES_MAX, limits.answer_bytes_max)
+        self._decompressed_max = batches.decompressed_bytes_max
+        self._known: dict[bytes, _Question] = {}
+        self.at_once = {LOOKUP_ROWS: self._at_once}
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {}
+
+    def _at_once(self, frame: Bytes, request_id: int) -> list[Bytes] | None:
+        try:
+            asked = _read(frame)
+            return None if asked is None else self._answer(asked, request_id)
+        except Exception:
+            return None  # whatever it was, the ordinary way meets it too and says so
+
+    def _answer(self, asked: _Asked, request_id: int) -> list[Bytes] | None:
+        question = self._known.get(asked.question) or self._learn(asked.question)
+        if not question.plain:
+            return None
+        records = memoryview(asked.keys)
+        header = read_header(records)
+        count = header.record_count
+        ready = self._reads.ready(BucketId(question.table_id, None, asked.bucket))
+        if ready is None or not self._reads.pace.allows(count) or count > self._limits.keys_max:
+            return None
+        facts, tablet = ready
+        flat, columns = question.chosen(facts)
+        if not flat:
+            return None
+        began = self._reads.pace.begin()
+        keys = facts.keys.key_batches.places(records, header, self._decompressed_max)
+        found = key_tablet(tablet).lookup_message(keys, columns=columns, bytes_max=self._bytes_max)
+        message = memoryview(found.message)
+        batch = encode_message(message, len(found.positions), schema_id=question.schema_id)
+        self._reads.pace.end(began)
+        facts.traffic.keys_in.inc(count)
+        positions = found.positions.astype("<u4").tobytes()
+        return _framed(request_id, asked.bucket, positions, found.high_watermark, found.epoch, batch)
+
+    def _learn(self, content: bytes) -> _Question:
+        found = _Question(decode(LookupRowsRequest, content))
+        if len(content) <= QUESTION_BYTES_MAX:
+            if len(self._known) >= QUESTIONS_MAX:
+                self._known.clear()
+            self._known[content] = found
+        return found
+
+
+def _read(frame: Bytes) -> _Asked | None:
+    """The parts of a request for one bucket; None for any other. IndexError where it ends too early."""
+    position = _AT
+    while frame[position] != _BUCKETS:
+        tag = frame[position]
+        value, position = read_varint(frame, position + 1)
+        if tag & 7 == _LENGTH:
+            position += value
+        elif tag & 7 != _NUMBER or tag > 127:
+            return None
+    question = bytes(frame[_AT:position])
+    size, position = read_varint(frame, position + 1)
+    end = position + size
+    if frame[position] != _BUCKET:
+        return None
+    bucket, position = read_varint(frame, position + 1)
+    if frame[position] != _KEYS:
+        return None
+    length, position = read_varint(frame, position + 1)
+    if position + length != end or end > len(frame):
+        return None
+    if end < len(frame) and (frame[end] != _TIMEOUT or read_varint(frame, end + 1)[1] != len(frame)):
+        return None
+    return _Asked(question, bucket, memoryview(frame)[position:end])
+
+
+def _framed(
+    request_id: int, bucket: int, positions: bytes, high: int, epoch: int, records: list[Bytes]
+) -> list[Bytes]:
+    """The answer of one bucket, byte by byte as ``codec.encode`` has it: aligned payloads come last."""
+    before = b"".join(
+        (
+            _BUCKET_ID + encode_varint(bucket),
+            _POSITIONS + encode_varint(len(positions)),
+            positions,
+            _HIGH + encode_varint(high),
+            _EPOCH + encode_varint(epoch),
+        )
+    )
+    size = sum(map(len, records))
+    head = aligned_head(_ANSWER, before, _RECORDS, size, RESPONSE_HEAD.size)
+    return [response_head(request_id, len(head) + size) + head + records[0], *records[1:]]

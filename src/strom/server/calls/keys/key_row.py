@@ -1,0 +1,168 @@
+"""LookupRow: one row by its key, for those who wait for each.
+
+What a caller asks for again and again is read once and known by its bytes; the row is found and written by one kernel
+on the loop. What would take longer (a bucket that has to be opened, an offset that is not visible yet, a file
+whose bytes were never checked) is done beside the loop, and gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from strom.errors import InvalidProjection, InvalidRequest, StromError
+from strom.kv.lookup.unchecked import Unchecked
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import LOOKUP_ROW, Api
+from strom.protocol.codec import decode
+from strom.protocol.error_codes import code_of, message_of
+from strom.protocol.frame import REQUEST_HEAD, response_head
+from strom.protocol.message import Message, whole
+from strom.protocol.messages.own_keys import LookupRowQuestion, LookupRowRequest, LookupRowResponse
+from strom.protocol.varint import encode_varint
+from strom.rpc.call import Call
+from strom.runtime.files import Bytes
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.keys.key_reads import Asked, KeyReads, LookupLimits, bounded_wait
+from strom.server.calls.writes import as_told
+from strom.server.tablets.key_forms import key_tablet
+from strom.server.tablets.table_facts import TableFacts
+from strom.tablet.key_lookup import AtLeast
+from strom.tablet.log_tablet import LogTablet
+
+QUESTIONS_MAX = 4096
+"""Different questions that are remembered."""
+QUESTION_BYTES_MAX = 1024
+"""Longer ones are read every time: nobody fills the memory with them."""
+QUESTION_FIELDS_MAX = 10_000
+
+_QUESTION_AT = REQUEST_HEAD.size
+_QUESTION = LookupRowRequest.fields["question"].tag
+_KEY = LookupRowRequest.fields["key"].tag
+_ROW = bytes([LookupRowResponse.fields["row"].tag])
+
+
+class _Question:
+    """A question that was read, and what it comes to while its table stays as it is."""
+
+    __slots__ = ("_chosen", "_facts", "bucket", "columns", "schema_id", "wait_ms")
+
+    def __init__(self, asked: LookupRowQuestion) -> None:
+        self.bucket = BucketId(asked.table_id, asked.partition_id, asked.bucket_id)
+        self.schema_id = asked.schema_id
+        self.columns = tuple(asked.columns)
+        self.wait_ms = bounded_wait(asked.timeout_ms)
+        self._facts: TableFacts | None = None
+        self._chosen: tuple[int, ...] | None = None
+
+    def chosen(self, facts: TableFacts) -> tuple[int, ...] | None:
+        """The columns of the row, None for all there are."""
+        if facts is not self._facts:
+            forms = facts.knowing(self.schema_id).keys
+            columns = forms.columns(self.schema_id, self.columns)
+            if not forms.flat(columns):
+                raise InvalidProjection("LookupRow has no form for nested columns: ask with LookupRows")
+            self._chosen = None if columns == forms.all_columns else columns
+            self._facts = facts
+        return self._chosen
+
+
+class KeyRowCalls:
+    """Answers LookupRow."""
+
+    def __init__(self, reads: KeyReads, limits: LookupLimits) -> None:
+        self._reads = reads
+        self._bytes_max = limits.answer_bytes_max
+        self._known: dict[bytes, _Question] = {}
+        self.at_once = {LOOKUP_ROW: self._at_once}
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {LOOKUP_ROW: self.lookup_row}
+
+    def _at_once(self, frame: Bytes, request_id: int) -> list[Bytes] | None:
+        """The usual request, of a question that is known and a key: answered without making messages of either."""
+        try:
+            if frame[_QUESTION_AT] != _QUESTION:
+                return None
+            key_at = _QUESTION_AT + 2 + frame[_QUESTION_AT + 1]
+            question = self._known.get(bytes(frame[_QUESTION_AT + 2 : key_at]))
+            # A length of more than one byte is above 127, and leads elsewhere than to the end.
+            if question is None or frame[key_at] != _KEY or key_at + 2 + frame[key_at + 1] != len(frame):
+                return None
+            ready = self._reads.ready(question.bucket)
+            if ready is None:
+                return None
+            facts, tablet = ready
+            columns = question.chosen(facts)
+            key = bytes(frame[key_at + 2 :])
+            row = key_tablet(tablet).lookup_row(key, columns=columns, bytes_max=self._bytes_max)
+        except Exception:
+            return None  # whatever it was, the ordinary way meets it too and says so
+        facts.traffic.keys_in.inc()
+        if row is None:
+            return [response_head(request_id, 0)]
+        head = _ROW + encode_varint(len(row))
+        return [b"".join((response_head(request_id, len(head) + len(row)), head, row))]
+
+    def lookup_row(self, call: Call) -> Message | Awaitable[Message]:
+        """At once, where nothing has to be waited for."""
+        request: LookupRowRequest = call.request
+        try:
+            question = self._question(bytes(whole(request.question)))
+            key = bytes(whole(request.key))
+            at_least = _at_least(request)
+            ready = self._reads.ready(question.bucket, at_least)
+            if ready is not None:
+                facts, tablet = ready
+                columns = question.chosen(facts)
+                row = key_tablet(tablet).lookup_row(key, columns=columns, bytes_max=self._bytes_max)
+                facts.traffic.keys_in.inc()
+                return LookupRowResponse(row=row)
+        except Unchecked:
+            pass
+        except StromError as error:
+            return _refused(error)
+        asked = Asked(
+            question.bucket,
+            1,
+            lambda facts, tablet, bytes_max: self._find(question, key, facts, tablet),
+            _refused,
+            lambda answer: len(answer.row or b""),
+            at_least,
+        )
+        return self._reads.slowly(asked, question.wait_ms, call.share)
+
+    def _question(self, content: bytes) -> _Question:
+        known = self._known.get(content)
+        if known is None:
+            known = _Question(decode(LookupRowQuestion, content, fields_max=QUESTION_FIELDS_MAX))
+            if len(content) <= QUESTION_BYTES_MAX:
+                if len(self._known) >= QUESTIONS_MAX:
+                    self._known.clear()
+                self._known[content] = known
+        return known
+
+    def _find(
+        self, question: _Question, key: bytes, facts: TableFacts, tablet: LogTablet
+    ) -> LookupRowResponse:
+        """In a reader thread: whatever has to be checked is checked here."""
+        columns = question.chosen(facts)
+        while True:
+            try:
+                row = key_tablet(tablet).lookup_row(key, columns=columns, bytes_max=self._bytes_max)
+                return LookupRowResponse(row=row)
+            except Unchecked as unchecked:
+                unchecked.check()
+
+
+def _refused(error: BaseException) -> LookupRowResponse:
+    told = as_told(error)
+    return LookupRowResponse(error_code=code_of(told), error_message=message_of(told))
+
+
+def _at_least(request: LookupRowRequest) -> AtLeast | None:
+    if request.at_least_offset is None:
+        return None
+    if request.at_least_epoch is None or request.at_least_offset < 0:
+        raise InvalidRequest("at_least_offset comes with the epoch of the record before it (at_least_epoch)")
+    return AtLeast(request.at_least_offset, request.at_least_epoch)

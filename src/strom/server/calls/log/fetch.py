@@ -1,0 +1,455 @@
+"""Reads that may wait: the part that FetchLog and FetchRows share.
+
+A fetch names buckets and offsets. What is there is answered at once; when there is nothing, the fetch waits until
+the high watermark of one of its buckets moves or its time is over, and never holds up its connection meanwhile.
+
+Small reads are done on the loop, because a thread would cost more than they do. Larger ones go to the reader threads in
+slices, so that a full scan takes turns with everyone else's reads instead of going first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from strom.errors import OffsetOutOfRange, StromError
+from strom.model.bucket import BucketId
+from strom.protocol.message import Message
+from strom.rpc.call import Answer
+from strom.rpc.promise import Promise
+from strom.rpc.share import Share
+from strom.runtime.tasks import Offload
+from strom.server.calls.log.found import Found, Read, plainly, released_after
+from strom.server.calls.log.heavy_reads import HEAVY_BYTES, HeavyReads
+from strom.server.tablets.slot import Slot
+from strom.server.tablets.table_facts import Traffic
+from strom.server.tablets.tablets import Tablets, wait_for
+from strom.tablet.log_tablet import LogTablet
+
+EARLIEST = -2
+INLINE_BYTES_MAX = 256 * 1024
+SLICE_BYTES = 16 * 1024 * 1024
+"""Read in one go by a reader thread. Reading and checking let other threads run, so this is no long turn."""
+COSTLY_BYTES = 16 * 1024 * 1024
+"""Memory that is taken for such a slice before anybody knows what its batches declare."""
+COSTLY_SLICES_MAX = 64
+"""After so many of them an answer leaves, with what was found: a filter that matches rarely reads on in the next."""
+LOOKS_MAX = 3
+"""What a slice needs may show step by step: how large its batch is, then what that decompresses to."""
+CROWDED_BYTES = 64 * 1024
+WAIT_S_MAX = 600.0
+GIVEN_UP_PER_WAIT = 2
+"""So many waiting fetches make room for one more."""
+GIVEN_UP_PER_TURN = 8
+
+
+@dataclass
+class Wanted:
+    """One bucket of a fetch, and what has been found so far."""
+
+    bucket: BucketId
+    offset: int
+    max_bytes: int
+    read: Read
+    until: int | None = None
+    costly: bool = False
+    """Whether even a small read may take long (a row filter decodes)."""
+    large: bool = False
+    """Whether its next batch is too large for the loop."""
+    starved: bool = False
+    """Whether there was no memory to read on: answer with what there is."""
+    traffic: Traffic | None = None
+    error: StromError | Exception | None = None
+    slot: Slot | None = None
+    tablet: LogTablet | None = None
+    found: Found = field(default_factory=lambda: Found([], 0, 0, 0))
+
+    def count(self) -> None:
+        """Count what leaves, in the table's metrics."""
+        if self.traffic is not None and self.moved:
+            self.traffic.rows_out.inc(self.found.rows)
+            self.traffic.bytes_out.inc(self.found.size)
+            self.traffic.bytes_skipped.inc(self.found.bytes_skipped)
+
+    @property
+    def moved(self) -> bool:
+        """Whether there is something to tell: rows, or batches that need not be read again."""
+        return self.found.next_offset > self.offset
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything that was asked for has been given."""
+        return self.until is not None and max(self.offset, self.found.next_offset) >= self.until
+
+
+class Terms(NamedTuple):
+    """What a fetch may take, how little is worth an answer, and until when it waits (the loop's time)."""
+
+    max_bytes: int
+    min_bytes: int
+    deadline: float
+    answer: Callable[[Sequence[Wanted]], Message]
+    share: Share
+
+
+class Fetches:
+    """Performs fetches."""
+
+    def __init__(
+        self,
+        tablets: Tablets,
+        readers: Offload,
+        *,
+        max_bytes: int,
+        crowded: Callable[[], bool] = lambda: False,
+        piece: Callable[[int], int] = lambda size: size,
+    ) -> None:
+        self._tablets = tablets
+        self._readers = readers
+        self._max_bytes = max_bytes
+        self._crowded = crowded
+        self._piece = piece
+        self._turn = 0
+        self._heavy = HeavyReads(lambda: piece(SLICE_BYTES) < SLICE_BYTES)
+        self._waiting: dict[_Waiting, None] = {}
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Answer everyone who waits, with what there is."""
+        self._stopping = True
+        for waiting in list(self._waiting):
+            waiting.give_up()
+
+    def _make_room(self, share: Share) -> None:
+        """One more waits. Where memory gets short, those that have waited longest are answered for it."""
+        for oldest in list(islice(self._waiting, GIVEN_UP_PER_WAIT)) if share.crowded else ():
+            oldest.give_up()
+
+    def relieve(self) -> None:
+        """Memory is short: answer everyone who waits, with what there is, a few at a time. They will ask again."""
+        before = list(self._waiting)
+
+        def some(start: int = 0) -> None:
+            for waiting in before[start : start + GIVEN_UP_PER_TURN]:
+                waiting.give_up()
+            if start + GIVEN_UP_PER_TURN < len(before):
+                asyncio.get_running_loop().call_soon(some, start + GIVEN_UP_PER_TURN)
+
+        some()
+
+    def fetch(
+        self,
+        wanted: list[Wanted],
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        max_wait_ms: int,
+        answer: Callable[[Sequence[Wanted]], Message],
+        share: Share,
+    ) -> Answer:
+        """The answer, at once if there is something or nobody wants to wait."""
+        max_bytes = min(max(max_bytes, 1), self._max_bytes)
+        min_bytes = max(1, min(min_bytes, max_bytes))
+        deadline = asyncio.get_running_loop().time() + min(max_wait_ms / 1000, WAIT_S_MAX)
+        terms = Terms(max_bytes, min_bytes, deadline, answer, share)
+        for one in wanted:
+            self._find(one)
+        if any(one.tablet is None and one.error is None for one in wanted):
+            return self._fetch_later(wanted, terms)
+        if self._leaves_loop(wanted, max_bytes):
+            return self._fetch_later(wanted, terms)
+        self._read_all_inline(wanted, max_bytes)
+        if self._satisfied(wanted, terms):
+            return answer(wanted)
+        if self._leaves_loop(wanted, max_bytes):
+            return self._fetch_later(wanted, terms)
+        if max_wait_ms <= 0 or not _may_wait(wanted, terms):
+            return answer(wanted)
+        return _Waiting(self, wanted, terms).promise
+
+    async def _fetch_later(self, wanted: list[Wanted], terms: Terms) -> Message:
+        """A fetch that has to open logs or to read much: it leaves the loop, so it takes a task."""
+        for one in wanted:
+            await self._open(one)
+        await self._read_all(wanted, terms)
+        over = asyncio.get_running_loop().time() >= terms.deadline
+        if over or self._satisfied(wanted, terms) or not _may_wait(wanted, terms):
+            return terms.answer(wanted)
+        promise = _Waiting(self, wanted, terms).promise
+        try:
+            return await promise
+        finally:
+            promise.cancel()
+
+    def _moved(self, waiting: _Waiting) -> None:
+        """A bucket of a waiting fetch has more, or is gone: answer, or wait on."""
+        wanted, terms = waiting.wanted, waiting.terms
+        for one in wanted:
+            if one.tablet is not None and one.tablet.error is not None:
+                one.error = one.tablet.error
+        if not self._satisfied(wanted, terms):  # after a read aside it may be: what is left stays there
+            if not self._leaves_loop(wanted, terms.max_bytes):
+                self._read_all_inline(wanted, terms.max_bytes)
+            if not self._satisfied(wanted, terms) and self._leaves_loop(wanted, terms.max_bytes):
+                waiting.read_aside(self._read_all(wanted, terms))
+                return
+        if self._satisfied(wanted, terms) or not _may_wait(wanted, terms):
+            waiting.promise.set_result(terms.answer(wanted))
+        else:
+            waiting.wait()
+
+    # --- finding ---------------------------------------------------------------------------------------
+
+    def _find(self, one: Wanted) -> None:
+        if one.error is not None:
+            return
+        try:
+            one.slot = self._tablets.slot(one.bucket)
+            tablet = one.slot.opened()
+            if isinstance(tablet, LogTablet):
+                self._take(one, tablet)
+        except StromError as error:
+            one.error = error
+
+    async def _open(self, one: Wanted) -> None:
+        if one.tablet is not None or one.error is not None:
+            return
+        assert one.slot is not None
+        try:
+            self._take(one, await wait_for(one.slot.opened()))
+        except StromError as error:
+            one.error = error
+
+    def _take(self, one: Wanted, tablet: LogTablet) -> None:
+        tablet.check_online()
+        one.tablet = tablet
+        if one.offset == EARLIEST:
+            one.offset = tablet.start_offset
+        if not tablet.start_offset <= one.offset <= tablet.end_offset:
+            raise OffsetOutOfRange(
+                f"bucket {one.bucket} holds offsets {tablet.start_offset} to {tablet.end_offset}, not {one.offset}",
+                offset=one.offset,
+                start_offset=tablet.start_offset,
+                end_offset=tablet.end_offset,
+            )
+        one.found.next_offset = one.offset
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def _readable(self, one: Wanted) -> bool:
+        if one.error is not None or one.ended:
+            return False
+        assert one.tablet is not None
+        return one.tablet.high_watermark > one.found.next_offset
+
+    def _leaves_loop(self, wanted: Sequence[Wanted], max_bytes: int) -> bool:
+        """Whether what there is takes too long to be read on the loop."""
+        return any(self._is_long(one, max_bytes) for one in wanted)
+
+    def _is_long(self, one: Wanted, max_bytes: int) -> bool:
+        if one.costly or one.large:
+            return self._readable(one)
+        if min(one.max_bytes, max_bytes) <= INLINE_BYTES_MAX or not self._readable(one):
+            return False
+        assert one.tablet is not None
+        return one.tablet.bytes_from(one.found.next_offset) > INLINE_BYTES_MAX
+
+    def _read_all_inline(self, wanted: Sequence[Wanted], max_bytes: int) -> None:
+        left = self._room(max_bytes) - sum([one.found.size for one in wanted])
+        for one in self._in_turn(wanted):
+            room = min(left, one.max_bytes - one.found.size)
+            if room > 0 and self._readable(one):
+                assert one.tablet is not None
+                before = one.found.size
+                try:
+                    _add(one, one.read(one.tablet, one.found.next_offset, room, INLINE_BYTES_MAX))
+                except (StromError, OSError) as error:
+                    one.error = error
+                left -= one.found.size - before
+
+    async def _read_all(self, wanted: Sequence[Wanted], terms: Terms) -> None:
+        left = self._room(terms.max_bytes) - sum([one.found.size for one in wanted])
+        slices = 0
+        for one in self._in_turn(wanted):
+            while slices < COSTLY_SLICES_MAX:
+                room = min(left, one.max_bytes - one.found.size)
+                if room <= 0 or not self._readable(one):
+                    break
+                before, size = one.found.next_offset, one.found.size
+                await self._read_slice(one, min(room, SLICE_BYTES), terms.share)
+                slices += one.costly
+                gained = one.found.size - size
+                left -= gained
+                full = gained > 0 and room <= SLICE_BYTES and not one.costly
+                if full or one.found.next_offset == before:
+                    break  # the next slice would begin with the batch that did not fit, or there is no memory
+
+    def _room(self, max_bytes: int) -> int:
+        """Little when answers under way already fill the memory they may have; less while small calls are about."""
+        return min(max_bytes, CROWDED_BYTES) if self._crowded() else self._piece(max_bytes)
+
+    async def _read_slice(self, one: Wanted, room: int, share: Share) -> None:
+        """Read once, with memory that is taken before it is used; nothing when there is none."""
+        assert one.tablet is not None
+        needs = (
+            COSTLY_BYTES if one.costly else min(room, max(one.tablet.bytes_from(one.found.next_offset), 1))
+        )
+        for _ in range(LOOKS_MAX):
+            if needs <= HEAVY_BYTES or share.amount:
+                needs = await self._read_with(one, room, needs, share)
+            else:
+                async with self._heavy.turn():
+                    needs = await self._read_with(one, room, needs, share)
+            if not needs:
+                return
+
+    async def _read_with(self, one: Wanted, room: int, needs: int, share: Share) -> int:
+        """Read with so much memory, if there is; gives back how much more the next batch needs (0: done)."""
+        held, size = share.amount, one.found.size
+        if not (share.take(needs) or (not held and await share.wait(needs))):
+            one.starved = True
+            return 0
+        try:
+            return await self._read_once(one, room, needs)
+        finally:
+            share.keep(held + one.found.size - size)
+
+    async def _read_once(self, one: Wanted, room: int, allowed: int) -> int:
+        """Read, and give back how much more memory the next batch needs (0: something was read)."""
+        tablet, slot = one.tablet, one.slot
+        assert tablet is not None
+        assert slot is not None
+        slot.readers += 1
+        try:
+            if self._is_long(one, room):
+                read = released_after if one.costly and allowed > COSTLY_BYTES else plainly
+                found = await self._readers.run(read, one.read, tablet, one.found.next_offset, room, allowed)
+            else:
+                found = one.read(tablet, one.found.next_offset, room, allowed)
+        except (StromError, OSError) as error:
+            one.error = error
+            return 0
+        finally:
+            slot.readers -= 1
+        _add(one, found)
+        return found.needs
+
+    def _in_turn(self, wanted: Sequence[Wanted]) -> list[Wanted]:
+        """Begin with another bucket each time, so that none is always last when the answer is full."""
+        if len(wanted) == 1:
+            return list(wanted)
+        self._turn += 1
+        start = self._turn % len(wanted) if wanted else 0
+        return [*wanted[start:], *wanted[:start]]
+
+    # --- waiting ---------------------------------------------------------------------------------------
+
+    def _satisfied(self, wanted: Sequence[Wanted], terms: Terms) -> bool:
+        if self._stopping or any(one.error is not None or one.starved for one in wanted) or not wanted:
+            return True
+        size = sum(one.found.size for one in wanted)
+        if size >= terms.min_bytes or all(one.ended for one in wanted):
+            return True
+        return any(one.found.bytes_skipped and one.moved for one in wanted)
+
+
+class _Waiting:
+    """A fetch that found nothing: wakes up when a bucket moves, a bucket is gone, or its time is over.
+
+    No task and no future: the answer leaves within the append that brought its rows.
+    """
+
+    def __init__(self, fetches: Fetches, wanted: list[Wanted], terms: Terms) -> None:
+        self.wanted = wanted
+        self.terms = terms
+        self.promise: Promise[Message] = Promise()
+        self._fetches = fetches
+        self._tickets: list[tuple[LogTablet, int]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_at(terms.deadline, self.give_up)
+        fetches._waiting[self] = None
+        self.promise.add_done_callback(self._ended)
+        self.wait()
+        fetches._make_room(terms.share)
+
+    def wait(self) -> None:
+        """Wait for the next row of any bucket that has not given all."""
+        for one in self.wanted:
+            if one.tablet is not None and not one.ended:
+                self._tickets.append(
+                    (one.tablet, one.tablet.pending.add(one.found.next_offset + 1, self._moved))
+                )
+
+    def give_up(self) -> None:
+        """Answer with what there is."""
+        if self._task is None:
+            self._settle(lambda: self.promise.set_result(self.terms.answer(self.wanted)))
+
+    def read_aside(self, reading: Coroutine[Any, Any, None]) -> None:
+        """There is too much to be read right here: a task does it."""
+        before = self._reached()
+        self._task = asyncio.get_running_loop().create_task(reading)
+        self._task.add_done_callback(lambda task: self._has_read(task, before))
+
+    def _reached(self) -> int:
+        return sum([one.found.next_offset for one in self.wanted])
+
+    def _has_read(self, task: asyncio.Task[None], before: int) -> None:
+        self._task = None
+        if task.cancelled():
+            self.promise.cancel()
+        elif (error := task.exception()) is not None:
+            self.promise.set_exception(error)
+        elif asyncio.get_running_loop().time() >= self.terms.deadline:
+            self.give_up()
+        elif not self.promise.done():
+            # Where nothing could be read (no room for it), another look right now would find the same.
+            self._settle(lambda: self._fetches._moved(self) if self._reached() > before else self.wait())
+
+    def _moved(self, _error: StromError | None) -> None:
+        if self._task is None and not self.promise.done():
+            self._forget_tickets()
+            self._settle(lambda: self._fetches._moved(self))
+
+    def _settle(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:  # an append called us: it is not its fault
+            self.promise.set_exception(error)
+
+    def _forget_tickets(self) -> None:
+        tickets, self._tickets = self._tickets, []
+        for tablet, ticket in tickets:
+            tablet.pending.cancel(ticket)
+
+    def _ended(self, _promise: Promise[Message]) -> None:
+        del self._fetches._waiting[self]
+        self._timer.cancel()
+        self._forget_tickets()
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _may_wait(wanted: Sequence[Wanted], terms: Terms) -> bool:
+    """Whether a fetch may wait for more with what it found at hand: not with memory that others need."""
+    size = sum([one.found.size for one in wanted])
+    if not size:
+        return True
+    share = terms.share
+    return (
+        not share.crowded and not share.scarce and (size <= share.amount or share.take(size - share.amount))
+    )
+
+
+def _add(one: Wanted, more: Found) -> None:
+    found = one.found
+    found.buffers += more.buffers
+    found.size += more.size
+    found.rows += more.rows
+    found.next_offset = more.next_offset
+    found.bytes_skipped += more.bytes_skipped
+    found.rows_skipped += more.rows_skipped
+    one.large = more.needs > 0

@@ -1,0 +1,202 @@
+"""FetchRows: our own client's fetch. Columns by id, rows by a filter.
+
+Columns are named by id, so a batch of an older schema comes with those it has. With a filter, statistics skip whole
+batches, and of the others only the matching rows leave. ``next_offset`` says where to go on, which may lie behind
+batches that held nothing: a filter that matches rarely still gets ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from strom.errors import Corrupt, InvalidPredicate, LimitExceeded, StromError
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import FETCH_ROWS, Api
+from strom.protocol.error_codes import code_of, message_of
+from strom.protocol.messages.own import (
+    FetchRowsBucketRequest,
+    FetchRowsBucketResponse,
+    FetchRowsRequest,
+    FetchRowsResponse,
+)
+from strom.record.project import Projection
+from strom.rpc.call import Answer, Call
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
+from strom.server.calls.log.damage import told_where
+from strom.server.calls.log.fetch import Fetches, Wanted
+from strom.server.calls.log.found import STORED_BYTES, STORED_PART, Found, Read, plain, rewritten
+from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.tablet.log_tablet import LogTablet
+
+
+class FetchRowsCalls:
+    """Answers FetchRows."""
+
+    def __init__(self, fetches: Fetches, tables: Tables, limits: FilterLimits) -> None:
+        self._fetches = fetches
+        self._tables = tables
+        self._limits = limits
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {FETCH_ROWS: self.fetch_rows}
+
+    def fetch_rows(self, call: Call) -> Answer:
+        """Read several buckets of one table."""
+        request: FetchRowsRequest = call.request
+        read: Read = _never
+        traffic, error = None, None
+        try:
+            facts = self._tables.of(request.table_id)
+            read, traffic = self._reading(facts, request), facts.traffic
+        except StromError as problem:
+            error = problem
+        wanted = [
+            Wanted(
+                BucketId(request.table_id, one.partition_id, one.bucket_id),
+                offset=one.fetch_offset,
+                max_bytes=max(one.max_bytes, 1),
+                read=_up_to(read, one.end_offset),
+                until=one.end_offset,
+                costly=request.predicate is not None,
+                traffic=traffic,
+                error=error,
+            )
+            for one in request.buckets_req
+        ]
+        return self._fetches.fetch(
+            wanted,
+            max_bytes=request.max_bytes,
+            min_bytes=request.min_bytes,
+            max_wait_ms=request.max_wait_ms,
+            answer=lambda found: self._answer(request, found),
+            share=call.share,
+        )
+
+    def _reading(self, facts: TableFacts, request: FetchRowsRequest) -> RowsRead:
+        ids = frozenset(request.projected_ids)
+        if len(ids) > self._limits.columns_max:
+            raise LimitExceeded(
+                f"a projection has at most {self._limits.columns_max} columns, not {len(ids)}",
+                columns=len(ids),
+            )
+        batches = None
+        if request.predicate is not None:
+            _check_filtered(facts)
+            batches = BatchFilter.of(request.predicate, facts, facts.table.schema, self._limits)
+        return RowsRead(facts, ids, batches, self._limits)
+
+    def _answer(self, request: FetchRowsRequest, found: Sequence[Wanted]) -> FetchRowsResponse:
+        pairs = zip(request.buckets_req, found, strict=True)
+        return FetchRowsResponse(buckets_resp=[self._bucket_answer(bucket, one) for bucket, one in pairs])
+
+    def _bucket_answer(self, bucket: FetchRowsBucketRequest, one: Wanted) -> FetchRowsBucketResponse:
+        if one.error is not None:
+            return FetchRowsBucketResponse(
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                error_code=code_of(one.error),
+                error_message=message_of(one.error),
+            )
+        assert one.tablet is not None
+        one.count()
+        return FetchRowsBucketResponse(
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket_id,
+            high_watermark=one.tablet.high_watermark,
+            log_start_offset=one.tablet.start_offset,
+            records=one.found.buffers or b"",
+            next_offset=one.found.next_offset,
+            bytes_skipped=one.found.bytes_skipped,
+            rows_skipped=one.found.rows_skipped,
+        )
+
+
+class RowsRead:
+    """How one request reads: which columns, which rows."""
+
+    def __init__(
+        self, facts: TableFacts, ids: frozenset[int], batches: BatchFilter | None, limits: FilterLimits
+    ) -> None:
+        self._facts = facts
+        self._ids = ids
+        self._batches = batches
+        self._rows = (
+            None
+            if batches is None
+            else RowFilters(batches.predicate, self._schema_read, self._positions_wanted, limits)
+        )
+
+    def __call__(
+        self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None = None
+    ) -> Found:
+        """Read one slice; runs on the loop or in a thread."""
+        try:
+            return self._read(tablet, offset, max_bytes, allowed, until)
+        except Corrupt as error:
+            raise told_where(self._facts, tablet, offset, error) from error
+
+    def _read(self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None) -> Found:
+        if self._batches is None or self._rows is None:
+            projection = self._projection if self._ids else None
+            return plain(
+                tablet.read(offset, max_bytes=max_bytes, until=until, projection=projection, most=allowed)
+            )
+        found = tablet.read(
+            offset,
+            max_bytes=min(max_bytes, STORED_BYTES),
+            until=until,
+            projection=self._projection,
+            skip=self._batches.skips,
+            most=allowed // STORED_PART,
+        )
+        return rewritten(found, self._rows, max_bytes=max_bytes, allowed=allowed)
+
+    def _columns_read(self, schema_id: int) -> tuple[int, ...]:
+        """What to read of a batch: the wanted columns, and those the filter looks at."""
+        looked_at = frozenset[str]() if self._batches is None else self._batches.columns
+        return tuple(
+            position
+            for position, column in enumerate(self._facts.schema(schema_id).columns)
+            if not self._ids or column.id in self._ids or column.name in looked_at
+        )
+
+    def _projection(self, schema_id: int) -> Projection | None:
+        return self._facts.knowing(schema_id).projection(schema_id, self._columns_read(schema_id))
+
+    def _schema_read(self, schema_id: int) -> pa.Schema:
+        """The Arrow schema of what was read of a batch."""
+        projection = self._projection(schema_id)
+        return self._facts.schema(schema_id).to_arrow() if projection is None else projection.schema
+
+    def _positions_wanted(self, schema_id: int) -> list[int] | None:
+        """What leaves of it, as positions in what was read; None for all of it."""
+        if not self._ids:
+            return None
+        columns = self._facts.schema(schema_id).columns
+        read = self._columns_read(schema_id)
+        return [index for index, position in enumerate(read) if columns[position].id in self._ids]
+
+
+def _check_filtered(facts: TableFacts) -> None:
+    """Without the rows before updates, one that leaves the filter would seem to stay for ever."""
+    table = facts.table
+    if table.schema.primary_key and facts.keys.definition.image != "FULL":
+        raise InvalidPredicate(
+            f"The changelog of {table.path} has no rows from before updates (table.changelog.image = WAL), so it "
+            "cannot be filtered here: read all of it, or scan the table",
+            table=str(table.path),
+        )
+
+
+def _up_to(read: Read, end_offset: int | None) -> Read:
+    if end_offset is None or not isinstance(read, RowsRead):
+        return read
+    return lambda tablet, offset, max_bytes, allowed: read(tablet, offset, max_bytes, allowed, end_offset)
+
+
+def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+    raise AssertionError("a bucket with an error is not read")

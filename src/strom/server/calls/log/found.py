@@ -1,0 +1,84 @@
+"""What one read of a fetch gives: batches as they lie in the log, or written anew; and how much memory it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from strom.log.reading.slices import LogSlice
+from strom.runtime.files import Bytes
+from strom.runtime.memory import release_arrow
+from strom.server.calls.log.rewriting import Rewriter, rewrite
+from strom.tablet.log_tablet import LogTablet
+
+STORED_BYTES = 1024 * 1024
+"""Read in one go, of what is stored, where batches are written anew (filtered, completed)."""
+STORED_PART = 4
+"""One batch that is written anew has at most this part of the memory it may take as stored bytes."""
+
+
+@dataclass
+class Found:
+    """What one read gave."""
+
+    buffers: list[Bytes]
+    size: int
+    rows: int
+    next_offset: int
+    bytes_skipped: int = 0
+    rows_skipped: int = 0
+    needs: int = 0
+    """Nothing was read: the next batch alone takes so many bytes of memory, more than allowed."""
+
+
+Read = Callable[[LogTablet, int, int, int], Found]
+"""(tablet, offset, bytes at most, memory allowed) -> what is there. Runs on the loop or in a thread.
+
+Only one batch makes the answer larger than its bytes, and nothing makes it hold more memory than is allowed.
+"""
+
+
+def plain(found: LogSlice) -> Found:
+    """Batches as they were read."""
+    return Found(
+        list(found.buffers),
+        found.size,
+        found.rows,
+        found.next_offset,
+        found.bytes_skipped,
+        found.rows_skipped,
+        found.lacking,
+    )
+
+
+def rewritten(found: LogSlice, by: Rewriter, *, max_bytes: int, allowed: int) -> Found:
+    """Batches that were read, written anew."""
+    if not found.buffers:
+        return plain(found._replace(lacking=STORED_PART * found.lacking))
+    made = rewrite(found.buffers, by, max_bytes=max_bytes, allowed=allowed)
+    if made.next_offset is None:
+        next_offset, bytes_skipped, rows_skipped = found.next_offset, found.bytes_skipped, found.rows_skipped
+    else:
+        next_offset, bytes_skipped, rows_skipped = made.next_offset, 0, 0  # what follows is read again
+    return Found(
+        made.buffers,
+        made.size,
+        made.rows,
+        next_offset,
+        bytes_skipped + max(made.read_bytes - made.size, 0),
+        rows_skipped + made.read_rows - made.rows,
+        made.needs,
+    )
+
+
+def plainly(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+    """Read, in a thread."""
+    return read(tablet, offset, max_bytes, allowed)
+
+
+def released_after(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+    """The same; what was decompressed for it goes back at once, or every thread would keep as much."""
+    try:
+        return read(tablet, offset, max_bytes, allowed)
+    finally:
+        release_arrow()
