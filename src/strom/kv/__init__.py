@@ -6,9 +6,10 @@ Promises
        always rebuilt from it, so no file of this package is believed beyond what a manifest names.
     3. Nothing here stalls writers for longer than a batch: growth touches one shard, files are carried aside.
 
-Work per row is done by compiled kernels (``compile.py``) that release the interpreter; Python runs per batch.
+Work per row is done by compiled kernels (``kernels/compile.py``) that release the interpreter; Python runs per batch.
 Does not do: logs, threads, networks, clocks. One hand changes a store; readers in other threads hold the tablet's
 lock, or an immutable snapshot of what they read.
 
-Read first: index.py (key -> row id -> newest version), series.py (versions before), links.py (secondary lists).
+Read first: store.py, which puts the rooms together, then index/index.py (key -> row id -> newest version),
+index/series.py (versions before) and rows/rows.py. The way of a batch in is write_pass.py, then publication.py.
 """

@@ -10,5 +10,5 @@ Promises
 Does not do: threads, networks, high watermarks, what is inside a batch's columns. One hand appends; readers may be
 in other threads and see what is below the offset they were given.
 
-Read first: docs/formats/segment.md, then log.py, segment.py, sidecar.py, slices.py, recovery.py.
+Read first: docs/formats/segment.md, then log.py, segment.py, sidecar.py, reading/slices.py, opening/recovery.py.
 """

@@ -5,5 +5,5 @@ error that says what to change. JSON and type names are the peer's, so that its 
 
 Does not: touch files, sockets or clocks, or know how a batch is stored. Nothing here loops over rows.
 
-Read first: ``data_type.py`` and ``schema.py``, then ``table.py``; ``predicate.py`` for filters.
+Read first: ``data_type.py`` and ``schema.py``, then ``table.py``; ``filters/predicate.py`` for filters.
 """

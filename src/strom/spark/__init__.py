@@ -9,7 +9,7 @@
 Or by Spark's own words: ``spark.read.format("strom").option("bootstrap.servers", …).option("table", "shop.orders")``.
 
 Layer: above the client, beside nothing; the only part of Strom that imports PySpark. Executors need the light
-client and no more. Read first: ``source.py``, then ``batch_reader.py`` and ``stream_reader.py``.
+client and no more. Read first: ``source/source.py``, then ``batch_reader.py`` and ``stream_reader.py`` beside it.
 """
 
 from __future__ import annotations
