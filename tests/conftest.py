@@ -19,6 +19,7 @@ LISTENERS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side, the tests of a file stay in one process, and so do all that share a Spark: they are half of it."""
     for item in items:

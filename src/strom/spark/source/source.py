@@ -50,7 +50,7 @@ class StromSource(DataSource):
     def schema(self) -> StructType | str:
         """The columns; for the SQL catalog (``_op``) an answer in the metadata of a field."""
         if "_op" in self.options:
-            answer: StructType | str = _hook("catalog_calls", "answer")(self.options)
+            answer: StructType | str = _hook("catalog.catalog_calls", "answer")(self.options)
             return answer
         return told(self._look, server=self._server)
 
@@ -60,8 +60,10 @@ class StromSource(DataSource):
 
         options = told(lambda: ReadOptions.of(self.options))
         if options.beside:
-            beside = self._beside or told(lambda: _hook("beside", "look")(options), server=options.server)
-            made: DataSourceReader = _hook("beside", "BesideReader")(options, schema, beside)
+            beside = self._beside or told(
+                lambda: _hook("source.beside", "look")(options), server=options.server
+            )
+            made: DataSourceReader = _hook("source.beside", "BesideReader")(options, schema, beside)
             return made
         kind = FilteringReader if options.push_filters and _filters_come() else BatchReader
         if self._pinned is None and options.planned is not None:
@@ -76,12 +78,12 @@ class StromSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a DataFrame."""
-        made: DataSourceWriter = _hook("batch_writer", "batch_writer")(self.options, schema, overwrite)
+        made: DataSourceWriter = _hook("sink.batch_writer", "batch_writer")(self.options, schema, overwrite)
         return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Writes a stream. Spark passes these by name."""
-        made: DataSourceStreamWriter = _hook("stream_writer", "stream_writer")(
+        made: DataSourceStreamWriter = _hook("sink.stream_writer", "stream_writer")(
             self.options, schema, overwrite
         )
         return made
@@ -94,7 +96,7 @@ class StromSource(DataSource):
     def _look(self) -> StructType:
         options = ReadOptions.of(self.options)
         if options.beside:
-            self._beside = _hook("beside", "look")(options)
+            self._beside = _hook("source.beside", "look")(options)
             schema: StructType = self._beside.schema
             return schema
         table = connections.table(options.server, options.table)
