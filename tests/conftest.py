@@ -19,12 +19,14 @@ LISTENERS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Side by side, the tests of a file stay in one process, and so do all that share a Spark: they are half of it."""
-    for item in items:
-        folder = item.nodeid.split("/")[1]
-        item.add_marker(pytest.mark.xdist_group("spark" if folder == "spark" else item.nodeid.split("::")[0]))
+    file = item.nodeid.split("::")[0]
+    item.add_marker(pytest.mark.xdist_group("spark" if file.startswith("tests/spark/") else file))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest group first."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
 
 
