@@ -52,7 +52,7 @@ check: $(STAMP) ## Format, lint, types, layers (seconds)
 
 # Two processes side by side, each with servers of its own; one of them has Spark. Some tests (ARGS=…) run in one.
 test: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run all tests (the long campaigns apart)
-	@$(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --dist loadgroup --no-loadscope-reorder)
+	@$(BIN)/python -m pytest -m "not torture" $(or $(ARGS),-n $(WORKERS) --no-loadscope-reorder)
 
 torture: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## The long campaigns: kill -9, power loss, fuzzing (MINUTES=…)
 	@STROM_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest -m torture --timeout=0 $(ARGS)

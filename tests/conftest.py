@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,21 @@ LISTENERS = {
 }
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Side by side, the tests of a file stay in one process, and so do all that share a Spark: they are half of it."""
-    file = item.nodeid.split("::")[0]
-    item.add_marker(pytest.mark.xdist_group("spark" if file.startswith("tests/spark/") else file))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByProcess(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return "spark" if file.startswith("tests/spark/") else file
+
+    return ByProcess(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest group first."""
+    """What takes longest comes first."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
 
 

@@ -198,7 +198,7 @@ def test_changes_that_went_with_a_partition_of_keys_are_missed(server: ServerPro
         table.delete([{"day": "a", "id": 1}])
         tierer.round(table)
         let_retention_drop(tierer, table, "a")
-        with pytest.raises(Exception, match="went before they were read"):
+        with pytest.raises(Exception, match="went before it was read"):
             changes(reader, end)
 
 
