@@ -10,6 +10,7 @@ slices, so that a full scan takes turns with everyone else's reads instead of go
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -43,7 +44,8 @@ CROWDED_BYTES = 64 * 1024
 WAIT_S_MAX = 600.0
 GIVEN_UP_PER_WAIT = 2
 """So many waiting fetches make room for one more."""
-GIVEN_UP_PER_TURN = 8
+RELIEF_S = 0.001
+"""For so long those who wait are answered in one go, when all of them are: others have the loop in between."""
 
 
 @dataclass
@@ -115,6 +117,8 @@ class Fetches:
         self._turn = 0
         self._heavy = HeavyReads(lambda: piece(SLICE_BYTES) < SLICE_BYTES)
         self._waiting: dict[_Waiting, None] = {}
+        self._relieved: deque[_Waiting] = deque()
+        """Who is still to be answered because memory got short."""
         self._stopping = False
 
     def stop(self) -> None:
@@ -130,15 +134,20 @@ class Fetches:
 
     def relieve(self) -> None:
         """Memory is short: answer everyone who waits, with what there is, a few at a time. They will ask again."""
-        before = list(self._waiting)
+        goes_on = bool(self._relieved)
+        self._relieved = deque(self._waiting)
+        if not goes_on:
+            self._relieve_some()
 
-        def some(start: int = 0) -> None:
-            for waiting in before[start : start + GIVEN_UP_PER_TURN]:
-                waiting.give_up()
-            if start + GIVEN_UP_PER_TURN < len(before):
-                asyncio.get_running_loop().call_soon(some, start + GIVEN_UP_PER_TURN)
-
-        some()
+    def _relieve_some(self) -> None:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + RELIEF_S
+        while self._relieved:
+            self._relieved.popleft().give_up()
+            if loop.time() >= ends:
+                break
+        if self._relieved:
+            loop.call_soon(self._relieve_some)
 
     def fetch(
         self,
