@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 MODULES = (
-    "names table properties predicate predicate_text partitions partition_pruning auto_partition bucketing"
+    "names table properties filters.predicate filters.predicate_text partitions filters.partition_pruning "
+    "auto_partition bucketing"
 )
 
 

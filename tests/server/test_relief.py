@@ -10,8 +10,8 @@ import pytest
 from strom.protocol.messages.log import FetchLogResponse
 from strom.rpc.budget import Budget
 from strom.rpc.share import Share
-from strom.server.calls import fetch
-from strom.server.calls.fetch import Fetches, Terms, _Waiting
+from strom.server.calls.log import fetch
+from strom.server.calls.log.fetch import Fetches, Terms, _Waiting
 
 
 def test_however_often_memory_gets_short_those_who_wait_are_answered_a_few_at_a_time(
