@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from strom.kv.rows import base_layout as layout
+from strom.record.struct_fields import StructFields, structure
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "base_file.md").read_text()
 
@@ -32,13 +33,13 @@ def table(heading: str) -> list[list[str]]:
         ("Trailer", layout.TRAILER_FIELDS),
     ],
 )
-def test_the_fields_are_where_the_document_says(heading: str, fields: layout.Fields) -> None:
+def test_the_fields_are_where_the_document_says(heading: str, fields: StructFields) -> None:
     expected, position = [], 0
     for field in fields:
         expected.append([str(position), str(field.length), field.name, field.code])
         position += field.length
     assert [row[:4] for row in table(heading)] == expected
-    assert layout.structure(fields).size == position
+    assert structure(fields).size == position
 
 
 @pytest.mark.parametrize(

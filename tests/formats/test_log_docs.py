@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from strom.log import epochs, grouped_log, groups, layout, writers
+from strom.record.struct_fields import StructFields, positions, structure
 
 DOCS = Path(__file__).parents[2] / "docs" / "formats"
 
@@ -43,11 +44,11 @@ def table(document: str, heading: str) -> list[list[str]]:
         ("groups.md", "Group", layout.GROUP_FIELDS),
     ],
 )
-def test_the_fields_are_where_the_document_says(document: str, heading: str, fields: layout.Fields) -> None:
-    positions = layout.positions(fields)
-    expected = [[str(positions[field.name]), str(field.length), field.name, field.code] for field in fields]
+def test_the_fields_are_where_the_document_says(document: str, heading: str, fields: StructFields) -> None:
+    starts = positions(fields)
+    expected = [[str(starts[field.name]), str(field.length), field.name, field.code] for field in fields]
     assert [row[:4] for row in table(document, heading)] == expected
-    assert layout.structure(fields).size == sum(field.length for field in fields)
+    assert structure(fields).size == sum(field.length for field in fields)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from formats.test_log_docs import DOCS, table
-from strom.log import layout
+from strom.record.struct_fields import StructFields, positions
 from strom.tablet import stage_file, stages
 
 
@@ -17,9 +17,9 @@ from strom.tablet import stage_file, stages
         ("Seal", stage_file.SEAL_FIELDS),
     ],
 )
-def test_the_fields_are_where_the_document_says(heading: str, fields: layout.Fields) -> None:
-    positions = layout.positions(fields)
-    expected = [[str(positions[field.name]), str(field.length), field.name, field.code] for field in fields]
+def test_the_fields_are_where_the_document_says(heading: str, fields: StructFields) -> None:
+    starts = positions(fields)
+    expected = [[str(starts[field.name]), str(field.length), field.name, field.code] for field in fields]
     assert [row[:4] for row in table("stages.md", heading)] == expected
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from strom.log import layout as at
 from strom.log.writers import BATCHES_REMEMBERED, WriterBatch, WriterState
 from strom.record.checksum import crc32c
+from strom.record.struct_fields import positions
 
-_CHECKED_FROM = at.positions(at.CHECKPOINT_HEADER_FIELDS)["writer_count"]
+_CHECKED_FROM = positions(at.CHECKPOINT_HEADER_FIELDS)["writer_count"]
 
 
 @dataclass(frozen=True)

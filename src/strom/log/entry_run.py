@@ -15,8 +15,9 @@ import numpy.typing as npt
 from strom.log import layout as at
 from strom.log.sidecar import Entry
 from strom.record.checksum import crc32c
+from strom.record.struct_fields import positions
 
-_AT = at.positions(at.ENTRY_FIELDS)
+_AT = positions(at.ENTRY_FIELDS)
 _LENGTH = {field.name: field.length for field in at.ENTRY_FIELDS}
 _SAME = np.array(
     [

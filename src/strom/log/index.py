@@ -19,8 +19,9 @@ from typing import NamedTuple
 from strom.log import layout as at
 from strom.log.epochs import Epochs
 from strom.record.checksum import crc32c
+from strom.record.struct_fields import positions
 
-_CHECKED_FROM = at.positions(at.INDEX_HEADER_FIELDS)["anchor_count"]
+_CHECKED_FROM = positions(at.INDEX_HEADER_FIELDS)["anchor_count"]
 _CODE = "q"
 
 

@@ -7,8 +7,9 @@ format and version; segments themselves have no header: a ``.log`` file is recor
 
 from __future__ import annotations
 
-import struct
-from typing import Final, NamedTuple
+from typing import Final
+
+from strom.record.struct_fields import StructField, StructFields, structure
 
 # --- names ---
 LOG_SUFFIX: Final = ".log"
@@ -29,61 +30,31 @@ CHECKPOINT_FORMAT: Final = b"STROMCP1"
 GROUPS_FORMAT: Final = b"STROMGR1"
 DAMAGE_FORMAT: Final = b"STROMDM1"
 
-
-class Field(NamedTuple):
-    """One integer of a structure: its name and its code in ``struct``."""
-
-    name: str
-    code: str
-
-    @property
-    def length(self) -> int:
-        """Bytes it takes."""
-        return struct.calcsize("<" + self.code)
-
-
-Fields = tuple[Field, ...]
-
-
-def structure(fields: Fields) -> struct.Struct:
-    """The packer of a list of fields."""
-    return struct.Struct("<" + "".join(field.code for field in fields))
-
-
-def positions(fields: Fields) -> dict[str, int]:
-    """Where each field starts."""
-    found, position = {}, 0
-    for field in fields:
-        found[field.name] = position
-        position += field.length
-    return found
-
-
-CHECKSUM: Final = structure((Field("checksum", "I"),))
+CHECKSUM: Final = structure((StructField("checksum", "I"),))
 CHECKSUM_LENGTH: Final = CHECKSUM.size
 
 # --- sidecar: header, then one entry per batch, each followed by buffer_count checksums ---
-SIDECAR_HEADER_FIELDS: Final[Fields] = (Field("format", "8s"), Field("base_offset", "q"))
+SIDECAR_HEADER_FIELDS: Final[StructFields] = (StructField("format", "8s"), StructField("base_offset", "q"))
 SIDECAR_HEADER: Final = structure(SIDECAR_HEADER_FIELDS)
 SIDECAR_HEADER_SIZE: Final = SIDECAR_HEADER.size
-ENTRY_FIELDS: Final[Fields] = (
-    Field("checksum", "I"),
-    Field("buffer_count", "I"),
-    Field("base_offset", "q"),
-    Field("last_offset_delta", "i"),
-    Field("batch_size", "I"),
-    Field("position", "q"),
-    Field("timestamp_ms", "q"),
-    Field("epoch", "i"),
-    Field("synced_end", "q"),
-    Field("writer_id", "q"),
-    Field("batch_sequence", "i"),
-    Field("batch_crc", "I"),
-    Field("head_size", "I"),
-    Field("head_crc", "I"),
-    Field("schema_id", "h"),
-    Field("magic", "B"),
-    Field("flags", "B"),
+ENTRY_FIELDS: Final[StructFields] = (
+    StructField("checksum", "I"),
+    StructField("buffer_count", "I"),
+    StructField("base_offset", "q"),
+    StructField("last_offset_delta", "i"),
+    StructField("batch_size", "I"),
+    StructField("position", "q"),
+    StructField("timestamp_ms", "q"),
+    StructField("epoch", "i"),
+    StructField("synced_end", "q"),
+    StructField("writer_id", "q"),
+    StructField("batch_sequence", "i"),
+    StructField("batch_crc", "I"),
+    StructField("head_size", "I"),
+    StructField("head_crc", "I"),
+    StructField("schema_id", "h"),
+    StructField("magic", "B"),
+    StructField("flags", "B"),
 )
 ENTRY: Final = structure(ENTRY_FIELDS)
 ENTRY_SIZE: Final = ENTRY.size
@@ -94,68 +65,72 @@ FLAG_EMPTY: Final = 1 << 0
 WHOLE_BATCH_BYTES_MAX: Final = 32 * 1024
 
 # --- index: header, then four columns of anchor_count integers: offset, timestamp, position, sidecar position ---
-INDEX_HEADER_FIELDS: Final[Fields] = (
-    Field("format", "8s"),
-    Field("checksum", "I"),
-    Field("anchor_count", "I"),
-    Field("base_offset", "q"),
-    Field("end_offset", "q"),
-    Field("log_size", "q"),
-    Field("sidecar_size", "q"),
-    Field("last_epoch", "q"),
-    Field("first_timestamp_ms", "q"),
-    Field("last_timestamp_ms", "q"),
+INDEX_HEADER_FIELDS: Final[StructFields] = (
+    StructField("format", "8s"),
+    StructField("checksum", "I"),
+    StructField("anchor_count", "I"),
+    StructField("base_offset", "q"),
+    StructField("end_offset", "q"),
+    StructField("log_size", "q"),
+    StructField("sidecar_size", "q"),
+    StructField("last_epoch", "q"),
+    StructField("first_timestamp_ms", "q"),
+    StructField("last_timestamp_ms", "q"),
 )
 INDEX_HEADER: Final = structure(INDEX_HEADER_FIELDS)
-ANCHOR_FIELDS: Final[Fields] = (
-    Field("offset", "q"),
-    Field("timestamp_ms", "q"),
-    Field("position", "q"),
-    Field("sidecar_position", "q"),
+ANCHOR_FIELDS: Final[StructFields] = (
+    StructField("offset", "q"),
+    StructField("timestamp_ms", "q"),
+    StructField("position", "q"),
+    StructField("sidecar_position", "q"),
 )
 #: An index that grows past this keeps every second anchor, so that its size is bounded.
 ANCHORS_MAX: Final = 8192
 
 # --- epochs: format, then one entry per epoch ---
-EPOCH_FIELDS: Final[Fields] = (Field("checksum", "I"), Field("epoch", "i"), Field("start_offset", "q"))
+EPOCH_FIELDS: Final[StructFields] = (
+    StructField("checksum", "I"),
+    StructField("epoch", "i"),
+    StructField("start_offset", "q"),
+)
 EPOCH: Final = structure(EPOCH_FIELDS)
 
 # --- checkpoint: header, then writers, each followed by its remembered batches ---
-CHECKPOINT_HEADER_FIELDS: Final[Fields] = (
-    Field("format", "8s"),
-    Field("checksum", "I"),
-    Field("writer_count", "I"),
-    Field("segment_base_offset", "q"),
-    Field("log_size", "q"),
-    Field("sidecar_size", "q"),
-    Field("end_offset", "q"),
-    Field("last_timestamp_ms", "q"),
+CHECKPOINT_HEADER_FIELDS: Final[StructFields] = (
+    StructField("format", "8s"),
+    StructField("checksum", "I"),
+    StructField("writer_count", "I"),
+    StructField("segment_base_offset", "q"),
+    StructField("log_size", "q"),
+    StructField("sidecar_size", "q"),
+    StructField("end_offset", "q"),
+    StructField("last_timestamp_ms", "q"),
 )
 CHECKPOINT_HEADER: Final = structure(CHECKPOINT_HEADER_FIELDS)
-WRITER_FIELDS: Final[Fields] = (
-    Field("writer_id", "q"),
-    Field("last_timestamp_ms", "q"),
-    Field("batch_count", "I"),
+WRITER_FIELDS: Final[StructFields] = (
+    StructField("writer_id", "q"),
+    StructField("last_timestamp_ms", "q"),
+    StructField("batch_count", "I"),
 )
 WRITER: Final = structure(WRITER_FIELDS)
-WRITER_BATCH_FIELDS: Final[Fields] = (
-    Field("batch_sequence", "i"),
-    Field("base_offset", "q"),
-    Field("next_offset", "q"),
+WRITER_BATCH_FIELDS: Final[StructFields] = (
+    StructField("batch_sequence", "i"),
+    StructField("base_offset", "q"),
+    StructField("next_offset", "q"),
 )
 WRITER_BATCH: Final = structure(WRITER_BATCH_FIELDS)
 
 # --- groups: format, then records, each written GROUP_COPIES times ---
-GROUP_FIELDS: Final[Fields] = (
-    Field("checksum", "I"),
-    Field("state", "B"),
-    Field("flags", "B"),
-    Field("sink_length", "H"),
-    Field("number", "q"),
-    Field("sink_epoch", "q"),
-    Field("start_offset", "q"),
-    Field("end_offset", "q"),
-    Field("sink", "64s"),
+GROUP_FIELDS: Final[StructFields] = (
+    StructField("checksum", "I"),
+    StructField("state", "B"),
+    StructField("flags", "B"),
+    StructField("sink_length", "H"),
+    StructField("number", "q"),
+    StructField("sink_epoch", "q"),
+    StructField("start_offset", "q"),
+    StructField("end_offset", "q"),
+    StructField("sink", "64s"),
 )
 GROUP: Final = structure(GROUP_FIELDS)
 #: A record is written twice, so that one flipped byte costs nothing.
@@ -193,11 +168,11 @@ def base_offset_of(name: str) -> int | None:
 
 
 # --- damage: entries one after the other ---
-DAMAGE_FIELDS: Final[Fields] = (
-    Field("checksum", "I"),
-    Field("schema_id", "i"),
-    Field("start_offset", "q"),
-    Field("end_offset", "q"),
-    Field("marked_ms", "q"),
+DAMAGE_FIELDS: Final[StructFields] = (
+    StructField("checksum", "I"),
+    StructField("schema_id", "i"),
+    StructField("start_offset", "q"),
+    StructField("end_offset", "q"),
+    StructField("marked_ms", "q"),
 )
 DAMAGE: Final = structure(DAMAGE_FIELDS)

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from strom.errors import ChecksumMismatch
-from strom.log.layout import CHECKSUM, CHECKSUM_LENGTH, Field, Fields, structure
+from strom.log.layout import CHECKSUM, CHECKSUM_LENGTH
 from strom.record.checksum import crc32c, crc32c_many
+from strom.record.struct_fields import StructField, StructFields, structure
 from strom.runtime.files import TEMPORARY_SUFFIX, Bytes, File, Files
 
 STAGE_FORMAT: Final = b"STROMST1"
@@ -23,31 +24,31 @@ SINK_BYTES_MAX: Final = 1024
 COLUMNS_MAX: Final = 1 << 16
 SEAL_COPIES: Final = 2
 
-HEAD_FIELDS: Final[Fields] = (
-    Field("checksum", "I"),
-    Field("sink_length", "I"),
-    Field("stage_id", "16s"),
-    Field("sink_epoch", "q"),
-    Field("lease_ms", "q"),
-    Field("begun_ms", "q"),
+HEAD_FIELDS: Final[StructFields] = (
+    StructField("checksum", "I"),
+    StructField("sink_length", "I"),
+    StructField("stage_id", "16s"),
+    StructField("sink_epoch", "q"),
+    StructField("lease_ms", "q"),
+    StructField("begun_ms", "q"),
 )
 HEAD: Final = structure(HEAD_FIELDS)
-PIECE_FIELDS: Final[Fields] = (
-    Field("checksum", "I"),
-    Field("content_crc", "I"),
-    Field("sequence", "I"),
-    Field("column_count", "I"),
-    Field("rows", "q"),
-    Field("length", "q"),
+PIECE_FIELDS: Final[StructFields] = (
+    StructField("checksum", "I"),
+    StructField("content_crc", "I"),
+    StructField("sequence", "I"),
+    StructField("column_count", "I"),
+    StructField("rows", "q"),
+    StructField("length", "q"),
 )
 PIECE: Final = structure(PIECE_FIELDS)
-COLUMN: Final = structure((Field("column", "I"),))
-SEAL_FIELDS: Final[Fields] = (
-    Field("checksum", "I"),
-    Field("pieces", "I"),
-    Field("rows", "q"),
-    Field("size", "q"),
-    Field("deadline_ms", "q"),
+COLUMN: Final = structure((StructField("column", "I"),))
+SEAL_FIELDS: Final[StructFields] = (
+    StructField("checksum", "I"),
+    StructField("pieces", "I"),
+    StructField("rows", "q"),
+    StructField("size", "q"),
+    StructField("deadline_ms", "q"),
 )
 SEAL: Final = structure(SEAL_FIELDS)
 SEAL_SIZE: Final = SEAL.size * SEAL_COPIES

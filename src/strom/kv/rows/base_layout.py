@@ -5,8 +5,9 @@ All integers are little-endian. A structure with ``checksum`` is covered by it f
 
 from __future__ import annotations
 
-import struct
-from typing import Final, NamedTuple
+from typing import Final
+
+from strom.record.struct_fields import StructField, StructFields, structure
 
 BASE_FILE_SUFFIX: Final = ".base"
 FORMAT: Final = b"STROMBF1"
@@ -21,64 +22,43 @@ SPARSE: Final = 1
 #: Buffers of a column in a block: validity, values, data.
 COLUMN_BUFFERS: Final = 3
 
-
-class Field(NamedTuple):
-    """One value of a structure: its name and its code in ``struct``."""
-
-    name: str
-    code: str
-
-    @property
-    def length(self) -> int:
-        """Bytes it takes."""
-        return struct.calcsize("<" + self.code)
-
-
-Fields = tuple[Field, ...]
-
-
-def structure(fields: Fields) -> struct.Struct:
-    """The packer of a list of fields."""
-    return struct.Struct("<" + "".join(field.code for field in fields))
-
-
-HEADER_FIELDS: Final[Fields] = (
-    Field("format", "8s"),
-    Field("checksum", "I"),
-    Field("schema_id", "i"),
-    Field("start_offset", "q"),
-    Field("end_offset", "q"),
-    Field("reserved", "32s"),
+HEADER_FIELDS: Final[StructFields] = (
+    StructField("format", "8s"),
+    StructField("checksum", "I"),
+    StructField("schema_id", "i"),
+    StructField("start_offset", "q"),
+    StructField("end_offset", "q"),
+    StructField("reserved", "32s"),
 )
 HEADER: Final = structure(HEADER_FIELDS)
 HEADER_CHECKED_FROM: Final = 12
 
-FOOTER_FIELDS: Final[Fields] = (
-    Field("column_count", "I"),
-    Field("block_count", "I"),
-    Field("offsets_form", "I"),
-    Field("schema_size", "I"),
-    Field("row_count", "q"),
+FOOTER_FIELDS: Final[StructFields] = (
+    StructField("column_count", "I"),
+    StructField("block_count", "I"),
+    StructField("offsets_form", "I"),
+    StructField("schema_size", "I"),
+    StructField("row_count", "q"),
 )
 FOOTER: Final = structure(FOOTER_FIELDS)
-COLUMN_FIELDS: Final[Fields] = (Field("column_id", "i"),)
+COLUMN_FIELDS: Final[StructFields] = (StructField("column_id", "i"),)
 COLUMN: Final = structure(COLUMN_FIELDS)
-BLOCK_FIELDS: Final[Fields] = (Field("first_row", "q"), Field("first_offset", "q"))
+BLOCK_FIELDS: Final[StructFields] = (StructField("first_row", "q"), StructField("first_offset", "q"))
 BLOCK: Final = structure(BLOCK_FIELDS)
-BUFFER_FIELDS: Final[Fields] = (
-    Field("position", "q"),
-    Field("length", "q"),
-    Field("crc", "I"),
-    Field("reserved", "I"),
+BUFFER_FIELDS: Final[StructFields] = (
+    StructField("position", "q"),
+    StructField("length", "q"),
+    StructField("crc", "I"),
+    StructField("reserved", "I"),
 )
 BUFFER: Final = structure(BUFFER_FIELDS)
 
-TRAILER_FIELDS: Final[Fields] = (
-    Field("checksum", "I"),
-    Field("footer_crc", "I"),
-    Field("footer_position", "q"),
-    Field("footer_size", "q"),
-    Field("format", "8s"),
+TRAILER_FIELDS: Final[StructFields] = (
+    StructField("checksum", "I"),
+    StructField("footer_crc", "I"),
+    StructField("footer_position", "q"),
+    StructField("footer_size", "q"),
+    StructField("format", "8s"),
 )
 TRAILER: Final = structure(TRAILER_FIELDS)
 TRAILER_CHECKED_FROM: Final = 4
