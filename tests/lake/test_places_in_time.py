@@ -13,9 +13,9 @@ from strom.client.plan.places import EARLIEST, LATEST, Kind, Place, place_of
 from strom.client.plan.planning import BucketRange, ScanPlan
 from strom.errors import InvalidRequest
 from strom.lake.files.reading import LakeFile
-from strom.lake.read.history import _below, _counts, _meet
+from strom.lake.read.lake_only_log import _below, _counts, _meet
+from strom.lake.read.lake_only_rows import _ends
 from strom.lake.read.planned import BucketEnd, LakeLimits, UnionPlan
-from strom.lake.read.retained import _ends
 from strom.lake.read.time_travel import SNAPSHOT_IDS_FROM, Moment, between, moment_of
 from strom.lake.read.union_planner import _gone
 from strom.lake.upkeep.expiry import COMMITTED_PREFIX, committed, name_of
@@ -94,7 +94,7 @@ def file(first: int, last: int, bucket: int = 0) -> LakeFile:
     return LakeFile("file:///x", 1, last - first + 1, bucket, first, last)
 
 
-def test_of_a_history_the_files_count_that_reach_below_the_servers() -> None:
+def test_of_a_lake_only_start_the_files_count_that_reach_below_the_servers() -> None:
     assert _meet(PLAN, {A: 10, B: 3})
     assert not _meet(PLAN, {A: 11, B: 3}), "rows went between the two questions"
     ended = UnionPlan(1, 77, (), ScanPlan(1, ()), ends=(BucketEnd(A, None, 10, hot=True),))

@@ -20,7 +20,7 @@ from strom.client.read.rows import RowReader
 from strom.client.read.tail import Tail as CoreTail
 
 if TYPE_CHECKING:
-    from strom.lake.read.history import History
+    from strom.lake.read.lake_only_log import LakeOnlyLog
 
 LAKE_ENABLED = "table.datalake.enabled"
 
@@ -139,28 +139,28 @@ class Log(Keys):
             partitions=partitions,
             predicate=None if found is None else found.predicate,
         )
-        history = None
+        lake_only = None
         if missing == "error" and begin != LATEST and tiered(info) and not info.description.has_primary_key:
-            history = self._history(begin, source.reader.arrow.names, found, partitions)
+            lake_only = self._lake_only(begin, source.reader.arrow.names, found, partitions)
         return Tail(
             core,
             cluster.world.clock,
             timeout=timeout,
             idle=idle,
-            history=history,
+            lake_only=lake_only,
             check=lambda: self._check_beginning(begin, partitions, missing),
         )
 
-    def _history(
+    def _lake_only(
         self,
         start: Place,
         columns: Sequence[str],
         where: Filter | None,
         partitions: PartitionChoice | Sequence[PartitionChoice] | None,
-    ) -> History:
-        from strom.lake.read.history import History
+    ) -> LakeOnlyLog:
+        from strom.lake.read.lake_only_log import LakeOnlyLog
 
-        return History(
+        return LakeOnlyLog(
             self._session.cluster,
             self._session.warehouses,
             self.info,

@@ -11,7 +11,7 @@ from strom.client.read.tail import Tail as Core
 from strom.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from strom.lake.read.history import History
+    from strom.lake.read.lake_only_log import LakeOnlyLog
 
 
 class Tail:
@@ -28,13 +28,13 @@ class Tail:
         *,
         timeout: float | None,
         idle: float | None,
-        history: History | None = None,
+        lake_only: LakeOnlyLog | None = None,
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._core = core
-        self._history = history
+        self._lake_only = lake_only
         """What is read of the lake first."""
-        self._past = history is not None
+        self._past = lake_only is not None
         self._check = check
         """Refuses what cannot be read from its beginning."""
         self._opened = False
@@ -54,9 +54,9 @@ class Tail:
     @property
     def positions(self) -> dict[tuple[str | None, int], int]:
         """Where the reader is, by (partition, bucket): give it to ``start=`` to go on from here."""
-        if self._history is None:
+        if self._lake_only is None:
             return self._core.positions
-        return {**self._history.positions, **({} if self._past else self._core.positions)}
+        return {**self._lake_only.positions, **({} if self._past else self._core.positions)}
 
     @property
     def past(self) -> bool:
@@ -69,13 +69,13 @@ class Tail:
         await self.ready()
         if not self._past:
             return None
-        assert self._history is not None
+        assert self._lake_only is not None
         if self._deadline is not None and self._clock.monotonic() >= self._deadline:
             return None
-        batch = await self._history.next()
+        batch = await self._lake_only.next()
         if batch is None:
             self._past = False
-            await self._core.open(self._history.rest)
+            await self._core.open(self._lake_only.rest)
         return batch
 
     async def ready(self) -> Tail:
@@ -84,8 +84,8 @@ class Tail:
             self._opened = True
             if self._check is not None:
                 await self._check()
-            if self._history is not None:
-                await self._history.open()
+            if self._lake_only is not None:
+                await self._lake_only.open()
         if not self._past:
             await self._core.open()
         if self._timeout is not None and self._deadline is None:

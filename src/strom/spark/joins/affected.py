@@ -24,7 +24,7 @@ from strom.client.plan.filters import filter_of
 from strom.client.plan.places import PlaceLike
 from strom.client.plan.planning import BucketRange
 from strom.client.read.changelog import CHANGE_TYPE
-from strom.lake.read.retained import Place
+from strom.lake.read.lake_only_rows import Place
 from strom.spark.connect.options import ReadOptions
 from strom.spark.connect.tasks import HotPart, Task
 from strom.spark.connect.types import spark_schema

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from strom.lake.read.retained import Place
+from strom.lake.read.lake_only_rows import Place
 from strom.spark.joins.affected import keys_of
 from strom.spark.joins.kept_rows import KeptRows
 from strom.spark.joins.keys import LEFT_ALONE, RIGHT_ALONE

@@ -1,8 +1,8 @@
 """Rows of a side that only the lake has, found by join key: of partitions that retention took from the servers.
 
-``strom.lake.read.retained`` tells which files these are. They are read for many join keys at once, without what cannot
-hold one: a file whose bounds enclose no key is not opened, nor is such a row group, and of the rest one row group at a
-time is in memory. What was found is held, at most ``BYTES_AT_ONCE`` of it: a caller with too many keys asks for fewer.
+``strom.lake.read.lake_only_rows`` finds the files. They are read for many join keys at once, and what cannot hold a key
+is skipped: a file or a row group whose bounds enclose none is not read. One row group at a time is in memory. Rows that
+were found are held, at most ``BYTES_AT_ONCE``: a caller with too many keys asks again with fewer.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from strom.lake.files.bounds import file_statistics
 from strom.lake.files.file_description import is_own
 from strom.lake.files.reading import LakeFile
 from strom.lake.files.storage import Storage
+from strom.lake.read.lake_only_rows import LakeOnlyFile, LakeOnlyRows, Place, find_lake_only_rows
 from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
-from strom.lake.read.retained import KeptFile, Place, Retained, retained
 from strom.lake.read.union_files import read_one
 from strom.model.filters.predicate import And, Compare, In, Or, Predicate
 from strom.record.statistics import ColumnStatistics
@@ -43,13 +43,13 @@ Flags = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
 
-def look(server: Server, side: Input) -> Retained | None:
+def look(server: Server, side: Input) -> LakeOnlyRows | None:
     """What only the lake has of a side; None where the servers have all of it, whatever happens."""
     database = connections.database(server)
     info = side.info(server)
     session = database.session.face.session
     columns = sorted({*side.join, *side.key})
-    return database.session.run(retained(session.cluster, session.warehouses, info, columns))
+    return database.session.run(find_lake_only_rows(session.cluster, session.warehouses, info, columns))
 
 
 def partitions_of(server: Server, side: Input) -> frozenset[int]:
@@ -73,7 +73,9 @@ class _Asked:
 class KeptRows:
     """Reads the files of one look."""
 
-    def __init__(self, plan: JoinPlan, side: Input, number: int, info: TableInfo, found: Retained) -> None:
+    def __init__(
+        self, plan: JoinPlan, side: Input, number: int, info: TableInfo, found: LakeOnlyRows
+    ) -> None:
         assert found.config is not None
         self._plan = plan
         self._side = side
@@ -143,7 +145,7 @@ class KeptRows:
             columns, places = [column.take(chosen) for column in columns], places[kept]
         return _Asked(tuple(names), tuple(columns), tuple(map(_comparable, columns)), places)
 
-    def _within(self, asked: _Asked, one: KeptFile) -> Positions:
+    def _within(self, asked: _Asked, one: LakeOnlyFile) -> Positions:
         """Which of the keys may be in a file, judged by its bounds."""
         schema = self._info.schema
         known = file_statistics(schema, one.columns, one.file.rows, complete=is_own(one.file.path))

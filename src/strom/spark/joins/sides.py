@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from strom.api.matching import Matches, Matching
 from strom.client.cluster.written import WrittenTo
-from strom.lake.read.retained import Retained
+from strom.lake.read.lake_only_rows import LakeOnlyRows
 from strom.model.filters.predicate import Predicate
 from strom.spark.connect import connections
 from strom.spark.joins.groups import Groups
@@ -30,15 +30,15 @@ class Seen(NamedTuple):
     left: WrittenTo
     right: WrittenTo
     result: WrittenTo
-    left_kept: Retained | None = None
-    right_kept: Retained | None = None
+    left_kept: LakeOnlyRows | None = None
+    right_kept: LakeOnlyRows | None = None
 
 
 class SideRows:
     """One side, and how it is looked up. ``number``: 1 for the left side, 2 for the right."""
 
     def __init__(
-        self, plan: JoinPlan, side: Input, number: int, seen: WrittenTo, kept: Retained | None
+        self, plan: JoinPlan, side: Input, number: int, seen: WrittenTo, kept: LakeOnlyRows | None
     ) -> None:
         database = connections.database(plan.server)
         info = side.info(plan.server)

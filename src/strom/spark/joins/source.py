@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from strom.api.matching import written_to
 from strom.api.table import Table
 from strom.client.plan.planning import BucketRange, ScanPlan
-from strom.lake.read.retained import Place, Retained
+from strom.lake.read.lake_only_rows import LakeOnlyRows, Place
 from strom.spark.connect import connections
 from strom.spark.connect.options import Server
 from strom.spark.connect.problems import told, told_each
@@ -82,7 +82,7 @@ class Driven:
         left, right = self.following.left, self.following.right
         return SideReader(left.options, left.schema, None), SideReader(right.options, right.schema, None)
 
-    def seen(self, kept: Sequence[Retained | None]) -> Seen:
+    def seen(self, kept: Sequence[LakeOnlyRows | None]) -> Seen:
         """What lookups in both sides and the result must see from now on; ``kept``: what is in the lake alone."""
         plan, result = self.plan, self.result
         # Waits until every decision is applied: what was published before is seen by the lookups.
@@ -148,7 +148,7 @@ class SideReader(StreamReader):
         return tuple(name for name in found if first.partitions.get(name) not in held)
 
     def unread(
-        self, start: Mapping[str, Any], end: Mapping[str, Any], kept: Retained | None
+        self, start: Mapping[str, Any], end: Mapping[str, Any], kept: LakeOnlyRows | None
     ) -> dict[Place, int]:
         """Buckets that only the lake has, with rows that no batch has seen: from which offset on."""
         if kept is None or not kept.ends:

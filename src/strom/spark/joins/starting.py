@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType
 
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.errors import InvalidRequest, SinkConflict
-from strom.lake.read.retained import Retained
+from strom.lake.read.lake_only_rows import LakeOnlyRows
 from strom.spark import frames
 from strom.spark.connect import connections
 from strom.spark.connect.options import flat, nested
@@ -180,7 +180,7 @@ class Moment:
     """What a side holds at an instant: rows of the servers up to these offsets, and what only the lake has."""
 
     offsets: Mapping[Any, int]
-    kept: Retained | None = None
+    kept: LakeOnlyRows | None = None
 
     @property
     def place(self) -> dict[Any, int]:

@@ -32,7 +32,7 @@ Place = tuple[str | None, int]
 """A partition's name, and a bucket."""
 
 
-class KeptFile(NamedTuple):
+class LakeOnlyFile(NamedTuple):
     """A file, and what its manifest says of some columns, by field id."""
 
     file: LakeFile
@@ -40,20 +40,20 @@ class KeptFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Retained:
+class LakeOnlyRows:
     """What one look found. Plain data: it can be pickled and sent to a worker."""
 
     there: frozenset[int]
     """The ids of the partitions that the servers had."""
     ends: Mapping[Place, int] = field(default_factory=dict)
     """The buckets that only the lake has, and where each of them ended."""
-    files: tuple[KeptFile, ...] = ()
+    files: tuple[LakeOnlyFile, ...] = ()
     config: LakeConfig | None = None
 
 
-async def retained(
+async def find_lake_only_rows(
     cluster: Cluster, warehouses: Warehouses, table: TableInfo, columns: Sequence[str]
-) -> Retained | None:
+) -> LakeOnlyRows | None:
     """What only the lake has now. None: the table has no lake, or no partitions: the servers have all of it.
 
     ``columns``: those whose bounds are wanted with every file.
@@ -74,7 +74,7 @@ async def retained(
 
 async def _looked(
     cluster: Cluster, warehouses: Warehouses, table: TableInfo, columns: Sequence[str], *, expired: bool
-) -> Retained:
+) -> LakeOnlyRows:
     # Before the record: a partition that retention drops is in the lake by then, up to its last row.
     there = {one.partition_id: one.name for one in await cluster.partitions(table)}
     facts = await LakeDoor(cluster).describe(table)
@@ -82,7 +82,7 @@ async def _looked(
         now = await warehouses.record_now(facts, table)
         facts = replace(facts, record=now, reason=now.reason)
     record = facts.record
-    nothing = Retained(frozenset(there))
+    nothing = LakeOnlyRows(frozenset(there))
     if record is None or record.snapshot_id is None:
         return nothing
     gone = {
@@ -99,11 +99,11 @@ async def _looked(
         return nothing
     wanted = {field_id(table.schema.column(name).id) for name in columns}
     files = tuple(
-        KeptFile(file, {number: one for number, one in known.items() if number in wanted})
+        LakeOnlyFile(file, {number: one for number, one in known.items() if number in wanted})
         for file, known in await warehouses.described(facts, table, record.snapshot_id)
         if file.partition_id in gone and (file.partition_name, file.bucket) in ends
     )
-    return Retained(nothing.there, ends, files, facts.config)
+    return LakeOnlyRows(nothing.there, ends, files, facts.config)
 
 
 async def _again(

@@ -36,7 +36,7 @@ Where = tuple[BucketId, str | None]
 PLANS_MAX = 5
 
 
-class History:
+class LakeOnlyLog:
     """What lies before the servers' rows. ``open`` decides what that is; ``next`` until None; then ``rest`` follows."""
 
     def __init__(
