@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import strom
 from benchmarks import on_lake, on_spark
 from benchmarks.harness import Answer, Bench, Target, ratio_of
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_plan import ScanPlan
 
 BUCKETS = 4
 ROW_GROUP = 1 << 20

@@ -48,7 +48,7 @@ _NAMES = {
     "StromError": "strom.errors",
     "Table": "strom.api",
     "Tail": "strom.api",
-    "TailBatch": "strom.client.read.tail",
+    "TailBatch": "strom.client.read.tail_batch",
     "Writer": "strom.api",
     "col": "strom.model.filters.predicate",
     "connect": "strom.api",

@@ -8,7 +8,7 @@ from strom.api import Tail as Tail
 from strom.api import Writer as Writer
 from strom.api import connect as connect
 from strom.api import open as open
-from strom.client.read.tail import TailBatch as TailBatch
+from strom.client.read.tail_batch import TailBatch as TailBatch
 from strom.errors import StromError as StromError
 from strom.model import types as types
 from strom.model.filters.predicate import col as col

@@ -12,7 +12,7 @@ import strom
 from api.place import EVENTS, events, ids_of, table_on
 from strom.client.cluster.options import ClientOptions
 from strom.client.plan.key_plan import KeyScanPlan
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_plan import ScanPlan
 from strom.errors import NotYetVisible
 from strom.testing.process import ServerProcess
 

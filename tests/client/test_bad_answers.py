@@ -9,12 +9,12 @@ import pytest
 
 from client.key_play import key_playing, keyed, lookups_of
 from client.play import Stay, description_of, play_out, playing
+from strom.client.plan.cut import plan_whole
+from strom.client.plan.log_place import LATEST
+from strom.client.plan.log_plan import buckets_of
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import LATEST
-from strom.client.plan.planned import plan_whole
-from strom.client.plan.planning import buckets_of
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.scan import Scan
+from strom.client.read.log_scan import Scan
 from strom.client.write.key_writer import KeyWriter
 from strom.client.write.writer import Writer
 from strom.errors import InvalidRequest

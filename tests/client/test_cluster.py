@@ -11,8 +11,8 @@ import pytest
 from client.play import HOST, Play, Stay, description_of, play_out, playing
 from strom.client.admin.admin import Admin
 from strom.client.cluster.cluster import Cluster
-from strom.client.plan.places import LATEST, place_of
-from strom.client.read.scan import Scan
+from strom.client.plan.log_place import LATEST, place_of
+from strom.client.read.log_scan import Scan
 from strom.client.write.writer import Writer
 from strom.errors import (
     DatabaseExists,

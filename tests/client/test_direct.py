@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from strom.client.cluster.address import Address
-from strom.client.cluster.direct import DirectCaller, DirectCalls
+from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_calls import DirectCalls
 from strom.errors import (
     AuthenticationFailed,
     ConnectionClosed,

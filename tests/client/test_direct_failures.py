@@ -11,7 +11,8 @@ import pytest
 
 import strom
 from strom.client.cluster.cluster import Cluster
-from strom.client.cluster.direct import DirectCaller, DirectCalls
+from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_calls import DirectCalls
 from strom.errors import Disconnected, LeaderNotAvailable
 from strom.testing.process import ServerProcess
 

@@ -16,7 +16,7 @@ import pytest
 
 import strom
 from strom.client.plan.key_plan import KeyScanPlan
-from strom.client.read import direct_scan, key_question, rows
+from strom.client.read import direct_scan, key_bucket_read, row_reader
 from strom.client.read.direct_scan import DirectScan
 from strom.errors import ChecksumMismatch, Corrupt, Disconnected, Expired, InvalidRequest, StromError
 from strom.protocol.ahead import number_ahead
@@ -65,7 +65,7 @@ def single(server: ServerProcess) -> Iterator[strom.Table]:
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many answers, each large enough to begin before it ends."""
-    monkeypatch.setattr(key_question, "answer_bytes_max", lambda options, reader: SLICE_BYTES)
+    monkeypatch.setattr(key_bucket_read, "answer_bytes_max", lambda options, reader: SLICE_BYTES)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_hint_that_proves_wrong_is_not_believed(
     table: strom.Table, by_the_loop: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for wrong in (70_000, 1 << 62):
-        monkeypatch.setattr(key_question, "number_ahead", lambda *_, wrong=wrong, **__: wrong)
+        monkeypatch.setattr(key_bucket_read, "number_ahead", lambda *_, wrong=wrong, **__: wrong)
         check_all(table.scan().to_arrow())
     assert len(by_the_loop) == 2
 
@@ -214,14 +214,14 @@ def test_what_is_no_batch_is_an_error(table: strom.Table, monkeypatch: pytest.Mo
 
 
 def test_what_was_changed_on_the_way_is_noticed(table: strom.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = rows.decode_all
+    decode = row_reader.decode_all
 
     def flipped(batches: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordBatch]:
         view = batches[-1][1]
         view[len(view) // 2] ^= 1
         return decode(batches, schema)
 
-    monkeypatch.setattr(rows, "decode_all", flipped)
+    monkeypatch.setattr(row_reader, "decode_all", flipped)
     with pytest.raises(ChecksumMismatch):
         table.scan(columns=["n"]).to_arrow()
 

@@ -11,9 +11,9 @@ import pytest
 
 import strom
 from strom.client.cluster.options import ReadOptions
-from strom.client.read import direct_scan, log_question, rows
+from strom.client.read import direct_scan, log_bucket_read, row_reader
 from strom.client.read.direct_scan import DirectScan
-from strom.client.read.fetching import Source
+from strom.client.read.source import Source
 from strom.errors import ChecksumMismatch, Disconnected
 from strom.protocol.ahead import number_ahead
 from strom.protocol.codec import encode
@@ -121,7 +121,7 @@ def test_a_hint_that_proves_wrong_is_not_believed(
     def too_far(*_: object, **__: object) -> int:
         return 9_000
 
-    monkeypatch.setattr(log_question, "number_ahead", too_far)
+    monkeypatch.setattr(log_bucket_read, "number_ahead", too_far)
     assert numbers(table.scan().to_arrow()) == list(range(BATCHES * ROWS))
     assert len(by_the_loop) == 1
 
@@ -154,14 +154,14 @@ def test_a_restarted_server_is_found_again(tmp_path: Path, by_the_loop: list[int
 
 
 def test_what_was_changed_on_the_way_is_noticed(table: strom.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = rows.decode_all
+    decode = row_reader.decode_all
 
     def flipped(batches: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordBatch]:
         view = batches[-1][1]
         view[len(view) // 2] ^= 1
         return decode(batches, schema)
 
-    monkeypatch.setattr(rows, "decode_all", flipped)
+    monkeypatch.setattr(row_reader, "decode_all", flipped)
     for columns in (None, ["id"]):
         with pytest.raises(ChecksumMismatch):
             table.scan(columns=columns).to_arrow()

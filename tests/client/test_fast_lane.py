@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import strom
-from strom.client.cluster.direct import DirectCaller
+from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.options import WriterOptions
 from strom.client.write.accumulator import Accumulator, Outgoing
 from strom.client.write.delivery import Delivery

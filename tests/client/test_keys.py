@@ -11,7 +11,7 @@ from client.key_play import key_playing, keyed, lookups_of
 from client.play import Stay, play_out
 from strom.client.cluster.options import ClientOptions, WriterOptions
 from strom.client.plan.key_plan import KeyScanPlan
-from strom.client.plan.places import place_of
+from strom.client.plan.log_place import place_of
 from strom.client.read.key_scan import KeyScan
 from strom.client.write.key_writer import KeyWriter
 from strom.errors import (

@@ -12,18 +12,10 @@ from client.play import Stay, description_of, play_out, playing
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.plan.filters import filter_of, prune, weakened
-from strom.client.plan.places import EARLIEST, LATEST, Kind, place_of
-from strom.client.plan.planning import (
-    BucketRange,
-    ScanPlan,
-    buckets_of,
-    check_kept,
-    check_place,
-    choose_partitions,
-    partition_texts,
-    plan_scan,
-)
-from strom.client.read.scan import Scan
+from strom.client.plan.log_place import EARLIEST, LATEST, Kind, place_of
+from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of, check_kept, check_place, plan_scan
+from strom.client.plan.partition_choice import choose_partitions, partition_texts
+from strom.client.read.log_scan import Scan
 from strom.client.write.writer import Writer
 from strom.errors import Expired, InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
 from strom.model.bucket import BucketId

@@ -12,10 +12,10 @@ from client.play import Play, description_of, play_out, playing
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ClientOptions, ReadOptions, WriterOptions
-from strom.client.plan.places import EARLIEST, LATEST, place_of
-from strom.client.read.fetching import Source
-from strom.client.read.rows import RowReader
-from strom.client.read.scan import Scan
+from strom.client.plan.log_place import EARLIEST, LATEST, place_of
+from strom.client.read.log_scan import Scan
+from strom.client.read.row_reader import RowReader
+from strom.client.read.source import Source
 from strom.client.read.tail import Tail
 from strom.client.write.writer import Writer
 from strom.errors import (

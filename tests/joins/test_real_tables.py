@@ -16,7 +16,7 @@ from api.place import new_name
 from strom.api.matching import written_to
 from strom.api.staging import publish
 from strom.api.table import Table
-from strom.client.plan.planning import BucketRange
+from strom.client.plan.log_plan import BucketRange
 from strom.client.write.transaction import Sink
 from strom.spark.connect import connections
 from strom.spark.connect.options import Server

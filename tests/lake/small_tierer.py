@@ -21,9 +21,9 @@ import pyarrow as pa
 import strom
 from strom.client.admin.lake import LakeDoor
 from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.cut import Cut
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.planned import Cut
-from strom.client.plan.planning import BucketRange, ScanPlan, buckets_of
+from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition, FileWriter
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lake.lake_places import Lake, events, planned
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_plan import ScanPlan
 from strom.errors import LakeCorrupt
 from strom.lake.files.reading import LakeFile, read_file
 from strom.lake.read import union_files

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from strom.client.plan.log_place import EARLIEST, LATEST, Kind, Place, place_of
+from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import EARLIEST, LATEST, Kind, Place, place_of
-from strom.client.plan.planning import BucketRange, ScanPlan
 from strom.errors import InvalidRequest
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.lake_only_log import _below, _counts, _meet

@@ -12,7 +12,7 @@ import pyarrow as pa
 import strom
 from lake.small_tierer import SmallTierer, small_tierer
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.lake.read.planned import UnionPlan
 from strom.testing.process import ServerProcess
 

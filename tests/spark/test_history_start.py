@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strom.client.plan.planning import BucketRange
+from strom.client.plan.log_plan import BucketRange
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.lake.lake_record import LakeRecord

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId
 from strom.spark.source.stream_position import BEGINNING, Position, between, place_of, shared, start_of

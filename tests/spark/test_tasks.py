@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.model.bucket import BucketId
 from strom.spark.connect.tasks import TASK_BYTES_MIN, Part, Sizes, Task, cut_and_packed, width
 

@@ -18,7 +18,7 @@ import strom.spark
 from lake.test_union_model import KINDS, World, options_of
 from lake.union_place import lake_table, rows
 from strom.client.plan.key_plan import Instant
-from strom.client.plan.planning import BucketRange
+from strom.client.plan.log_plan import BucketRange
 from strom.errors import InvalidRequest
 from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID
 from strom.lake.files.reading import LakeFile

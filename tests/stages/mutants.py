@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strom.client.plan import planned
+from strom.client.plan import cut
 from strom.coordinator import sinks
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow
@@ -43,12 +43,12 @@ def no_floor(patch: pytest.MonkeyPatch) -> None:
 
 def raw_scans(patch: pytest.MonkeyPatch) -> None:
     """A scan ends at the high watermarks, whatever they hold."""
-    real = planned._cut_all
+    real = cut._cut_all
 
     async def raw(cluster: Any, tables: Any, number: Any, pending: Any, terms: Any) -> Any:
         return await real(cluster, tables, None, {}, terms)
 
-    patch.setattr(planned, "_cut_all", raw)
+    patch.setattr(cut, "_cut_all", raw)
     staggered_buckets(patch)
 
 

@@ -16,8 +16,8 @@ from strom.client.cluster.written import WrittenTo
 from strom.client.lookup.lookups import Lookups, names_of
 from strom.client.plan.filters import Filter
 from strom.client.plan.key_facts import IndexStatus
-from strom.client.plan.places import Place
-from strom.client.plan.planning import PartitionChoice
+from strom.client.plan.log_place import Place
+from strom.client.plan.partition_choice import PartitionChoice
 from strom.client.read.key_scan import KeyScan
 
 INDEX_POLL_S = 0.05

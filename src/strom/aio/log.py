@@ -11,12 +11,12 @@ from strom.aio.tail import Tail
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
 from strom.client.plan.filters import Filter, WhereLike, filter_of
-from strom.client.plan.places import EARLIEST, LATEST, Place, PlaceLike, place_of
-from strom.client.plan.planning import PartitionChoice
+from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceLike, place_of
+from strom.client.plan.partition_choice import PartitionChoice
 from strom.client.read.beginning import Missing, check_beginning, check_missing
 from strom.client.read.changelog import Changelog
-from strom.client.read.fetching import Source
-from strom.client.read.rows import RowReader
+from strom.client.read.row_reader import RowReader
+from strom.client.read.source import Source
 from strom.client.read.tail import Tail as CoreTail
 
 if TYPE_CHECKING:

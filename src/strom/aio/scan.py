@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strom.client.plan.key_plan import KeyScanPlan
-from strom.client.plan.planning import ScanPlan
-from strom.client.read.fetching import ReadStatistics
-from strom.client.read.scan import RowScan as Core
+from strom.client.plan.log_plan import ScanPlan
+from strom.client.read.row_scan import RowScan as Core
+from strom.client.read.source import ReadStatistics
 from strom.client.show.frames import pandas_of, polars_of
 
 if TYPE_CHECKING:

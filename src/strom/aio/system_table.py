@@ -11,8 +11,8 @@ from strom.aio.session import Session
 from strom.aio.system_tables import LAKE, OFFSETS, system_rows
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.filters import WhereLike, filter_of
-from strom.client.plan.places import LATEST, Kind, PlaceLike, place_of
-from strom.client.plan.planning import PartitionChoice
+from strom.client.plan.log_place import LATEST, Kind, PlaceLike, place_of
+from strom.client.plan.partition_choice import PartitionChoice
 from strom.errors import InvalidRequest
 from strom.model.table import TablePath
 

@@ -24,21 +24,15 @@ from strom.client.plan.dead_offsets import dead_offsets
 from strom.client.plan.filters import Filter, WhereLike, filter_of
 from strom.client.plan.key_filter import keys_named
 from strom.client.plan.key_plan import Instant, KeyScanPlan
+from strom.client.plan.log_place import EARLIEST, LATEST, Key, Kind, PlaceLike, place_of
+from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of, check_place
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import EARLIEST, LATEST, Key, Kind, PlaceLike, place_of
-from strom.client.plan.planning import (
-    BucketRange,
-    PartitionChoice,
-    ScanPlan,
-    buckets_of,
-    check_place,
-    partition_texts,
-)
+from strom.client.plan.partition_choice import PartitionChoice, partition_texts
 from strom.client.read.changelog import Changelog, Images
 from strom.client.read.damage import DamagedRange, DamageMarks
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.scan import Scan as CoreScan
-from strom.client.read.stamped import StampedImages, StampedLog
+from strom.client.read.log_scan import Scan as CoreScan
+from strom.client.read.stamped_scan import StampedImages, StampedLog
 from strom.client.show import display
 from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId

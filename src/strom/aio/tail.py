@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from strom.client.read.tail import Arrived, TailBatch
+from strom.client.read.tail import Arrived
 from strom.client.read.tail import Tail as Core
+from strom.client.read.tail_batch import TailBatch
 from strom.runtime.clock import Clock
 
 if TYPE_CHECKING:

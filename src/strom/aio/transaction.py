@@ -9,7 +9,7 @@ from typing import Any
 from strom.aio.session import Session
 from strom.aio.table import Table
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.planning import partition_texts
+from strom.client.plan.partition_choice import partition_texts
 from strom.client.write.transaction import Committed
 from strom.client.write.transaction import Transaction as Core
 from strom.model.partitions import partition_name

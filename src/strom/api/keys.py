@@ -13,7 +13,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.written import WrittenTo
 from strom.client.lookup.lookup import Found, Lookup
 from strom.client.lookup.lookups import Lookups, names_of
-from strom.client.lookup.one_key import Missing
+from strom.client.lookup.row_lookup import Missing
 from strom.client.plan.key_facts import IndexStatus
 
 

@@ -13,10 +13,10 @@ from strom import aio
 from strom.aio.scan import duckdb_of
 from strom.client.cluster.blocking import Background
 from strom.client.plan.key_plan import KeyScanPlan
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_plan import ScanPlan
 from strom.client.read.direct_scan import BlockingChunks
-from strom.client.read.fetching import ReadStatistics
-from strom.client.read.scan import Collected, Rest
+from strom.client.read.row_scan import Collected, Rest
+from strom.client.read.source import ReadStatistics
 from strom.client.show.frames import pandas_of, polars_of
 from strom.client.show.row_text import PREVIEW_ROWS, Preview, shown
 from strom.errors import LakeCorrupt

@@ -11,8 +11,8 @@ from strom.aio.system_table import SystemTable as Face
 from strom.api.scan import Scan
 from strom.api.session import Session
 from strom.client.plan.filters import WhereLike
-from strom.client.plan.places import PlaceLike
-from strom.client.plan.planning import PartitionChoice
+from strom.client.plan.log_place import PlaceLike
+from strom.client.plan.partition_choice import PartitionChoice
 from strom.errors import InvalidRequest
 
 

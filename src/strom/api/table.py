@@ -20,8 +20,9 @@ from strom.client.cluster.metadata import PartitionInfo
 from strom.client.cluster.options import ReadOptions, WriterOptions
 from strom.client.plan.filters import WhereLike
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.places import Key, PlaceLike
-from strom.client.plan.planning import PartitionChoice, ScanPlan
+from strom.client.plan.log_place import Key, PlaceLike
+from strom.client.plan.log_plan import ScanPlan
+from strom.client.plan.partition_choice import PartitionChoice
 from strom.client.read.beginning import Missing
 from strom.client.read.damage import DamagedRange
 from strom.client.show import display

@@ -9,7 +9,8 @@ from types import TracebackType
 
 from strom import aio
 from strom.client.cluster.blocking import Background
-from strom.client.read.tail import Arrived, TailBatch
+from strom.client.read.tail import Arrived
+from strom.client.read.tail_batch import TailBatch
 from strom.errors import StromError
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Scan, Table
-    from strom.client.plan.places import Key, PlaceLike
+    from strom.client.plan.log_place import Key, PlaceLike
     from strom.client.read.beginning import Missing
 
 SCAN_HELP = """Print the rows of a table.

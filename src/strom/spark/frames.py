@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strom.client.plan.places import PlaceLike
+from strom.client.plan.log_place import PlaceLike
 from strom.errors import InvalidRequest
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.planned import bucket_of

@@ -16,9 +16,10 @@ from strom.client.lookup.lookups import Lookups
 from strom.client.plan.filters import Filter
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.read.direct_scan import Loop
-from strom.client.read.fetching import ReadStatistics
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.scan import RowScan, Scan
+from strom.client.read.log_scan import Scan
+from strom.client.read.row_scan import RowScan
+from strom.client.read.source import ReadStatistics
 from strom.lake.read.planned import UnionPlan
 from strom.model.filters.predicate import Predicate
 from strom.protocol.predicate_wire import to_wire

@@ -20,7 +20,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.lookup.lookups import Lookups
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.read.direct_scan import Loop
-from strom.client.read.fetching import ReadStatistics
+from strom.client.read.source import ReadStatistics
 from strom.errors import InvalidQuery
 from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_planner import Files, UnionPlanner, Wanted

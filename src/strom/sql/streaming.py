@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from strom.client.read.direct_scan import BlockingChunks, Loop
-from strom.client.read.scan import Rest, RowScan
+from strom.client.read.row_scan import Rest, RowScan
 from strom.model.filters.predicate import Predicate
 from strom.sql.ahead import Ahead
 from strom.sql.standing import nullable

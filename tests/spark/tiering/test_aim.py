@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from strom.client.plan.planned import Cut
+from strom.client.plan.cut import Cut
 from strom.errors import LakeConflict
 from strom.model.bucket import BucketId
 from strom.spark.tiering.aim import Aiming

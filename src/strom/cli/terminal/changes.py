@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from strom.client.read.tail import TailBatch
+    from strom.client.read.tail_batch import TailBatch
 
 
 def data_of(batch: TailBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from strom.client.cluster.cluster import Cluster, wire_path
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.retry import MISPLACED
-from strom.client.plan.planned import CutTerms, Vector, plan_whole
+from strom.client.plan.cut import CutTerms, Vector, plan_whole
 from strom.errors import InvalidRequest, MetadataCorrupt, StromError
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeConfig, Tiered

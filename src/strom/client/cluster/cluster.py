@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from strom.client.cluster.address import Address, parse_addresses
 from strom.client.cluster.connections import Connections, Lane, Traffic
-from strom.client.cluster.direct import DirectCaller, DirectCalls
+from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.metadata import Metadata, PartitionInfo, TableInfo
 from strom.client.cluster.options import ClientOptions
 from strom.client.cluster.retry import MISPLACED, PASSING, Retrying

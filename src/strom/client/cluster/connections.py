@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strom.client.cluster.address import Address
-from strom.client.cluster.direct import DirectCaller, DirectCalls
+from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.options import ClientOptions
 from strom.client.cluster.shared_tasks import SharedTasks
 from strom.errors import ConnectionClosed

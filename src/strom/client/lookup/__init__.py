@@ -1,5 +1,5 @@
 """Rows by key: one, many, by prefix or by index.
 
-Read ``lookup.py`` first: it answers every question. ``one_key.py`` and ``many_keys.py`` are the short ways of a caller
-who waits. Imports nothing above ``plan``.
+Read ``lookup.py`` first: it answers every question. ``row_lookup.py`` and ``batch_lookup.py`` are the short ways of a
+caller who waits. Imports nothing above ``plan``.
 """

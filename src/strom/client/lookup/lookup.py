@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
-from strom.client.cluster.direct import DirectCaller, DirectCalls
+from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
 from strom.client.cluster.retry import MISPLACED, PASSING
 from strom.client.cluster.written import Written

@@ -9,9 +9,9 @@ import pyarrow as pa
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.written import WrittenTo
+from strom.client.lookup.batch_lookup import BatchLookup
 from strom.client.lookup.lookup import Lookup, Shape
-from strom.client.lookup.many_keys import ManyKeys
-from strom.client.lookup.one_key import OneKey
+from strom.client.lookup.row_lookup import RowLookup
 from strom.errors import IndexNotFound, InvalidRequest, NotPrimaryKeyTable
 from strom.model.key_properties import indexes_of
 from strom.model.names import nearest
@@ -28,8 +28,8 @@ class Lookups:
         self._cluster = cluster
         self._info = info
         self._kept: dict[object, Lookup] = {}
-        self._quick: dict[Lookup, OneKey | None] = {}
-        self._quick_many: dict[Lookup, ManyKeys | None] = {}
+        self._quick: dict[Lookup, RowLookup | None] = {}
+        self._quick_many: dict[Lookup, BatchLookup | None] = {}
 
     # --- which way --------------------------------------------------------------------------------------------
 
@@ -41,22 +41,22 @@ class Lookups:
         sent = tuple(name for name in given if name not in table.description.partition_keys)
         return self._lookup(table, Shape(None, given, sent), columns)
 
-    def one_by_key(self, columns: Sequence[str] | None) -> OneKey | None:
+    def one_by_key(self, columns: Sequence[str] | None) -> RowLookup | None:
         """The quick way of ``by_key`` for a single one, for a thread that blocks; None where there is none."""
         lookup = self.by_key(columns)
         try:
             return self._quick[lookup]
         except KeyError:
             # Kept in hand: another thread may clear what is remembered at any time.
-            found = self._quick[lookup] = OneKey.of(lookup)
+            found = self._quick[lookup] = RowLookup.of(lookup)
             return found
 
-    def many_by_key(self, lookup: Lookup) -> ManyKeys | None:
+    def many_by_key(self, lookup: Lookup) -> BatchLookup | None:
         """The quick way of ``by_key`` for many, likewise."""
         try:
             return self._quick_many[lookup]
         except KeyError:
-            found = self._quick_many[lookup] = ManyKeys.of(lookup)
+            found = self._quick_many[lookup] = BatchLookup.of(lookup)
             return found
 
     def by_prefix(self, names: Sequence[str], columns: Sequence[str] | None) -> Lookup:

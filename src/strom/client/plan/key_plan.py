@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.cut import table_ends
 from strom.client.plan.filters import Filter, prune
 from strom.client.plan.key_facts import BucketKeys, KeyFacts
+from strom.client.plan.log_place import LATEST, Key, Kind, Place
+from strom.client.plan.log_plan import buckets_of, check_place
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import LATEST, Key, Kind, Place
-from strom.client.plan.planned import table_ends
-from strom.client.plan.planning import PartitionChoice, buckets_of, check_place, choose_partitions
+from strom.client.plan.partition_choice import PartitionChoice, choose_partitions
 from strom.errors import InvalidRequest, OffsetOutOfRange
 from strom.model.bucket import BucketId
 from strom.runtime.units import counted

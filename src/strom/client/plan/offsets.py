@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.retry import MISPLACED
-from strom.client.plan.places import EARLIEST, LATEST, Kind, Place
+from strom.client.plan.log_place import EARLIEST, LATEST, Kind, Place
 from strom.errors import InvalidRequest, InvalidTimestamp, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LIST_OFFSETS

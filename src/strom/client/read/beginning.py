@@ -8,9 +8,10 @@ from typing import Literal
 from strom.client.admin.lake import LakeDoor
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.log_place import EARLIEST
+from strom.client.plan.log_plan import buckets_of
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import EARLIEST
-from strom.client.plan.planning import PartitionChoice, buckets_of, choose_partitions
+from strom.client.plan.partition_choice import PartitionChoice, choose_partitions
 from strom.errors import Expired, InvalidRequest
 
 Missing = Literal["error", "skip"]

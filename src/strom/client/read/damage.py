@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.retry import MISPLACED
-from strom.client.plan.planning import buckets_of
-from strom.client.read.rows import Encoded
+from strom.client.plan.log_plan import buckets_of
+from strom.client.read.row_reader import Encoded
 from strom.errors import Corrupt, InvalidRequest, StromError
 from strom.model.bucket import BucketId
 from strom.model.damage import unreadable

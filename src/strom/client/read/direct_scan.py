@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from strom.client.cluster.address import Address
-from strom.client.cluster.direct import DirectCaller, DirectCalls
-from strom.client.read.chunk import AnyChunk, Chunk
-from strom.client.read.question import Chunks, Part, Question
+from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_calls import DirectCalls
+from strom.client.read.bucket_read import Chunks, Part, Question
+from strom.client.read.scan_chunk import AnyChunk, Chunk
 from strom.errors import Disconnected, StromError
 from strom.runtime.files import Bytes
 

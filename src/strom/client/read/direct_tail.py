@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
-from strom.client.cluster.direct import DirectCaller
+from strom.client.cluster.direct_caller import DirectCaller
 from strom.errors import ConnectionClosed, RequestTimeout
 from strom.protocol.api_keys import FETCH_ROWS
 from strom.protocol.messages.own import FetchRowsRequest, FetchRowsResponse

@@ -19,14 +19,15 @@ from strom.client.lookup.lookups import Lookups
 from strom.client.plan.filters import Filter
 from strom.client.plan.key_filter import Named, keys_named
 from strom.client.plan.key_plan import Instant, KeyScanPlan, Planner
-from strom.client.plan.places import LATEST, Place
-from strom.client.plan.planning import PartitionChoice
-from strom.client.read.chunk import AnyChunk, Chunk, LookedUpChunk
-from strom.client.read.fetching import ChunkStream, Fetch, ReadStatistics
-from strom.client.read.key_question import KeyQuestion, leads_nowhere
-from strom.client.read.question import Part, Question
-from strom.client.read.rows import Encoded, RowReader
-from strom.client.read.scan import RowScan
+from strom.client.plan.log_place import LATEST, Place
+from strom.client.plan.partition_choice import PartitionChoice
+from strom.client.read.bucket_read import Part, Question
+from strom.client.read.fetching import ChunkStream, Fetch
+from strom.client.read.key_bucket_read import KeyQuestion, leads_nowhere
+from strom.client.read.row_reader import Encoded, RowReader
+from strom.client.read.row_scan import RowScan
+from strom.client.read.scan_chunk import AnyChunk, Chunk, LookedUpChunk
+from strom.client.read.source import ReadStatistics
 from strom.errors import Expired, InvalidRequest, StromError
 from strom.protocol.api_keys import SCAN_ROWS
 from strom.protocol.error_codes import error_of

@@ -25,7 +25,7 @@ from typing import Any
 
 from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
-from strom.client.cluster.direct import DirectCaller
+from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.write.accumulator import Outgoing
 from strom.errors import Disconnected, RequestTimeout, StromError
 from strom.protocol.api_keys import Api

@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.filters import Filter
+from strom.client.plan.log_place import Kind, Place
+from strom.client.plan.log_plan import ScanPlan
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import Kind, Place
-from strom.client.plan.planning import PartitionChoice, ScanPlan
-from strom.client.read.rows import Fetched
-from strom.client.read.tail import TailBatch
+from strom.client.plan.partition_choice import PartitionChoice
+from strom.client.read.row_reader import Fetched
+from strom.client.read.tail_batch import TailBatch
 from strom.errors import LakeDisabled, PartitionNotFound
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of

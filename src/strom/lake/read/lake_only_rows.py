@@ -14,9 +14,9 @@ from typing import NamedTuple
 from strom.client.admin.lake import LakeDoor
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
+from strom.client.plan.log_place import LATEST
+from strom.client.plan.log_plan import buckets_of
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import LATEST
-from strom.client.plan.planning import buckets_of
 from strom.errors import LakeSnapshotNotFound, PartitionNotFound
 from strom.lake.files.field_ids import field_id
 from strom.lake.files.file_description import ColumnStats

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.client.plan.key_plan import KeyScanPlan
-from strom.client.plan.places import Key
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_place import Key
+from strom.client.plan.log_plan import ScanPlan
 from strom.lake.files.reading import LakeFile
 from strom.model.bucket import BucketId
 from strom.runtime.units import counted

@@ -9,8 +9,8 @@ import pyarrow as pa
 from strom.client.admin.lake import LakeDoor
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.planned import table_ends
-from strom.client.plan.planning import buckets_of
+from strom.client.plan.cut import table_ends
+from strom.client.plan.log_plan import buckets_of
 from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import pyarrow as pa
 
 from strom.client.plan.filters import Filter, WhereLike, filter_of
-from strom.client.plan.planning import ScanPlan
-from strom.client.read.chunk import AnyChunk, LookedUpChunk
-from strom.client.read.fetching import ReadStatistics
+from strom.client.plan.log_plan import ScanPlan
 from strom.client.read.key_scan import LookedUp
-from strom.client.read.scan import RowScan
+from strom.client.read.row_scan import RowScan
+from strom.client.read.scan_chunk import AnyChunk, LookedUpChunk
+from strom.client.read.source import ReadStatistics
 from strom.errors import InvalidProjection, InvalidRequest
 from strom.model.names import nearest
 from strom.model.schema import Schema

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from strom.client.cluster.cluster import Cluster
 from strom.client.lookup.lookups import Lookups
 from strom.client.plan.key_plan import Instant, KeyScanPlan
+from strom.client.plan.log_place import EARLIEST, LATEST, Kind, Place
+from strom.client.plan.log_plan import BucketRange, ScanPlan, check_place
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import EARLIEST, LATEST, Kind, Place
-from strom.client.plan.planning import BucketRange, ScanPlan, check_place
 from strom.client.read.key_scan import KeyScan
 from strom.errors import Expired, LakeDisabled
 from strom.lake.read.planned import BucketEnd, LakeLimits, UnionPlan

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_plan import ScanPlan
+from strom.client.read.change_kinds import kinds_of
 from strom.client.read.changelog import FACTS, Changelog
-from strom.client.read.chunk import AnyChunk
-from strom.client.read.kinds import kinds_of
-from strom.client.read.scan import RowScan
+from strom.client.read.row_scan import RowScan
+from strom.client.read.scan_chunk import AnyChunk
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_scan import UnionScan

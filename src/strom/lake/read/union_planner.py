@@ -18,11 +18,12 @@ from typing import Literal, Protocol
 from strom.client.admin.lake import LakeDoor, LakeFacts
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
+from strom.client.plan.cut import Cut, CutTerms, Vector, plan_whole, table_ends
 from strom.client.plan.dead_offsets import dead_offsets
 from strom.client.plan.filters import prune
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.planned import Cut, CutTerms, Vector, plan_whole, table_ends
-from strom.client.plan.planning import BucketRange, PartitionChoice, ScanPlan, buckets_of, choose_partitions
+from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of
+from strom.client.plan.partition_choice import PartitionChoice, choose_partitions
 from strom.errors import (
     Expired,
     LakeAhead,

@@ -18,14 +18,16 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.lookup.lookups import Lookups
 from strom.client.plan.filters import Filter
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.places import EARLIEST, LATEST, Place
-from strom.client.plan.planning import BucketRange, PartitionChoice
-from strom.client.read.chunk import AnyChunk
-from strom.client.read.fetching import ReadStatistics
+from strom.client.plan.log_place import EARLIEST, LATEST, Place
+from strom.client.plan.log_plan import BucketRange
+from strom.client.plan.partition_choice import PartitionChoice
+from strom.client.read.bucket_read import Chunks
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.question import Chunks
-from strom.client.read.rows import RowReader
-from strom.client.read.scan import Collected, RowScan, Scan
+from strom.client.read.log_scan import Scan
+from strom.client.read.row_reader import RowReader
+from strom.client.read.row_scan import Collected, RowScan
+from strom.client.read.scan_chunk import AnyChunk
+from strom.client.read.source import ReadStatistics
 from strom.errors import Expired, InvalidRequest, LakeCorrupt, LakeDisabled, OffsetOutOfRange
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.planned import UnionPlan

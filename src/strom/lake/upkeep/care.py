@@ -14,8 +14,8 @@ from strom.client.admin.admin import Admin
 from strom.client.admin.lake import LakeDoor, LakeFacts
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.planned import table_ends
-from strom.client.plan.planning import buckets_of
+from strom.client.plan.cut import table_ends
+from strom.client.plan.log_plan import buckets_of
 from strom.errors import InvalidRequest, LakeConflict, LakeSnapshotNotFound, StromError, TableNotFound
 from strom.lake.read.warehouses import Warehouses
 from strom.model.lake.lake import Place

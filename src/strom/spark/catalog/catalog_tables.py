@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType
 from strom.api.database import Database
 from strom.api.table import Table
 from strom.client.plan.filters import prune
-from strom.client.plan.planning import partition_texts
+from strom.client.plan.partition_choice import partition_texts
 from strom.errors import InvalidAlter, InvalidRequest, InvalidTable, Refused
 from strom.model.schema import Schema
 from strom.spark.catalog.catalog_filters import Node, equalities, everything, literal, push

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from strom.client.plan.places import Key, PlaceLike
+from strom.client.plan.log_place import Key, PlaceLike
 from strom.errors import InvalidRequest
 from strom.lake.read.time_travel import SNAPSHOT_IDS_FROM
 from strom.model.names import nearest

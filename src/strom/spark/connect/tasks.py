@@ -13,7 +13,7 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
 from strom.model.bucket import BucketId

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StringType
 
 from strom.client.plan.filters import filter_of
-from strom.client.plan.places import PlaceLike
-from strom.client.plan.planning import BucketRange
+from strom.client.plan.log_place import PlaceLike
+from strom.client.plan.log_plan import BucketRange
 from strom.client.read.changelog import CHANGE_TYPE
 from strom.lake.read.lake_only_rows import Place
 from strom.spark.connect.options import ReadOptions

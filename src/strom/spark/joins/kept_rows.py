@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from strom.api.matching import Matches
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_plan import ScanPlan
 from strom.errors import LimitExceeded
 from strom.lake.files.bounds import file_statistics
 from strom.lake.files.file_description import is_own

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from strom.api.matching import written_to
 from strom.api.table import Table
-from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.lake.read.lake_only_rows import LakeOnlyRows, Place
 from strom.spark.connect import connections
 from strom.spark.connect.options import Server

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_plan import ScanPlan
 from strom.errors import InvalidRequest, LagUnknown, NotCaughtUp
 from strom.runtime.units import counted
 from strom.spark.connect import connections

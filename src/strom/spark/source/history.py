@@ -15,8 +15,8 @@ from strom.aio.log import tiered
 from strom.api.database import Database
 from strom.api.table import Table
 from strom.client.plan.key_plan import Instant
-from strom.client.plan.places import Key
-from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.client.plan.log_place import Key
+from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.client.read.beginning import gone
 from strom.errors import InvalidRequest
 from strom.lake.read.planned import LakeLimits

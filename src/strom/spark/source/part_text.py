@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.client.plan.key_plan import Instant
-from strom.client.plan.planning import BucketRange
+from strom.client.plan.log_plan import BucketRange
 from strom.errors import InvalidRequest
 from strom.lake.files.reading import LakeFile
 from strom.lake.read.planned import LakeLimits

@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from strom.api.table import Table
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
 from strom.client.plan.filters import prune
-from strom.client.plan.places import PlaceLike
+from strom.client.plan.log_place import PlaceLike
 from strom.client.read.beginning import Missing
 from strom.client.read.changelog import BUCKET, CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET
 from strom.errors import InvalidProjection, InvalidRequest, SchemaMismatch

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from strom.api.table import Table
 from strom.client.plan.filters import filter_of
 from strom.client.plan.key_plan import KeyScanPlan
-from strom.client.plan.planning import ScanPlan
+from strom.client.plan.log_plan import ScanPlan
 from strom.client.read.changelog import CHANGE_TYPE
 from strom.lake.files.storage import Storage
 from strom.lake.read.planned import UnionPlan

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from strom.api.table import Table
 from strom.client.plan.filters import filter_of
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.planning import BucketRange, ScanPlan
+from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.errors import Expired, InvalidRequest, LagUnknown, SchemaMismatch, StromError, TableNotFound
 from strom.runtime.units import counted
 from strom.spark.connect import connections

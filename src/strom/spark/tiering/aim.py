@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.planned import Vector
+from strom.client.plan.cut import Vector
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.iceberg.truth import Truth, read_truth

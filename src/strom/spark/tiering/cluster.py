@@ -13,8 +13,8 @@ from strom.client.cluster.blocking import Background
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ClientOptions
-from strom.client.plan.planned import Vector
-from strom.client.plan.planning import buckets_of
+from strom.client.plan.cut import Vector
+from strom.client.plan.log_plan import buckets_of
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import Tiered
 from strom.model.lake.lake_record import LakeReport

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from strom.api.table import Table
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.planning import BucketRange, ScanPlan
-from strom.client.read.stamped import OFFSET, STAMPS, TIMESTAMP
+from strom.client.plan.log_plan import BucketRange, ScanPlan
+from strom.client.read.stamped_scan import OFFSET, STAMPS, TIMESTAMP
 from strom.errors import Closed, Retry, StromError
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition, FileWriter

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strom.client.cluster.retry import PASSING
-from strom.client.plan.planning import BucketRange
-from strom.client.read.chunk import Chunk
-from strom.client.read.fetching import ChunkStream, RangeFetch, Source
-from strom.client.read.question import Part, answer_bytes_max
+from strom.client.plan.log_plan import BucketRange
+from strom.client.read.bucket_read import Part, answer_bytes_max
+from strom.client.read.fetching import ChunkStream, RangeFetch
+from strom.client.read.scan_chunk import Chunk
+from strom.client.read.source import Source
 from strom.errors import InvalidRequest, LeaderNotAvailable
 from strom.protocol.ahead import number_ahead
 from strom.protocol.api_keys import FETCH_ROWS

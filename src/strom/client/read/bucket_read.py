@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.options import ReadOptions
-from strom.client.read.chunk import AnyChunk, Chunk
-from strom.client.read.rows import RowReader
+from strom.client.read.row_reader import RowReader
+from strom.client.read.scan_chunk import AnyChunk, Chunk
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import Api
 from strom.runtime.files import Bytes

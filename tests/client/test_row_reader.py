@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.client.read.rows import RowReader, count
+from strom.client.read.row_reader import RowReader, count
 from strom.errors import InvalidProjection
 from strom.model.filters.predicate import Predicate
 from strom.model.filters.predicate_text import parse_predicate

@@ -45,7 +45,7 @@ _BUCKET = bytes([LookupRowsRequest.fields["buckets_req"].tag])
 _PLAIN = at.MAGIC_PLAIN
 
 
-class ManyKeys:
+class BatchLookup:
     """The quick way of one lookup by primary key. ``of`` gives None where there is none."""
 
     def __init__(self, lookup: Lookup) -> None:
@@ -66,7 +66,7 @@ class ManyKeys:
         """A number of keys, and the positions of an answer that has them all."""
 
     @classmethod
-    def of(cls, lookup: Lookup) -> ManyKeys | None:
+    def of(cls, lookup: Lookup) -> BatchLookup | None:
         """For tables of one bucket, without partitions."""
         table = lookup.table
         if table.partitioned or table.bucket_count != 1 or lookup.shape.name is not None:

@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from strom.client.read.chunk import AnyChunk, Chunk
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.rows import Fetched
-from strom.client.read.scan import Scan
+from strom.client.read.log_scan import Scan
+from strom.client.read.row_reader import Fetched
+from strom.client.read.scan_chunk import AnyChunk, Chunk
 
 OFFSET = "__offset"
 TIMESTAMP = "__timestamp"

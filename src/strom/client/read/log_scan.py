@@ -1,4 +1,4 @@
-"""Reads a log table as it is at one moment; ``RowScan`` is what all scans share.
+"""Reads a log table as it is at one moment.
 
 The moment is fixed by planning (offsets of every bucket), which happens when rows are first asked for; after that
 the same scan gives the same rows in the same order (partition, bucket, offset), however often it is read.
@@ -7,102 +7,29 @@ Columns, filter and partitions are applied on the server; nothing else is sent.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
+from strom.client.plan.cut import table_ends
 from strom.client.plan.filters import Filter, prune
+from strom.client.plan.log_place import EARLIEST, LATEST, Place
+from strom.client.plan.log_plan import ScanPlan, buckets_of, check_kept, check_place, plan_scan
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.places import EARLIEST, LATEST, Place
-from strom.client.plan.planned import table_ends
-from strom.client.plan.planning import (
-    PartitionChoice,
-    ScanPlan,
-    buckets_of,
-    check_kept,
-    check_place,
-    choose_partitions,
-    plan_scan,
-)
-from strom.client.read.chunk import AnyChunk, Chunk
+from strom.client.plan.partition_choice import PartitionChoice, choose_partitions
 from strom.client.read.damage import told_where
-from strom.client.read.fetching import ChunkStream, RangeFetch, ReadStatistics, Source
-from strom.client.read.log_question import LogQuestion
-from strom.client.read.question import Chunks
-from strom.client.read.rows import Fetched, RowReader
-from strom.client.read.rows import count as count_rows
-from strom.errors import Corrupt, InvalidRequest, LakeCorrupt
+from strom.client.read.fetching import ChunkStream, RangeFetch
+from strom.client.read.log_bucket_read import LogQuestion
+from strom.client.read.row_reader import Fetched, RowReader
+from strom.client.read.row_reader import count as count_rows
+from strom.client.read.row_scan import RowScan
+from strom.client.read.scan_chunk import AnyChunk, Chunk
+from strom.client.read.source import ReadStatistics, Source
+from strom.errors import Corrupt, InvalidRequest
 from strom.model.bucket import BucketId
-
-if TYPE_CHECKING:
-    from strom.client.plan.key_plan import KeyScanPlan
-
-TINY_ROWS = 1024
-MANY_BATCHES = 64
-
-
-class RowScan(ABC):
-    """A question to a table of any kind: planned once, then read as often as one likes."""
-
-    limit: int | None
-    statistics: ReadStatistics
-
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The columns of the result."""
-
-    @property
-    @abstractmethod
-    def streaming_limit(self) -> int | None:
-        """How many rows to stop after while reading; None when the plan holds exactly the rows."""
-
-    @abstractmethod
-    async def plan(self) -> ScanPlan | KeyScanPlan:
-        """What this scan reads, fixed the first time."""
-
-    @abstractmethod
-    async def stream(self, *, ordered: bool) -> Chunks:
-        """The answers of the servers, to be given to ``read`` one by one."""
-
-    @abstractmethod
-    def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
-        """The rows of a chunk; any thread."""
-
-    @abstractmethod
-    async def count(self) -> int:
-        """How many rows there are."""
-
-    async def plan_anew(self, error: LakeCorrupt) -> None:
-        """Begin anew after an error while nothing was delivered, if that can help; else the error again."""
-        raise error
-
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """The rows, batch by batch, in order."""
-        rest = Rest(self.streaming_limit)
-        stream = await self.stream(ordered=True)
-        try:
-            while not rest.empty and (chunk := await stream.next()) is not None:
-                for batch in rest.take(self.read(chunk)):
-                    yield batch
-        finally:
-            await stream.close()
-
-    async def to_arrow(self) -> pa.Table:
-        """All rows."""
-        collected = Collected(self)
-        stream = await self.stream(ordered=collected.ordered)
-        try:
-            while not collected.complete and (chunk := await stream.next()) is not None:
-                collected.add(chunk)
-        finally:
-            await stream.close()
-        return collected.table()
 
 
 class Scan(RowScan):
@@ -260,59 +187,3 @@ class Scan(RowScan):
         finally:
             await stream.close()
         return rows if self.limit is None else min(rows, self.limit)
-
-
-class Rest:
-    """How many rows may still come."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._left = limit
-
-    @property
-    def empty(self) -> bool:
-        """Whether no more rows are wanted."""
-        return self._left == 0
-
-    def take(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The batches, cut off where the limit is reached."""
-        if self._left is None:
-            return list(batches)
-        taken = []
-        for batch in batches:
-            if self._left == 0:
-                break
-            part = batch.slice(0, self._left)
-            self._left -= part.num_rows
-            taken.append(part)
-        return taken
-
-
-class Collected:
-    """All rows of a scan: fetched in any order, put together in the order of the plan.
-
-    With a limit the order decides which rows count, so they are fetched in order.
-    """
-
-    def __init__(self, scan: RowScan) -> None:
-        self._scan = scan
-        self._rest = Rest(scan.streaming_limit)
-        self.ordered = scan.streaming_limit is not None
-        self._by_range: dict[int, list[pa.RecordBatch]] = {}
-
-    @property
-    def complete(self) -> bool:
-        """Whether the limit is reached."""
-        return self._rest.empty
-
-    def add(self, chunk: AnyChunk) -> None:
-        """Take one chunk; the chunks of one range come in order."""
-        batches = self._rest.take(self._scan.read(chunk))
-        self._by_range.setdefault(chunk.range_number, []).extend(batches)
-
-    def table(self) -> pa.Table:
-        """The rows in order. Very many tiny batches are joined: later steps would pay for each of them."""
-        batches = [batch for index in sorted(self._by_range) for batch in self._by_range[index]]
-        table = pa.Table.from_batches(batches, schema=self._scan.schema)
-        if len(batches) > MANY_BATCHES and table.num_rows < TINY_ROWS * len(batches):
-            table = table.combine_chunks()
-        return table

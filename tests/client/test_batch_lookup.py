@@ -11,8 +11,8 @@ import pytest
 
 import strom
 from api.place import table_on
+from strom.client.lookup.batch_lookup import BatchLookup, KeyBatches
 from strom.client.lookup.lookups import Lookups
-from strom.client.lookup.many_keys import KeyBatches, ManyKeys
 from strom.errors import MalformedBatch
 from strom.protocol.codec import encode as encode_message
 from strom.protocol.frame import RESPONSE_HEAD
@@ -53,9 +53,9 @@ def table(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[str
         yield made
 
 
-def ways(table: strom.Table, columns: list[str] | None = None) -> tuple[Any, ManyKeys]:
+def ways(table: strom.Table, columns: list[str] | None = None) -> tuple[Any, BatchLookup]:
     lookup = Lookups(table._session.face.session.cluster, lambda: table.info).by_key(columns)
-    quick = ManyKeys.of(lookup)
+    quick = BatchLookup.of(lookup)
     assert quick is not None
     return lookup, quick
 
@@ -115,7 +115,7 @@ def test_no_keys_and_an_unknown_leader_go_the_general_way(table: strom.Table) ->
 def test_a_table_of_several_buckets_has_no_such_way(server: ServerProcess, buckets: int) -> None:
     with table_on(server, {"id": "BIGINT", "x": "INT"}, primary_key="id", buckets=buckets) as table:
         lookup = Lookups(table._session.face.session.cluster, lambda: table.info).by_key(None)
-        assert ManyKeys.of(lookup) is None
+        assert BatchLookup.of(lookup) is None
         table.upsert([{"id": n, "x": n} for n in range(50)])
         table.flush()
         assert table.lookup_many(list(range(50)))["x"].to_pylist() == list(range(50))

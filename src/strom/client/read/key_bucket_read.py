@@ -13,10 +13,11 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.options import ReadOptions
 from strom.client.cluster.retry import PASSING
 from strom.client.plan.key_plan import Instant
-from strom.client.read.chunk import Chunk
-from strom.client.read.fetching import ChunkStream, ReadStatistics
-from strom.client.read.question import Part, answer_bytes_max
-from strom.client.read.rows import Encoded, RowReader
+from strom.client.read.bucket_read import Part, answer_bytes_max
+from strom.client.read.fetching import ChunkStream
+from strom.client.read.row_reader import Encoded, RowReader
+from strom.client.read.scan_chunk import Chunk
+from strom.client.read.source import ReadStatistics
 from strom.errors import Expired, InvalidRequest
 from strom.model.bucket import BucketId
 from strom.protocol.ahead import number_ahead

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from strom.client.read.rows import Encoded
+from strom.client.read.row_reader import Encoded
 
 
 class Chunk(NamedTuple):

@@ -36,7 +36,7 @@ _ROW = LookupRowResponse.fields["row"].tag
 _BODY = RESPONSE_HEAD.size
 
 
-class OneKey:
+class RowLookup:
     """The quick way of one lookup by primary key. ``of`` gives None where there is none."""
 
     def __init__(self, lookup: Lookup, key: PlainRow, row: PlainRow) -> None:
@@ -59,7 +59,7 @@ class OneKey:
         self._timeout_s = lookup.cluster.options.request_timeout_ms / 1000
 
     @classmethod
-    def of(cls, lookup: Lookup) -> OneKey | None:
+    def of(cls, lookup: Lookup) -> RowLookup | None:
         """For keys of numbers and text, and rows of plain values, of a table without partitions."""
         row = PlainRow.of(lookup.schema)
         if lookup.table.partitioned or row is None or lookup.shape.name is not None:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
-from strom.client.plan.places import Key, Kind, Place
-from strom.errors import Expired, InvalidRequest, PartitionNotFound, TableNotPartitioned
+from strom.client.plan.log_place import Key, Kind, Place
+from strom.errors import Expired, InvalidRequest
 from strom.model.bucket import BucketId
-from strom.model.names import nearest
-from strom.model.partitions import check_spec, value_text
-from strom.model.table import TableDescription
 from strom.runtime.units import counted
 
 
@@ -135,56 +131,3 @@ def check_place(place: Place, buckets: Sequence[tuple[BucketId, str | None]]) ->
     for key in place.each:
         if key not in known:
             raise InvalidRequest(f"the table has no bucket {key!r}", bucket=repr(key))
-
-
-PartitionChoice = str | Mapping[str, Any]
-"""A partition by its name, or by the values of some of its keys."""
-
-
-def choose_partitions(
-    description: TableDescription,
-    existing: Sequence[PartitionInfo],
-    wanted: PartitionChoice | Sequence[PartitionChoice] | None,
-) -> list[PartitionInfo]:
-    """The partitions that were asked for; all when nothing was said. One named in full must exist."""
-    if wanted is None:
-        return list(existing)
-    if not description.partitioned:
-        raise TableNotPartitioned("partitions= was given, and the table has none")
-    choices = [wanted] if isinstance(wanted, str | Mapping) else list(wanted)
-    chosen: dict[int, PartitionInfo] = {}
-    for choice in choices:
-        for partition in _matching(description, existing, choice):
-            chosen[partition.partition_id] = partition
-    return sorted(chosen.values(), key=lambda partition: partition.name)
-
-
-def _matching(
-    description: TableDescription, existing: Sequence[PartitionInfo], choice: PartitionChoice
-) -> list[PartitionInfo]:
-    if isinstance(choice, str):
-        found = [partition for partition in existing if partition.name == choice]
-        whole = True
-    else:
-        spec = partition_texts(description, choice)
-        positions = {description.partition_keys.index(key): text for key, text in spec.items()}
-        found = [
-            partition
-            for partition in existing
-            if all(partition.values[position] == text for position, text in positions.items())
-        ]
-        whole = len(spec) == len(description.partition_keys)
-    if whole and not found:
-        hint = nearest(str(choice), (partition.name for partition in existing))
-        raise PartitionNotFound(f"there is no partition {choice}{hint}", partition=str(choice))
-    return found
-
-
-def partition_texts(description: TableDescription, values: Mapping[str, Any]) -> dict[str, str]:
-    """Partition values as the text they have in a partition's name, in key order. Keys may be left out."""
-    check_spec(values, description.partition_keys)
-    return {
-        key: value_text(values[key], description.schema.column(key).type)
-        for key in description.partition_keys
-        if key in values
-    }
