@@ -16,10 +16,10 @@ import numpy as np
 from kv import key_histories
 from kv.key_histories import Colliding
 from strom.kv import instant
-from strom.kv.gather.columns import Source
-from strom.kv.index.secondary import SecondaryIndex
+from strom.kv.gather.row_source import Source
+from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.index.series import Series
-from strom.kv.lookup import reading
+from strom.kv.lookup import many_rows as reading
 from strom.kv.snapshot.snapshot import Snapshot
 from strom.kv.snapshot.stored_shards import FileWriter
 from strom.tablet import key_jobs

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.kv.lookup.unchecked import Unchecked
+from strom.kv.lookup.check_needed import CheckNeeded
 from strom.tablet.key_tablet import KeyTablet
 
 
@@ -34,5 +34,5 @@ def found_row(tablet: KeyTablet, key: bytes, columns: tuple[int, ...] | None = N
     while True:
         try:
             return tablet.lookup_row(key, columns=columns, bytes_max=1 << 20)
-        except Unchecked as unchecked:
+        except CheckNeeded as unchecked:
             unchecked.check()

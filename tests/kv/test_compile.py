@@ -12,7 +12,7 @@ import pytest
 
 from strom.kv.kernels.compile import int64, kernel, load_f64, load_i32, load_u8, ro, rw, store_i64, void
 from strom.kv.kernels.kernel_groups import kernels_of
-from strom.kv.kernels.needs import GROUPS
+from strom.kv.kernels.kernel_needs import GROUPS
 
 
 @kernel(int64(ro(int64)))

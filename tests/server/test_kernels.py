@@ -17,8 +17,8 @@ import strom
 from strom.api.database import Database
 from strom.client.cluster.options import ClientOptions
 from strom.errors import COMPILING, KernelsCompiling
-from strom.kv.kernels.compilers import KernelCompiling
-from strom.kv.kernels.needs import LISTS, PEER_ROWS
+from strom.kv.kernels.compiler_processes import KernelCompiling
+from strom.kv.kernels.kernel_needs import LISTS, PEER_ROWS
 from strom.runtime.compiling import Progress
 from strom.runtime.world import World
 from strom.server.process.local import LocalServer

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
-from strom.kv.kernels.needs import PEER_ROWS
+from strom.kv.kernels.kernel_needs import PEER_ROWS
 from strom.runtime.clock import SystemClock
 from strom.runtime.compiling import Progress
 from strom.runtime.tasks import InlineOffload, Tasks

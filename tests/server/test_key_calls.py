@@ -32,7 +32,7 @@ from strom.errors import (
     TornBatch,
     UnknownBucket,
 )
-from strom.kv.lookup import reading
+from strom.kv.lookup import many_rows as reading
 from strom.model.filters.predicate import col
 from strom.model.schema import Schema
 from strom.protocol import api_keys as api

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strom.errors import StoreCorrupt
 from strom.kv.changes import Bools, Ints
-from strom.kv.gather.columns import source_of
+from strom.kv.gather.row_source import source_of
 from strom.kv.rows.rows import Block
 from strom.kv.store import KeyStore
 from strom.kv.versions import offsets_of

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.columns import source_of
-from strom.kv.index.secondary import SecondaryIndex
+from strom.kv.gather.row_source import source_of
+from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.store import KeyStore
 
 

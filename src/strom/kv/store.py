@@ -7,7 +7,7 @@ Invariants
     4. ``undo`` covers every batch whose end is above the high watermark it was last trimmed to.
 
 One hand (the lane) calls what changes the state. The lock is taken by ``publish``, ``revert`` and the other changes,
-and by readers in other threads (``reading.py``); the lane itself reads without it.
+and by readers in other threads (``lookup/many_rows.py``); the lane itself reads without it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv import publication_kernels as kernels
-from strom.kv.changelog.survey import survey
+from strom.kv.changelog.batch_keys import find_batch_keys
 from strom.kv.changes import Bools, Bytes, Ints
 from strom.kv.definition import KeyDefinition
-from strom.kv.gather.columns import Int32s, Source, kinds_of, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import rows_equal
-from strom.kv.gather.layout import Layout
+from strom.kv.gather.row_layout import RowLayout
+from strom.kv.gather.row_source import Int32s, Source, kinds_of, source_of
 from strom.kv.index.hashing import Hasher
 from strom.kv.index.index import Index
-from strom.kv.index.secondary import SecondaryIndex
+from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.index.series import Series
 from strom.kv.publication import (
     BatchUndo,
@@ -113,7 +113,7 @@ class KeyStore:
         self.undo: deque[BatchUndo] = deque()
         self.lists: dict[str, SecondaryIndex] = {}
         """Those that are being built too: publishing keeps them all."""
-        self.key_layout = Layout(pa.schema([definition.arrow.field(p) for p in definition.key]))
+        self.key_layout = RowLayout(pa.schema([definition.arrow.field(p) for p in definition.key]))
         self._key_columns = tuple(range(len(definition.key)))
         self._key_positions = np.array(definition.key, np.int64)
         self.key_spec = np.array(
@@ -138,7 +138,7 @@ class KeyStore:
         """The key columns of a source with all columns."""
         return Source(rows.rows, rows.addresses[self._key_positions], rows.keep)
 
-    def survey(self, rows: Source, *, placed: bool) -> tuple[KeyGroups, Int32s, Int32s]:
+    def keys_of(self, rows: Source, *, placed: bool) -> tuple[KeyGroups, Int32s, Int32s]:
         """The distinct keys among rows of the whole table, and where their newest records lie (source -1: none).
 
         Without ``placed`` the places mean nothing. In the lane.
@@ -146,7 +146,7 @@ class KeyStore:
         keys = self.key_part(rows)
         hashes = self.hasher.hash(keys)
         stored = self.rows.directory
-        found = survey(
+        found = find_batch_keys(
             keys, hashes, self.index, stored, self.key_spec, exact=self.hasher.bijective, placed=placed
         )
         if found is not None:

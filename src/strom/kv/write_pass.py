@@ -19,9 +19,9 @@ from strom.kv.changelog.last_row_plan import plan_last_row
 from strom.kv.changes import Bools, Bytes, Changes
 from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
-from strom.kv.gather.columns import Int32s, Source, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather
+from strom.kv.gather.row_source import Int32s, Source, source_of
 from strom.kv.publication import Publication, Records
 from strom.kv.publication_kernels import place_records
 from strom.kv.store import KeyStore
@@ -57,7 +57,7 @@ def write_pass(
     image = store.definition.image
     if deletes is None and type(engine) is LastRow:
         return _last_rows(store, source, full=image == "FULL")
-    groups, old_source, old_row = store.survey(source, placed=True)
+    groups, old_source, old_row = store.keys_of(source, placed=True)
     if deletes is None:
         deletes = np.zeros(rows.num_rows, np.bool_)
     exists = are_images(groups.versions)
@@ -80,7 +80,7 @@ def write_pass(
 
 def _last_rows(store: KeyStore, source: Source, *, full: bool) -> Written:
     """The default engine without deletes, where every change has an effect: all in one go."""
-    groups, old_source, old_row = store.survey(source, placed=full)
+    groups, old_source, old_row = store.keys_of(source, placed=full)
     directory = store.rows.beside(source)
     kinds, where, row, records = plan_last_row(
         groups, old_source, old_row, len(directory.sources) - 1, full=full

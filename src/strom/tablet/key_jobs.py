@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from strom.errors import StorageOffline
-from strom.kv.gather.columns import source_of
-from strom.kv.index.secondary import SecondaryIndex
+from strom.kv.gather.row_source import source_of
+from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.instant import Tombstones, needed_from, tombstones_below
 from strom.kv.list_builder import build_steps
 from strom.kv.rows.merging import MergeRange

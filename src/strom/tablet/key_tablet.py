@@ -35,9 +35,9 @@ from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.kv.engines import engine_of
 from strom.kv.engines.auto_increment import AutoIncrement
 from strom.kv.engines.engine import Engine
-from strom.kv.gather.columns import Source, source_of
+from strom.kv.gather.row_source import Source, source_of
 from strom.kv.instant import count_live
-from strom.kv.lookup.reading import lookup_keys, lookup_message, lookup_page, lookup_tuples
+from strom.kv.lookup.many_rows import lookup_keys, lookup_message, lookup_page, lookup_tuples
 from strom.kv.lookup.single_row import SingleRow
 from strom.kv.snapshot.manifest import EpochRef, Manifest
 from strom.kv.snapshot.recovery import restore
@@ -466,7 +466,10 @@ class KeyTablet(KeyPublishing):
         at_least: AtLeast | None = None,
         bytes_max: int | None = None,
     ) -> Found:
-        """The rows of these keys (columns ``definition.key``, in order) at the high watermark; ``Larger`` if more."""
+        """The rows of these keys (columns ``definition.key``, in order) at the high watermark.
+
+        ``MemoryNeeded`` when they take more than ``bytes_max``.
+        """
         self.check_online()
         self._await(at_least)
         found = lookup_keys(self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max)
@@ -485,7 +488,7 @@ class KeyTablet(KeyPublishing):
     def lookup_row(self, key: bytes, *, columns: tuple[int, ...] | None, bytes_max: int) -> bytes | None:
         """The row of one key, both as plain rows; None when there is none. Not for nested columns.
 
-        Raises ``kv.unchecked.Unchecked``: have it done first, in a thread, and ask again.
+        Raises ``kv.lookup.check_needed.CheckNeeded``: have it done first, in a thread, and ask again.
         """
         self.check_online()
         single = self._singles.get(columns)
@@ -507,7 +510,7 @@ class KeyTablet(KeyPublishing):
         """The rows whose index columns equal each tuple. ``PREFIX_INDEX`` is the one by bucket key.
 
         ``tuples`` has the index's columns in its order; a NULL finds NULLs. IndexNotFound, IndexBuilding;
-        ``kv.larger.Larger`` for rows of more than ``bytes_max``.
+        ``kv.gather.memory_needed.MemoryNeeded`` for rows of more than ``bytes_max``.
         """
         self.check_online()
         self._await(at_least)

@@ -16,7 +16,14 @@ import pyarrow as pa
 from strom.kv.changes import Changes, Folded
 from strom.kv.engines.arithmetic import SUM, array_of, column_of, compute, fold_count, fold_numbers
 from strom.kv.engines.bitmaps import unite
-from strom.kv.engines.course import Course, bare_rows, check_targets, course, holding_places, valid_rows
+from strom.kv.engines.change_modes import (
+    ChangeModes,
+    bare_rows,
+    check_targets,
+    follow_changes,
+    holding_places,
+    valid_rows,
+)
 from strom.kv.engines.decimals import average_decimals, compute_decimal
 from strom.kv.engines.engine import DeleteBehavior, own_rows
 from strom.kv.engines.listing import join_texts
@@ -67,7 +74,7 @@ class Aggregation:
         """Each image: the aggregates so far."""
         assert old is not None or not self.old_columns
         bare = bare_rows(old, self._holding, changes.groups)
-        found = course(changes, self._deletes, bare)
+        found = follow_changes(changes, self._deletes, bare)
         arrays = list(changes.rows.columns)
         if old is not None:
             for position, aggregate in self._functions.items():
@@ -83,7 +90,12 @@ class Aggregation:
         return Folded(found.effect, images, own_rows(found.effect))
 
     def _average(
-        self, average: _Average, arrays: list[pa.Array], changes: Changes, found: Course, old: pa.RecordBatch
+        self,
+        average: _Average,
+        arrays: list[pa.Array],
+        changes: Changes,
+        found: ChangeModes,
+        old: pa.RecordBatch,
     ) -> None:
         came = arrays[average.column]
         old_sum = old.column(self._old_place[average.sum])
@@ -118,7 +130,7 @@ def _averages(schema: Schema) -> list[_Average]:
 
 
 def _aggregated(
-    aggregate: Aggregate, changes: Changes, found: Course, came: pa.Array, was: pa.Array
+    aggregate: Aggregate, changes: Changes, found: ChangeModes, came: pa.Array, was: pa.Array
 ) -> pa.Array:
     function = aggregate.function
     if function in CHOICES:

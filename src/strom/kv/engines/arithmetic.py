@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Bytes, Changes, Ints
-from strom.kv.engines.course import CLEAR, FRESH, OLD, SKIP, Course, valid_rows
+from strom.kv.engines.change_modes import CLEAR, FRESH, OLD, SKIP, ChangeModes, valid_rows
 from strom.kv.kernels.compile import boolean, float32, float64, int64, kernel, ro, rw, uint8, void
 
 SUM: Final = 0
@@ -37,35 +37,35 @@ def column_of(array: pa.Array, kind: npt.DTypeLike) -> Column:
     return Column(values, valid_rows(array))
 
 
-def fold_numbers(rule: int, changes: Changes, course: Course, came: Column, was: Column) -> Column:
+def fold_numbers(rule: int, changes: Changes, modes: ChangeModes, came: Column, was: Column) -> Column:
     """Sum or product; both columns are int64, float32 or float64."""
     values = np.zeros(len(came.values), came.values.dtype)
     valid = np.zeros(len(values), np.bool_)
     _fold(
-        rule, course.mode, changes.order, changes.starts, came.values, came.valid, was.values, was.valid, values,
+        rule, modes.mode, changes.order, changes.starts, came.values, came.valid, was.values, was.valid, values,
         valid,
     )  # fmt: skip
     return Column(values, valid)
 
 
-def fold_count(changes: Changes, course: Course, came: Bools, was: Column) -> Column:
+def fold_count(changes: Changes, modes: ChangeModes, came: Bools, was: Column) -> Column:
     """How many values that are not NULL have come."""
     values = np.zeros(len(came), np.int64)
     valid = np.zeros(len(came), np.bool_)
-    _count(course.mode, changes.order, changes.starts, came, was.values, was.valid, values, valid)
+    _count(modes.mode, changes.order, changes.starts, came, was.values, was.valid, values, valid)
     return Column(values, valid)
 
 
-def compute(function: str, changes: Changes, course: Course, came: pa.Array, was: pa.Array) -> pa.Array:
+def compute(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array) -> pa.Array:
     """The column of the images for sum, product or count of whole or floating numbers."""
     kind = came.type
     own = kind.to_pandas_dtype()
     wide = np.int64 if pa.types.is_integer(kind) else own
     before = column_of(was, wide)
     if function == "count":
-        found = fold_count(changes, course, valid_rows(came), before)
+        found = fold_count(changes, modes, valid_rows(came), before)
     else:
-        found = fold_numbers(RULES[function], changes, course, column_of(came, wide), before)
+        found = fold_numbers(RULES[function], changes, modes, column_of(came, wide), before)
     return array_of(found, kind)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from strom.errors import RecordTooLarge, SchemaMismatch
 from strom.kv.changes import Changes
-from strom.kv.engines.course import CLEAR, FRESH, OLD, SKIP, Course
+from strom.kv.engines.change_modes import CLEAR, FRESH, OLD, SKIP, ChangeModes
 from strom.record.batch import DEFAULT_LIMITS
 
 BATCH_MAX: Final = DEFAULT_LIMITS.decompressed_bytes_max
@@ -36,13 +36,13 @@ Bitmap = dict[int, Bits]
 """Key of a container (the number without its low 16 bits) to 65 536 bits, packed lowest first."""
 
 
-def unite(function: str, changes: Changes, course: Course, came: pa.Array, was: pa.Array) -> pa.Array:
+def unite(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array) -> pa.Array:
     """The column of the images."""
     wide = function == "rbm64"
     rows, old = came.to_pylist(), was.to_pylist()
     out: list[bytes | None] = [None] * len(rows)
     total = 0
-    starts, order, mode = changes.starts.tolist(), changes.order.tolist(), course.mode.tolist()
+    starts, order, mode = changes.starts.tolist(), changes.order.tolist(), modes.mode.tolist()
     for group in range(changes.groups):
         state: Bitmap | None = None
         text: bytes | None = None

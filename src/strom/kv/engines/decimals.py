@@ -13,21 +13,21 @@ import pyarrow as pa
 from strom.errors import SchemaMismatch
 from strom.kv.changes import Bools, Changes, Ints
 from strom.kv.engines.arithmetic import RULES
-from strom.kv.engines.course import Course, valid_rows
+from strom.kv.engines.change_modes import ChangeModes, valid_rows
 from strom.kv.engines.wide_kernels import divide_wide, fold_wide
 
 Words = npt.NDArray[np.uint64]
 
 
 def compute_decimal(
-    function: str, changes: Changes, course: Course, came: pa.Array, was: pa.Array
+    function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array
 ) -> pa.Array:
     """The column of the images for sum or product; ``was`` has the scale of ``came`` and decides the result's type."""
     kind = was.type
     values = np.zeros((len(came), 2), np.uint64)
     valid = np.zeros(len(came), np.bool_)
     wrong = fold_wide(
-        RULES[function], course.mode, changes.order, changes.starts, words_of(came), valid_rows(came), words_of(was),
+        RULES[function], modes.mode, changes.order, changes.starts, words_of(came), valid_rows(came), words_of(was),
         valid_rows(was), _power(kind.precision), _power(kind.scale), values, valid,
     )  # fmt: skip
     if wrong >= 0:

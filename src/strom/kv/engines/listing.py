@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from strom.errors import RecordTooLarge
 from strom.kv.changes import Bytes, Changes, Ints
-from strom.kv.engines.course import CLEAR, FRESH, OLD, SKIP, Course, valid_rows
+from strom.kv.engines.change_modes import CLEAR, FRESH, OLD, SKIP, ChangeModes, valid_rows
 from strom.kv.kernels.compile import int32, int64, kernel, load_u8, ro, rw, uint8, void
 from strom.record.batch import DEFAULT_LIMITS
 
@@ -26,19 +26,21 @@ _NULL: Final = -1
 Offsets = npt.NDArray[np.int32]
 
 
-def join_texts(delimiter: str, changes: Changes, course: Course, came: pa.Array, was: pa.Array) -> pa.Array:
+def join_texts(
+    delimiter: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array
+) -> pa.Array:
     """The column of the images."""
     between = np.frombuffer(delimiter.encode(), np.uint8)
     texts, old = _Texts(came), _Texts(was)
     lengths = np.full(len(came), _NULL, np.int64)
-    _measure(course.mode, changes.order, changes.starts, texts.lengths, old.lengths, len(between), lengths)
+    _measure(modes.mode, changes.order, changes.starts, texts.lengths, old.lengths, len(between), lengths)
     valid = lengths >= 0
     _check_sizes(lengths)
     offsets = np.zeros(len(came) + 1, np.int32)
     np.cumsum(np.where(valid, lengths, 0), out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
     _fill(
-        course.mode, changes.order, changes.starts, texts.lengths, texts.starts, texts.address, old.lengths,
+        modes.mode, changes.order, changes.starts, texts.lengths, texts.starts, texts.address, old.lengths,
         old.starts, old.address, between, lengths, offsets, data,
     )  # fmt: skip
     bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

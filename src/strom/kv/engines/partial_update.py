@@ -10,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Changes, Folded, Ints
-from strom.kv.engines.course import CLEAR, Course, bare_rows, check_targets, course, holding_places
+from strom.kv.engines.change_modes import (
+    CLEAR,
+    ChangeModes,
+    bare_rows,
+    check_targets,
+    follow_changes,
+    holding_places,
+)
 from strom.kv.engines.engine import DeleteBehavior, own_rows
 from strom.model.schema import Schema
 
@@ -32,7 +39,7 @@ class PartialUpdate:
     def fold(self, changes: Changes, old: pa.RecordBatch | None) -> Folded:
         """Each image: what came beside what was there."""
         bare = bare_rows(old, self._holding, changes.groups)
-        found = course(changes, self._deletes, bare)
+        found = follow_changes(changes, self._deletes, bare)
         rows = changes.rows
         arrays = list(rows.columns)
         if found.clears:
@@ -47,7 +54,7 @@ class PartialUpdate:
         return Folded(found.effect, images, own_rows(found.effect))
 
 
-def old_rows(changes: Changes, found: Course) -> pa.Array:
+def old_rows(changes: Changes, found: ChangeModes) -> pa.Array:
     """For each change the group whose old image its other columns are those of; NULL without one."""
     groups: Ints = np.empty(len(found.effect), np.int64)
     groups[changes.order] = np.repeat(np.arange(changes.groups), np.diff(changes.starts))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strom.kv.changes import Bools, Bytes, Changes, Ints
-from strom.kv.engines.course import FRESH, NEXT, OLD, SKIP, Course, valid_rows
+from strom.kv.engines.change_modes import FRESH, NEXT, OLD, SKIP, ChangeModes, valid_rows
 from strom.kv.engines.versioned import whole_numbers
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
 
@@ -43,16 +43,16 @@ CHOICES: Final = {
 _NO_ORDER: Final = np.empty(0, np.int64)
 
 
-def choose(function: str, changes: Changes, course: Course, came: pa.Array, was: pa.Array) -> pa.Array:
+def choose(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array) -> pa.Array:
     """The column of the images: a row per change."""
     rule = CHOICES[function]
     newest_only = rule == LAST or (rule == LAST_VALUE and not came.null_count)
-    if newest_only and not course.clears:
+    if newest_only and not modes.clears:
         return came
     both = pa.concat_arrays([came, was])
     ranks = comparable(both) if rule >= MAX else _NO_ORDER
     pick = np.empty(len(came), np.int64)
-    _choose(rule, course.mode, changes.order, changes.starts, valid_rows(came), valid_rows(was), ranks, pick)
+    _choose(rule, modes.mode, changes.order, changes.starts, valid_rows(came), valid_rows(was), ranks, pick)
     return both.take(pa.array(pick, mask=pick < 0))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.changes import DELETE, INSERT, NOTHING, UPDATE, Bools, Bytes, Changes, Folded, Ints
-from strom.kv.engines.course import valid_rows
+from strom.kv.engines.change_modes import valid_rows
 from strom.kv.engines.engine import DeleteBehavior, heeded_deletes, own_rows
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, void
 

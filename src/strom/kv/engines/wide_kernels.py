@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.kv.changes import Bools, Bytes, Ints
-from strom.kv.engines.course import CLEAR, FRESH, OLD, SKIP
+from strom.kv.engines.change_modes import CLEAR, FRESH, OLD, SKIP
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8, uint64
 
 Number = Any

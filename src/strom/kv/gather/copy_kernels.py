@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strom.kv.gather.columns import ABSENT, FORM_CODES
+from strom.kv.gather.row_source import ABSENT, FORM_CODES
 from strom.kv.kernels.compile import (
     int32,
     int64,

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.columns import ColumnKind, Int32s, Int64s, Octets, Source
-from strom.kv.gather.layout import Layout, Selection
+from strom.kv.gather.row_layout import RowLayout, Selection
+from strom.kv.gather.row_source import ColumnKind, Int32s, Int64s, Octets, Source
 
 
 class Directory:
@@ -26,11 +26,11 @@ class Directory:
 
     def __init__(
         self,
-        schema: pa.Schema | Layout,
+        schema: pa.Schema | RowLayout,
         sources: Sequence[Source] = (),
         places: object = None,
     ) -> None:
-        self.layout = schema if isinstance(schema, Layout) else Layout.of(schema)
+        self.layout = schema if isinstance(schema, RowLayout) else RowLayout.of(schema)
         columns = len(self.layout.kinds)
         self.sources = tuple(sources)
         self.addresses: Int64s = np.zeros((len(sources), columns, 3), np.int64)
@@ -94,7 +94,7 @@ class Directory:
         return made
 
     @staticmethod
-    def joined(layout: Layout, parts: Sequence[Directory]) -> Directory:
+    def joined(layout: RowLayout, parts: Sequence[Directory]) -> Directory:
         """The sources of several directories of one schema, one behind the other."""
         made = Directory(layout)
         if parts:

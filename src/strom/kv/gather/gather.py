@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import RecordTooLarge
-from strom.kv.gather.columns import Bools, Int32s, Int64s, NestedColumn
 from strom.kv.gather.copy_kernels import (
     ALIGNMENT,
     OUTSIDE,
@@ -24,9 +23,10 @@ from strom.kv.gather.copy_kernels import (
     prepare,
 )
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.larger import Larger
-from strom.kv.gather.layout import Selection
+from strom.kv.gather.memory_needed import MemoryNeeded
 from strom.kv.gather.message_kernels import DATA_SIZE, PLACE_FIELDS, measure, write
+from strom.kv.gather.row_layout import Selection
+from strom.kv.gather.row_source import Bools, Int32s, Int64s, NestedColumn
 
 __all__ = ["Directory", "gather", "gather_message", "rows_equal"]
 
@@ -44,7 +44,7 @@ def gather(
 ) -> pa.RecordBatch:
     """Row ``row[i]`` of source ``source[i]``, in this order; source -1 is a row of NULLs.
 
-    ``Larger`` when they take more than ``bytes_max``, before they are copied (nested columns: while they are).
+    ``MemoryNeeded`` when they take more than ``bytes_max``, before they are copied (nested columns: while they are).
 
     RecordTooLarge when one column would need more than 2 GiB: ask for fewer rows. ChecksumMismatch when a base file is
     damaged where these rows lie.
@@ -93,7 +93,7 @@ def _message(
     if size == -OUTSIDE:
         raise _outside()
     if bytes_max is not None and size > bytes_max:
-        raise Larger(size)
+        raise MemoryNeeded(size)
     if size > DATA_BYTES_MAX and selection.var:
         check_data(places[:, DATA_SIZE].tolist(), selection)
     head = len(selection.template)
@@ -133,7 +133,7 @@ def _gather_arrays(
 ) -> pa.RecordBatch:
     size, to = _prepared(directory, source, row, selection)
     if bytes_max is not None and size > bytes_max:
-        raise Larger(size)
+        raise MemoryNeeded(size)
     count = len(source)
     memory = pa.allocate_buffer(size)
     counts = np.zeros((len(to), 2), np.int64)
@@ -143,7 +143,7 @@ def _gather_arrays(
     starts, data_size = _data_places(nulls_and_ends, selection)
     size += data_size
     if bytes_max is not None and size > bytes_max:
-        raise Larger(size)
+        raise MemoryNeeded(size)
     data = pa.allocate_buffer(data_size)
     if data_size:
         copy_data(*args, source, row, to, memory.address, 0, np.array(starts, np.int64), data.address)
@@ -157,7 +157,7 @@ def _gather_arrays(
             arrays.append(_gather_nested(directory, source, row, selection.positions[at]))
             size += arrays[-1].nbytes
             if bytes_max is not None and size > bytes_max:
-                raise Larger(2 * size)  # what follows is not known
+                raise MemoryNeeded(2 * size)  # what follows is not known
             continue
         validity = memory.slice(place[0], bitmap) if nulls else None
         if form == "fixed":

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from strom.kv.gather.columns import ABSENT
 from strom.kv.gather.copy_kernels import (
     BITS,
     FIXED,
@@ -26,6 +25,7 @@ from strom.kv.gather.copy_kernels import (
     data_size,
     length_of,
 )
+from strom.kv.gather.row_source import ABSENT
 from strom.kv.kernels.compile import (
     boolean,
     int32,

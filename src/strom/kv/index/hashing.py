@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidTable
-from strom.kv.gather.columns import ColumnKind, Source, source_of
+from strom.kv.gather.row_source import ColumnKind, Source, source_of
 from strom.kv.kernels.compile import (
     fold_multiply,
     int64,

@@ -3,7 +3,7 @@
 Promises
     1. Keys are exact. Keys may share a hash: the caller's ``same`` compares columns, unless the hash is a bijection.
     2. A row id is stable while its key is known, dense, and given again after ``forget``.
-    3. Growth touches one shard (shards.py); the newest versions are never copied (reserved.py).
+    3. Growth touches one shard (shards.py); the newest versions are never copied (reserved_memory.py).
 
 The index knows offsets, not places: carrying rows to other files does not touch it. One hand changes it. Readers in
 other threads hold the tablet's lock during a call; the arrays they get are their own.
@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.errors import LimitExceeded, StoreCorrupt
-from strom.kv.index import newest as cells
+from strom.kv.index import newest_kernels
 from strom.kv.index.grouping import Order, SameWithin, group
 from strom.kv.index.shards import Shards
-from strom.kv.index.slots import DEPTH, DIRTY, PREFIX
-from strom.kv.kernels.reserved import Cells
+from strom.kv.index.slot_kernels import DEPTH, DIRTY, PREFIX
+from strom.kv.kernels.reserved_memory import Cells
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -102,7 +102,7 @@ class Index:
         """The version of the newest record of each row; NONE for a row id that is not known, such as -1."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         out = np.empty(len(row_ids), np.int64)
-        cells.load_all(row_ids, self._size, self._newest.table, out)
+        newest_kernels.load_all(row_ids, self._size, self._newest.table, out)
         return out
 
     def group(self, hashes: Hashes, same_within: SameWithin | None) -> Order:
@@ -112,7 +112,7 @@ class Index:
     def newest_between(self, start: int, end: int) -> Ints:
         """The newest versions of the row ids from ``start`` to ``end`` or ``size``, NONE where there is no key."""
         out = np.empty(max(0, min(end, self._size) - start), np.int64)
-        cells.load_range(start, self._newest.table, out)
+        newest_kernels.load_range(start, self._newest.table, out)
         return out
 
     @property
@@ -143,7 +143,7 @@ class Index:
         """Say which record is each row's newest. ``hashes`` are the rows', so that only their shards become dirty."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         versions = np.ascontiguousarray(versions, np.int64)
-        if len(row_ids) != len(versions) or not cells.store_all(
+        if len(row_ids) != len(versions) or not newest_kernels.store_all(
             row_ids, versions, self._size, self._newest.table
         ):
             raise ValueError("a row id or version out of range")
@@ -153,7 +153,7 @@ class Index:
         """Keys are no longer known; their row ids may be given again."""
         row_ids = np.ascontiguousarray(row_ids, np.int64)
         self._table.remove(np.ascontiguousarray(hashes, np.uint64), row_ids)
-        cells.store_all(row_ids, np.full(len(row_ids), -1), self._size, self._newest.table)
+        newest_kernels.store_all(row_ids, np.full(len(row_ids), -1), self._size, self._newest.table)
         count = self._free_count + len(row_ids)
         if count > len(self._free):
             self._free = np.concatenate([self._free, np.empty(max(count, 64), np.int64)])
@@ -245,7 +245,7 @@ class Index:
         row_ids = np.ascontiguousarray(entries.row_ids, np.uint32)
         self._newest.ensure(beyond)
         self._size = max(self._size, beyond)
-        if not cells.fill_empty(row_ids, versions, self._newest.table):
+        if not newest_kernels.fill_empty(row_ids, versions, self._newest.table):
             raise StoreCorrupt(
                 f"the shard {entries.prefix}/{entries.depth} has a row twice, or a bad version"
             )
@@ -262,5 +262,5 @@ class Index:
 
     def _find_free(self) -> None:
         table = self._newest.table
-        self._free = np.empty(cells.take_empty(self._size, table, np.empty(0, np.int64)), np.int64)
-        self._free_count = cells.take_empty(self._size, table, self._free)
+        self._free = np.empty(newest_kernels.take_empty(self._size, table, np.empty(0, np.int64)), np.int64)
+        self._free_count = newest_kernels.take_empty(self._size, table, self._free)

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.errors import StoreCorrupt
-from strom.kv.index import series_cells as kernels
-from strom.kv.kernels.reserved import address_of, reserve
+from strom.kv.index import series_kernels as kernels
+from strom.kv.kernels.reserved_memory import address_of, reserve
 
 Ints = npt.NDArray[np.int64]
 

@@ -16,9 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.errors import LimitExceeded, StoreCorrupt
-from strom.kv.index import slots
-from strom.kv.index.slots import AREA, AREA_BYTES, AREA_SLOTS, DEPTH, DIRTY, FIELDS, LIMIT, MASK, PREFIX, USED
-from strom.kv.kernels.reserved import address_of, reserve
+from strom.kv.index import slot_kernels
+from strom.kv.index.slot_kernels import (
+    AREA,
+    AREA_BYTES,
+    AREA_SLOTS,
+    DEPTH,
+    DIRTY,
+    FIELDS,
+    LIMIT,
+    MASK,
+    PREFIX,
+    USED,
+)
+from strom.kv.kernels.reserved_memory import address_of, reserve
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -48,19 +59,21 @@ class Shards:
     def find(self, hashes: Hashes) -> Ints:
         """The first value of each hash, or -1."""
         out = np.empty(len(hashes), np.int64)
-        slots.find_first(hashes, self.shift, self.directory, self.shards, out)
+        slot_kernels.find_first(hashes, self.shift, self.directory, self.shards, out)
         return out
 
     def find_after(self, hashes: Hashes, values: Ints) -> None:
         """Replace each value by the next one with the same hash, or -1."""
-        slots.find_after(hashes, values, self.shift, self.directory, self.shards)
+        slot_kernels.find_after(hashes, values, self.shift, self.directory, self.shards)
 
     def insert(self, hashes: Hashes, values: Ints) -> None:
         """Add entries that are not there. All or none: when there is no room, those added are removed again."""
         done, end = 0, len(hashes)
         try:
             while (
-                done := slots.insert_some(hashes, values, done, self.shift, self.directory, self.shards)
+                done := slot_kernels.insert_some(
+                    hashes, values, done, self.shift, self.directory, self.shards
+                )
             ) < end:
                 self.grow(self.shard_of(int(hashes[done])))
         except (LimitExceeded, MemoryError, OSError):
@@ -69,7 +82,7 @@ class Shards:
 
     def remove(self, hashes: Hashes, values: Ints) -> None:
         """Remove entries that are there."""
-        done = slots.remove_all(hashes, values, self.shift, self.directory, self.shards)
+        done = slot_kernels.remove_all(hashes, values, self.shift, self.directory, self.shards)
         if done < len(hashes):
             raise ValueError(f"no entry {int(hashes[done]):#x} -> {int(values[done])} to remove")
 
@@ -82,7 +95,7 @@ class Shards:
         """Copies of a shard's hashes and values."""
         area, mask, used = (int(self.shards[shard, field]) for field in (AREA, MASK, USED))
         hashes, values = np.empty(used, np.uint64), np.empty(used, np.int64)
-        slots.take_entries(area, mask, hashes, values, False)
+        slot_kernels.take_entries(area, mask, hashes, values, False)
         return hashes, values
 
     def mark_dirty(self, hashes: Hashes | None) -> None:
@@ -90,7 +103,7 @@ class Shards:
         if hashes is None:
             self.shards[: self.count, DIRTY] = 1
         else:
-            slots.mark_dirty(hashes, self.shift, self.directory, self.shards)
+            slot_kernels.mark_dirty(hashes, self.shift, self.directory, self.shards)
 
     @property
     def memory_bytes(self) -> int:
@@ -120,7 +133,7 @@ class Shards:
 
     def fill(self, shard: int, hashes: Hashes, values: npt.NDArray[np.uint32]) -> bool:
         """Fill an empty shard with entries of its own; False, and nothing done, when they are not or too many."""
-        return bool(slots.fill(hashes, values, shard, self.shards))
+        return bool(slot_kernels.fill(hashes, values, shard, self.shards))
 
     def _divide(self, shard: int) -> int:
         depth, prefix = int(self.shards[shard, DEPTH]) + 1, int(self.shards[shard, PREFIX]) * 2
@@ -140,12 +153,12 @@ class Shards:
         old = self.shards[shards[0]]
         used = int(old[USED])
         hashes, values = np.empty(used, np.uint64), np.empty(used, np.int64)
-        slots.take_entries(int(old[AREA]), int(old[MASK]), hashes, values, True)
+        slot_kernels.take_entries(int(old[AREA]), int(old[MASK]), hashes, values, True)
         old[USED] = 0
         for shard in shards:
             self.shards[shard, MASK] = size - 1
             self.shards[shard, LIMIT] = size - 1  # what was there fits
-        slots.insert_some(hashes, values, 0, self.shift, self.directory, self.shards)
+        slot_kernels.insert_some(hashes, values, 0, self.shift, self.directory, self.shards)
         for shard in shards:
             self.shards[shard, LIMIT] = _limit(shard, size)
 

@@ -1,12 +1,13 @@
 """Compiled kernels: how this package turns loops over rows into machine code, and the words they are written in.
 
-A kernel is compiled for the signatures it names and no others: when it is first called, unless it was before, by this
-process or an earlier one (``kernel_code``). Servers do not let it come to that: they have what a table needs compiled
-beside them first (``needs``, ``compilers``). ``python -m strom.kv.kernels.compile`` compiles everything ahead.
+A kernel is compiled for the signatures it names and no others. That happens at its first call, unless this process or
+an earlier one has done it (``kernel_code``). Servers do not wait for that call: other processes compile what a table
+needs first (``kernel_needs``, ``compiler_processes``). ``python -m strom.kv.kernels.compile`` compiles everything
+ahead.
 
-Rules for kernels: never a crash, whatever the data (validate before); division follows NumPy; integers wrap. Arrays
-come in as ``ro`` (read-only arrays are accepted, and writable ones too) or ``rw``; a buffer of which only the address
-is known is reached by ``load_*`` and ``store_*``, which need no alignment. Who passes an address keeps its owner alive.
+Rules for kernels: no data may crash them (validate first); division follows NumPy; integers wrap. Arrays are declared
+``ro`` (read-only and writable ones are accepted) or ``rw``. A buffer known only by its address is accessed by
+``load_*`` and ``store_*``, which need no alignment; the caller keeps its owner alive.
 """
 
 from __future__ import annotations
@@ -84,11 +85,12 @@ def rw(dtype: Any, dimensions: int = 1) -> Any:
 def kernel(*signatures: Any, inline: bool = False, nogil: bool = True) -> Callable[[Kernel], Kernel]:
     """Compile a function for these signatures, at its first call at the latest. It runs without the interpreter's lock.
 
-    Without a signature the function is a part of other kernels, compiled into them (``inline``: at Numba's level, which
-    only matters where a loop must see the body). It must not call itself. ``nogil=False`` is for what takes a
-    microsecond: whoever lets go of the interpreter beside busy threads may wait for milliseconds to have it back.
+    Without a signature the function is a part of other kernels and compiled into them (``inline``: at Numba's level,
+    which only matters where a loop must see the body). It must not call itself. ``nogil=False`` is for kernels that
+    take a microsecond: a thread that releases the interpreter may wait milliseconds to get it back when others are
+    busy.
 
-    Nobody calls a kernel from C, nor a part from Python: the code for that would take a quarter of the time.
+    Nothing calls a kernel from C, or a part from Python: those wrappers would take a quarter of the compile time.
     """
 
     def compiled(function: Kernel) -> Kernel:
@@ -143,7 +145,7 @@ store_f32, store_f64 = _storer(float32), _storer(float64)
 
 
 def _prefetch(typing_context: Any, address: Any) -> Any:
-    """Ask for the cache line at an address that will be read soon; any address is allowed."""
+    """Prefetch the cache line of an address that will be read soon; any address is allowed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, pointer = ir.IntType(32), ir.PointerType(ir.IntType(8))
@@ -170,7 +172,7 @@ def _fold_multiply(typing_context: Any, left: Any, right: Any) -> Any:
 
 
 def _ones(typing_context: Any, word: Any) -> Any:
-    """How many bits are set."""
+    """The number of bits set."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -179,7 +181,7 @@ def _ones(typing_context: Any, word: Any) -> Any:
 
 
 def _trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """The place of the lowest bit that is set, 64 when none is."""
+    """The position of the lowest bit set, 64 when none is."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -194,6 +196,6 @@ fold_multiply: Any = intrinsic(_fold_multiply)
 
 
 if __name__ == "__main__":
-    from strom.kv.kernels.compilers import compile_ahead
+    from strom.kv.kernels.compiler_processes import compile_ahead
 
     compile_ahead()

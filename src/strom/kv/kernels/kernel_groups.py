@@ -9,10 +9,10 @@ from functools import cache
 
 import strom.kv
 from strom.kv.kernels.kernel_code import DECLARED, Declared
-from strom.kv.kernels.needs import AGGREGATES, DECIMALS, LISTS, PEER_ROWS, ROWS, VERSIONS
+from strom.kv.kernels.kernel_needs import AGGREGATES, DECIMALS, LISTS, PEER_ROWS, ROWS, VERSIONS
 
 GROUP_OF = {
-    "index.links_cells": LISTS,
+    "index.row_list_kernels": LISTS,
     "engines.versioned": VERSIONS,
     "engines.arithmetic": AGGREGATES,
     "engines.listing": AGGREGATES,

@@ -1,1 +1,1 @@
-"""Rows by key: many at once (``reading.py``), or one, without Arrow (``single_row.py``)."""
+"""Rows by key: many at once (``many_rows.py``), or one, without Arrow (``single_row.py``)."""

@@ -1,7 +1,7 @@
 """The row of one key, for whoever asks for one at a time: without Arrow, and without an array per step.
 
-``SingleRow`` is one choice of columns of one store; ``find`` answers as ``reading.lookup_keys`` would. The whole of it
-happens under the lock, because it takes a microsecond or two.
+``SingleRow`` is one choice of columns of one store; ``find`` answers as ``many_rows.lookup_keys`` would. The whole of
+it happens under the lock, because it takes a microsecond or two.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import numpy as np
 
 from strom.errors import LimitExceeded, MalformedBatch, StoreCorrupt
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.layout import Selection
-from strom.kv.kernels.reserved import address_of
+from strom.kv.gather.row_layout import Selection
+from strom.kv.kernels.reserved_memory import address_of
+from strom.kv.lookup.check_needed import CheckNeeded
 from strom.kv.lookup.single_row_kernels import (
     CORRUPT,
     MALFORMED,
@@ -24,8 +25,7 @@ from strom.kv.lookup.single_row_kernels import (
     UNCHECKED,
     find_row,
 )
-from strom.kv.lookup.unchecked import Unchecked
-from strom.kv.rows.locating import Places
+from strom.kv.rows.row_places import Places
 from strom.kv.store import KeyStore
 
 ROOM_BYTES = 4096
@@ -70,7 +70,7 @@ class SingleRow:
     def find(self, key: bytes, *, high: Callable[[], int], bytes_max: int) -> bytes | None:
         """The row of a key (both plain rows) below the high watermark; None when there is none.
 
-        Raises Unchecked when that has to be done first, MalformedBatch when the key is none of this table's.
+        Raises CheckNeeded when that has to be done first, MalformedBatch when the key is none of this table's.
         """
         store = self._store
         with store.lock:
@@ -121,7 +121,7 @@ class SingleRow:
         if reason == UNCHECKED:
             source = np.array([number], np.int32)
             chosen = self._layout.selection((*self._wanted.positions, *self._key.positions))
-            return Unchecked(lambda: directory.check(source, chosen))
+            return CheckNeeded(lambda: directory.check(source, chosen))
         if reason == NOWHERE:
             return StoreCorrupt(f"the row at offset {number} is in no file", offset=number)
         assert reason == CORRUPT

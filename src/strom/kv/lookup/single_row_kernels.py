@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from strom.kv.gather.columns import ABSENT
 from strom.kv.gather.copy_kernels import BITS, FIXED, VAR, copy_octets, length_of, same_value
 from strom.kv.gather.message_kernels import COLUMNS, FORMS, WIDTHS
+from strom.kv.gather.row_source import ABSENT
 from strom.kv.index.hashing import fold_tuples, pack_tuples
-from strom.kv.index.series_cells import step_back
-from strom.kv.index.slots import AREA, MASK, first_slot, next_slot, shard_of, stored_at
+from strom.kv.index.series_kernels import step_back
+from strom.kv.index.slot_kernels import AREA, MASK, first_slot, next_slot, shard_of, stored_at
 from strom.kv.kernels.compile import (
     int32,
     int64,
@@ -36,8 +36,8 @@ from strom.kv.kernels.compile import (
     uint32,
     uint64,
 )
-from strom.kv.kernels.reserved import CHUNK_BITS, CHUNK_MASK
-from strom.kv.rows.locating import locate
+from strom.kv.kernels.reserved_memory import CHUNK_BITS, CHUNK_MASK
+from strom.kv.rows.row_places import locate
 
 #: Why there is no row. Anything at or below NO_ROOM: the row's size is NO_ROOM minus this.
 MISSING, MALFORMED, UNCHECKED, CORRUPT, NOWHERE = -1, -2, -3, -4, -5

@@ -19,10 +19,19 @@ import numpy as np
 import pyarrow as pa
 
 from strom.errors import ChecksumMismatch
-from strom.kv.gather.columns import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Octets, Source, kinds_of
+from strom.kv.gather.row_source import (
+    ABSENT,
+    Bools,
+    ColumnKind,
+    Int64s,
+    NestedColumn,
+    Octets,
+    Source,
+    kinds_of,
+)
 from strom.kv.rows import base_layout as at
 from strom.kv.rows.base_writer import BufferPlace
-from strom.kv.rows.locating import offsets_of_bits, offsets_sound
+from strom.kv.rows.row_places import offsets_of_bits, offsets_sound
 from strom.record.checksum import crc32c
 from strom.runtime.files import File, Files
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.columns import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Octets, Source
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.layout import Selection
+from strom.kv.gather.row_layout import Selection
+from strom.kv.gather.row_source import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Octets, Source
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.tail_block import TailView
 

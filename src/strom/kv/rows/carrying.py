@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strom.kv.gather.columns import Bools, Int32s, Int64s, Octets
 from strom.kv.gather.copy_kernels import data_sizes
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather
+from strom.kv.gather.row_source import Bools, Int32s, Int64s, Octets
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.base_layout import BLOCK_DATA_BYTES, BLOCK_ROWS
 from strom.kv.rows.base_writer import BaseFileWriter
 from strom.kv.rows.block import Held, offsets_of, tombstones_of
 from strom.kv.rows.file_part import FilePart
-from strom.kv.rows.live import Journal, bits_of, live_of
+from strom.kv.rows.live_bits import Journal, bits_of, live_of
 from strom.model.schema import Schema
 from strom.runtime.files import Files
 

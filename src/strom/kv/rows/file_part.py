@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strom.kv.gather.columns import Int64s, Octets
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.layout import Layout
-from strom.kv.rows import live
+from strom.kv.gather.row_layout import RowLayout
+from strom.kv.gather.row_source import Int64s, Octets
+from strom.kv.rows import live_bits
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.block import FileBlock
-from strom.kv.rows.locating import SOURCE
+from strom.kv.rows.row_places import SOURCE
 from strom.model.schema import Schema
 
 
@@ -36,14 +36,14 @@ class FilePart(NamedTuple):
     @property
     def live_count(self) -> int:
         """Rows that are live now."""
-        return sum(live.count(one.live) for one in self.held)
+        return sum(live_bits.count(one.live) for one in self.held)
 
-    def seen_by(self, schema: Schema, layout: Layout) -> FilePart:
+    def seen_by(self, schema: Schema, layout: RowLayout) -> FilePart:
         """The same file and live bits under another schema."""
         return part_of(self.file, [one.live for one in self.held], schema, layout)
 
 
-def part_of(file: BaseFile, bits: Sequence[Octets], schema: Schema, layout: Layout) -> FilePart:
+def part_of(file: BaseFile, bits: Sequence[Octets], schema: Schema, layout: RowLayout) -> FilePart:
     """A file with the live bits of its blocks."""
     ids = [column.id for column in schema.columns]
     sources = [file.source(block, ids, layout.kinds) for block in range(file.blocks)]

@@ -20,17 +20,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.columns import ABSENT, Bools, Int32s, Int64s, Octets, Source, source_of
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.layout import Layout
+from strom.kv.gather.row_layout import RowLayout
+from strom.kv.gather.row_source import ABSENT, Bools, Int32s, Int64s, Octets, Source, source_of
 from strom.kv.index.index import IndexTables
-from strom.kv.rows import live
+from strom.kv.rows import live_bits
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.base_layout import BLOCK_DATA_BYTES
 from strom.kv.rows.block import Block, FileBlock, Held, end_of, run_of
 from strom.kv.rows.carrying import Needed, NewFile, build, taken_over
 from strom.kv.rows.file_part import FilePart, part_of, places_of
-from strom.kv.rows.locating import FILE_FIELDS, Places, found_at
+from strom.kv.rows.row_places import FILE_FIELDS, Places, found_at
 from strom.kv.rows.tail import NO_ROWS, Tail
 from strom.kv.rows.tail_block import TailView
 from strom.model.schema import Schema
@@ -71,14 +71,14 @@ class Rows:
         assert carried >= ends[-1]
         self._files = files
         self.schema = schema
-        self._layout = Layout.of(schema.to_arrow())
+        self._layout = RowLayout.of(schema.to_arrow())
         self._parts = tuple(
-            part_of(file, [live.new_bits() for _ in range(file.blocks)], schema, self._layout)
+            part_of(file, [live_bits.new_bits() for _ in range(file.blocks)], schema, self._layout)
             for file in base_files
         )
         self._block_data_bytes = block_data_bytes
         self._tail = Tail(self._layout, carried, block_data_bytes)
-        self._journal: Callable[[], live.Journal | None] = _no_journal
+        self._journal: Callable[[], live_bits.Journal | None] = _no_journal
         self.live_count = 0
         self._beside: Directory | None = None
         self._rebuild()
@@ -210,7 +210,7 @@ class Rows:
     def evolve(self, schema: Schema) -> None:
         """A newer schema: rows already held are NULL in the new columns."""
         self.schema = schema
-        self._layout = Layout.of(schema.to_arrow())
+        self._layout = RowLayout.of(schema.to_arrow())
         self._parts = tuple(part.seen_by(schema, self._layout) for part in self._parts)
         self._tail.widen(self._layout)
         self._rebuild()
@@ -225,11 +225,11 @@ class Rows:
         """Some rows are no longer their keys' newest images, others are."""
         places = self._places
         first_chunk, chunks, _ = places.positions
-        self.live_count += live.exchange(
+        self.live_count += live_bits.exchange(
             dead, born, places.files, places.tail_start, places.tail_source, places.tail_block, first_chunk, chunks,
             places.live,
         )  # fmt: skip
-        journal = self._journal()  # after the change: see ``live``
+        journal = self._journal()  # after the change: see ``live_bits``
         if journal is not None:
             journal.changes.append((dead.copy(), 0))
             journal.changes.append((born.copy(), 1))
@@ -238,7 +238,7 @@ class Rows:
         """At opening, when no row is live yet: the newest images that an index knows are."""
         places = self._places
         first_chunk, chunks, _ = places.positions
-        self.live_count += live.mark_newest(
+        self.live_count += live_bits.mark_newest(
             index.newest, index.size, places.files, places.tail_start, places.tail_source, places.tail_block,
             first_chunk, chunks, places.live,
         )  # fmt: skip
@@ -253,9 +253,9 @@ class Rows:
 
     def _mark(self, offsets: Int64s, alive: int) -> None:
         places = self._places
-        changed = live.mark(places.live, *found_at(offsets, places), alive)
+        changed = live_bits.mark(places.live, *found_at(offsets, places), alive)
         self.live_count += changed if alive else -changed
-        journal = self._journal()  # after the change: see ``live``
+        journal = self._journal()  # after the change: see ``live_bits``
         if journal is not None:
             journal.changes.append((offsets.copy(), alive))
 
@@ -302,7 +302,7 @@ class Rows:
         file, kept = build(
             self._files, path, schema, directory, held, needed, start=start, end=end, data_max=limit
         )
-        journal = live.Journal()
+        journal = live_bits.Journal()
         self._journal = weakref.ref(journal)
         schema, layout = self.schema, self._layout
         part = part_of(file, taken_over(bits(), kept, file), schema, layout)
@@ -420,7 +420,7 @@ def _blocks(directory: Directory, start: int, until: int, columns: Sequence[int]
         yield Block(
             held,
             run,
-            live.live_of(held.live, first, last),
+            live_bits.live_of(held.live, first, last),
             end_of(held, run, until),
             directory=directory,
             number=number,

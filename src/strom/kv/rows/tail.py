@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from strom.kv.gather.columns import Bools, Int32s, Source
-from strom.kv.gather.layout import Layout
+from strom.kv.gather.row_layout import RowLayout
+from strom.kv.gather.row_source import Bools, Int32s, Source
 from strom.kv.rows.base_layout import BLOCK_DATA_BYTES, BLOCK_ROWS
-from strom.kv.rows.live import count
-from strom.kv.rows.positions import BLOCK_MASK, Positions
+from strom.kv.rows.live_bits import count
 from strom.kv.rows.tail_block import TailBlock
 from strom.kv.rows.tail_kernels import CLOSE
+from strom.kv.rows.tail_positions import BLOCK_MASK, Positions
 
 NO_ROWS: Int32s = np.empty(0, np.int32)
 
@@ -23,7 +23,7 @@ NO_ROWS: Int32s = np.empty(0, np.int32)
 class Tail:
     """Blocks in memory, and where each offset is in them."""
 
-    def __init__(self, layout: Layout, start: int, block_data_bytes: int = BLOCK_DATA_BYTES) -> None:
+    def __init__(self, layout: RowLayout, start: int, block_data_bytes: int = BLOCK_DATA_BYTES) -> None:
         self.layout = layout
         self.start = start
         self.end = start
@@ -135,7 +135,7 @@ class Tail:
         self.start = start
         return live
 
-    def widen(self, layout: Layout) -> None:
+    def widen(self, layout: RowLayout) -> None:
         """A newer schema, for the block that still grows and those to come."""
         self.layout = layout
         self._before = None

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.columns import ABSENT, Bools, Int32s, Int64s, Octets, Source
-from strom.kv.gather.layout import Layout
+from strom.kv.gather.row_layout import RowLayout
+from strom.kv.gather.row_source import ABSENT, Bools, Int32s, Int64s, Octets, Source
 from strom.kv.rows import tail_kernels as at
 from strom.kv.rows.base_layout import BLOCK_ROWS
-from strom.kv.rows.live import bits_of, count, live_of, new_bits
-from strom.kv.rows.positions import PositionsView
+from strom.kv.rows.live_bits import bits_of, count, live_of, new_bits
+from strom.kv.rows.tail_positions import PositionsView
 
 FIRST_ROWS = 1024
 FIRST_DATA_BYTES = 16 * 1024
@@ -62,7 +62,7 @@ class _Pieces:
 class TailBlock:
     """Rows of one schema, at most 64 Ki."""
 
-    def __init__(self, layout: Layout, before: Sequence[int] | None = None) -> None:
+    def __init__(self, layout: RowLayout, before: Sequence[int] | None = None) -> None:
         """``before``: ``data_sizes`` of a full block: this one will likely be as large, and need not grow slowly."""
         columns = len(layout.kinds)
         self.layout = layout
@@ -229,7 +229,7 @@ class TailBlock:
         self.view = self.view._replace(live=self.live, live_address=self._live_address)
         return before - count(self.live)
 
-    def widened(self, layout: Layout) -> None:
+    def widened(self, layout: RowLayout) -> None:
         """A newer schema: columns more at the end, NULL in the rows already here."""
         old = len(self.layout.kinds)
         more = len(layout.kinds) - old

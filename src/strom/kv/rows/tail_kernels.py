@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from strom.kv.gather.columns import ABSENT
 from strom.kv.gather.copy_kernels import (
     BITS,
     FIXED,
@@ -22,6 +21,7 @@ from strom.kv.gather.copy_kernels import (
     length_of,
 )
 from strom.kv.gather.message_kernels import is_run
+from strom.kv.gather.row_source import ABSENT
 from strom.kv.kernels.compile import (
     boolean,
     int32,
@@ -39,7 +39,7 @@ from strom.kv.kernels.compile import (
     uint32,
 )
 from strom.kv.rows.base_layout import BLOCK_ROWS
-from strom.kv.rows.positions import BLOCK_MASK, CHUNK_OFFSETS, CHUNK_SHIFT
+from strom.kv.rows.tail_positions import BLOCK_MASK, CHUNK_OFFSETS, CHUNK_SHIFT
 
 #: A column of a block: three addresses, bytes of data used and allocated, whether there are NULLs, and bytes wanted.
 VALIDITY, VALUES, DATA, USED, ALLOCATED, NULLS, WANTED = range(7)

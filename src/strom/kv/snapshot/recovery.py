@@ -18,7 +18,7 @@ import numpy as np
 from strom.errors import StoreCorrupt
 from strom.kv.definition import KeyDefinition
 from strom.kv.index.index import Index
-from strom.kv.index.secondary import SecondaryIndex
+from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.index.series import Series
 from strom.kv.list_builder import build_list
 from strom.kv.rows.base_file import BaseFile

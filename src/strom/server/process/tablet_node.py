@@ -268,7 +268,7 @@ def _compiling(world: World) -> Compiling:
     if world.compiling is not None:
         return world.compiling
     import strom.tablet.key_tablet  # noqa: F401  # what the first bucket needs beside the kernels
-    from strom.kv.kernels.compilers import KernelCompiling
+    from strom.kv.kernels.compiler_processes import KernelCompiling
 
     return KernelCompiling()
 

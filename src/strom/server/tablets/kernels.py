@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from strom.errors import COMPILING, KernelsCompiling, ServerStopping
-from strom.kv.kernels.needs import PEER_ROWS, in_order, needs_of
+from strom.kv.kernels.kernel_needs import PEER_ROWS, in_order, needs_of
 from strom.model.table import Table
 from strom.runtime.clock import Clock
 from strom.runtime.compiling import Compiling

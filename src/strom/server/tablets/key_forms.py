@@ -28,7 +28,7 @@ from strom.tablet.log_tablet import LogTablet
 SHAPES_MAX = 1024
 
 if TYPE_CHECKING:
-    from strom.kv.gather.columns import Source
+    from strom.kv.gather.row_source import Source
     from strom.kv.peer_rows.row_decoder import RowDecoder
     from strom.kv.peer_rows.row_encoder import EncodedRows, RowEncoder
     from strom.tablet.key_tablet import KeyTablet
@@ -194,7 +194,7 @@ class KeyBatches:
 
     @cached_property
     def _source(self) -> type[Source]:
-        from strom.kv.gather.columns import Source
+        from strom.kv.gather.row_source import Source
 
         return Source
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidRequest, LimitExceeded, StromError
-from strom.kv.gather.larger import Larger
+from strom.kv.gather.memory_needed import MemoryNeeded
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROWS, PREFIX_LOOKUP, Api
 from strom.protocol.error_codes import code_of, message_of
@@ -61,7 +61,7 @@ class _Asked(NamedTuple):
     header: BatchHeader
     columns: tuple[int, ...]
     bytes_max: int
-    """``Larger`` for rows that take more."""
+    """``MemoryNeeded`` for rows that take more."""
 
 
 class _Answer(NamedTuple):
@@ -203,7 +203,7 @@ class KeyLookupCalls:
             )
         most = min(PAGE_BYTES, self._limits.answer_bytes_max // 2)  # what is sent has its frame around it
         if asked.bytes_max < most:
-            raise Larger(most)
+            raise MemoryNeeded(most)
         found = key_tablet(asked.tablet).lookup_page(
             index, self._tuples(asked), after, columns=asked.columns, bytes_max=most
         )
@@ -239,8 +239,10 @@ class KeyLookupCalls:
             wanted = keys.slice(start, SLICE_KEYS)
             try:
                 part = self._slice(forms, tablet, index, wanted, columns, max(bytes_max - size, 0))
-            except Larger as larger:
-                raise Larger((size + larger.size) * keys.num_rows // (start + wanted.num_rows)) from None
+            except MemoryNeeded as larger:
+                raise MemoryNeeded(
+                    (size + larger.size) * keys.num_rows // (start + wanted.num_rows)
+                ) from None
             size += part.rows.nbytes
             parts.append(part._replace(positions=part.positions + start))
         return Found(
@@ -269,7 +271,7 @@ def values(
 ) -> tuple[list[Value], list[int]]:
     """The peer's answer to keys: a value per key, an empty one where there is no row; and which these are.
 
-    ``Larger`` when they take more than ``bytes_max``.
+    ``MemoryNeeded`` when they take more than ``bytes_max``.
     """
     answers = [_EMPTY] * len(keys)
     size = 0
@@ -291,7 +293,7 @@ def values(
 def value_lists(
     forms: KeyForms, tablet: LogTablet, prefixes: Sequence[Any], bytes_max: int
 ) -> list[ValueList]:
-    """The peer's answer to prefixes: a list of rows per prefix. ``Larger`` when they take more than ``bytes_max``."""
+    """The peer's answer to prefixes: a list of rows per prefix. ``MemoryNeeded`` beyond ``bytes_max``."""
     lists: list[list[memoryview]] = [[] for _ in prefixes]
     size = 0
     for start in range(0, len(prefixes), SLICE_KEYS):
@@ -319,8 +321,8 @@ def _bounded(find: Callable[[int], Found], size: int, bytes_max: int) -> Found:
     """What is found for some keys, after ``size`` bytes for those before them."""
     try:
         return find(max(bytes_max - size, 0))
-    except Larger as larger:
-        raise Larger(max(size + larger.size, 2 * bytes_max if size else 0)) from None
+    except MemoryNeeded as larger:
+        raise MemoryNeeded(max(size + larger.size, 2 * bytes_max if size else 0)) from None
 
 
 def _rows_refused(bucket: LookupRowsBucketRequest, error: BaseException) -> LookupRowsBucketResponse:

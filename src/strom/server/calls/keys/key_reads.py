@@ -15,7 +15,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from strom.errors import Busy, LimitExceeded, RequestTimeout, StromError
-from strom.kv.gather.larger import Larger
+from strom.kv.gather.memory_needed import MemoryNeeded
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.share import Share
@@ -94,8 +94,8 @@ class LookupLimits:
 class Asked(Generic[R]):
     """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` tells why not.
 
-    ``find`` is told how many bytes of rows it may find, and raises ``Larger`` for more; ``size`` tells how many they
-    are. ``single``: a key has one row at most.
+    ``find`` takes the number of bytes that its rows may have, and raises ``MemoryNeeded`` for more; ``size`` tells how
+    many they are. ``single``: a key has one row at most.
     """
 
     __slots__ = ("at_least", "bucket", "find", "keys", "refused", "single", "size")
@@ -234,7 +234,7 @@ class KeyReads:
             found = one.find(facts, tablet, bytes_max)
             self.pace.end(began)
             return found
-        except Larger:
+        except MemoryNeeded:
             return None
         except Exception as error:
             return self._refused(one, error)
@@ -276,7 +276,7 @@ class KeyReads:
             await share.need(COPIES * allowed)
             try:
                 found = await self.aside(slot, partial(_released, find, allowed))
-            except Larger as larger:
+            except MemoryNeeded as larger:
                 share.close()
                 allowed = left.allow(larger.size, allowed)
                 continue

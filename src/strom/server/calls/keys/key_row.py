@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from strom.errors import InvalidProjection, InvalidRequest, StromError
-from strom.kv.lookup.unchecked import Unchecked
+from strom.kv.lookup.check_needed import CheckNeeded
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROW, Api
 from strom.protocol.codec import decode
@@ -118,7 +118,7 @@ class KeyRowCalls:
                 row = key_tablet(tablet).lookup_row(key, columns=columns, bytes_max=self._bytes_max)
                 facts.traffic.keys_in.inc()
                 return LookupRowResponse(row=row)
-        except Unchecked:
+        except CheckNeeded:
             pass
         except StromError as error:
             return _refused(error)
@@ -151,7 +151,7 @@ class KeyRowCalls:
             try:
                 row = key_tablet(tablet).lookup_row(key, columns=columns, bytes_max=self._bytes_max)
                 return LookupRowResponse(row=row)
-            except Unchecked as unchecked:
+            except CheckNeeded as unchecked:
                 unchecked.check()
 
 

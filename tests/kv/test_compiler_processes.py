@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from strom.kv.kernels.compilers import Compilers, KernelCompiling, Told
+from strom.kv.kernels.compiler_processes import Compilers, KernelCompiling, Told
 from strom.kv.kernels.kernel_code import Declared
 from strom.kv.kernels.kernel_groups import kernels_of
-from strom.kv.kernels.needs import GROUPS, ROWS
+from strom.kv.kernels.kernel_needs import GROUPS, ROWS
 from strom.runtime.clock import sleep
 
 
@@ -24,7 +24,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Declared]:
     named = [
         one
         for one in kernels_of([ROWS])
-        if one.name in ("strom.kv.index.series_cells:copy", "strom.kv.rows.live:mark")
+        if one.name in ("strom.kv.index.series_kernels:copy", "strom.kv.rows.live_bits:mark")
     ]
     return [_anew(one) for one in named]
 
@@ -53,7 +53,7 @@ def test_where_no_process_can_be_started_nothing_is_lost_but_time(
 def test_a_process_that_fails_does_not_hold_up_the_others(
     small: list[Declared], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small[0].name = "strom.kv.index.series_cells:is_not_there"
+    small[0].name = "strom.kv.index.series_kernels:is_not_there"
     Compilers(sleep).compile(small, lambda done, total: None)
     assert small[1].kept
 
@@ -88,7 +88,7 @@ import json, sys
 import strom
 from strom.kv.kernels.kernel_code import DECLARED
 from strom.kv.kernels.kernel_groups import group_of
-from strom.kv.kernels.needs import PEER_ROWS
+from strom.kv.kernels.kernel_needs import PEER_ROWS
 from strom.server.process.local import LocalServer
 
 def used(table, columns, rows, **options):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.gather.columns import ColumnKind, kinds_of
+from strom.kv.gather.row_source import ColumnKind, kinds_of
 from strom.record.message import CODEC_NONE, message_template
 
 
@@ -56,7 +56,7 @@ class Selection:
         )
 
 
-class Layout:
+class RowLayout:
     """A schema's kinds, and the selections asked for so far."""
 
     SELECTIONS_MAX = 256
@@ -68,14 +68,14 @@ class Layout:
         self._selections: dict[tuple[int, ...], Selection] = {}
 
     @staticmethod
-    def of(schema: pa.Schema) -> Layout:
+    def of(schema: pa.Schema) -> RowLayout:
         """The layout of ``schema``, remembered as long as that very object lives."""
         key = id(schema)
         known = _known.get(key)
         if known is not None and known[0]() is schema:
             return known[1]
         # The layout must not keep alive the object whose end removes it from the memory.
-        layout = Layout(pa.schema(list(schema)))
+        layout = RowLayout(pa.schema(list(schema)))
         _known[key] = (weakref.ref(schema, lambda _: _known.pop(key, None)), layout)
         return layout
 
@@ -93,4 +93,4 @@ class Layout:
         return found
 
 
-_known: dict[int, tuple[weakref.ref[Any], Layout]] = {}
+_known: dict[int, tuple[weakref.ref[Any], RowLayout]] = {}

@@ -33,7 +33,7 @@ CLEAR: Final = 4
 
 
 @dataclass(frozen=True)
-class Course:
+class ChangeModes:
     """Per change in arrival order."""
 
     effect: Bytes
@@ -45,13 +45,13 @@ class Course:
     """Whether any mode is CLEAR."""
 
 
-def course(changes: Changes, behavior: DeleteBehavior, bare: Bools) -> Course:
+def follow_changes(changes: Changes, behavior: DeleteBehavior, bare: Bools) -> ChangeModes:
     """Follow every key through the batch; ``bare`` says of each old image whether a delete removes it."""
     deletes, heeded = heeded_deletes(changes, behavior)
     effect, mode = np.empty(len(deletes), np.uint8), np.empty(len(deletes), np.uint8)
     kept = np.zeros(len(deletes), np.bool_)
     _follow(deletes, changes.order, changes.starts, changes.exists, heeded, bare, effect, mode, kept)
-    return Course(effect, mode, kept, heeded and bool((mode == CLEAR).any()))
+    return ChangeModes(effect, mode, kept, heeded and bool((mode == CLEAR).any()))
 
 
 @kernel(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strom.kv.gather.columns import Int32s, Int64s
+from strom.kv.gather.row_source import Int32s, Int64s
 from strom.kv.kernels.compile import (
     int32,
     int64,
@@ -28,7 +28,7 @@ from strom.kv.kernels.compile import (
     void,
 )
 from strom.kv.rows.base_layout import SPARSE
-from strom.kv.rows.positions import BLOCK_MASK, CHUNK_OFFSETS, CHUNK_SHIFT, PositionsView
+from strom.kv.rows.tail_positions import BLOCK_MASK, CHUNK_OFFSETS, CHUNK_SHIFT, PositionsView
 from strom.model.schema import Schema
 
 START, END, FORM, FIRST, SECOND, ROWS, SOURCE, BLOCK_ROWS, BLOCKS = range(9)

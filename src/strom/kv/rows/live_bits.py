@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from strom.kv.gather.columns import Bools, Int64s, Octets
-from strom.kv.index.newest import version_of
+from strom.kv.gather.row_source import Bools, Int64s, Octets
+from strom.kv.index.newest_kernels import version_of
 from strom.kv.kernels.compile import (
     int32,
     int64,
@@ -29,7 +29,7 @@ from strom.kv.kernels.compile import (
     uint8,
 )
 from strom.kv.rows.base_layout import BLOCK_ROWS
-from strom.kv.rows.locating import locate, locate_near
+from strom.kv.rows.row_places import locate, locate_near
 
 BITS_BYTES = BLOCK_ROWS // 8
 COUNT_BYTES = 8

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.kv.index.links import Links
+from strom.kv.index.row_lists import RowLists
 
 HASHES = st.sampled_from([0, 1, 1024, 2**63, 2**64 - 1])
 ROWS = st.integers(0, 25)
@@ -20,7 +20,7 @@ ROWS = st.integers(0, 25)
     )
 )
 def test_a_list_has_exactly_the_rows_that_were_linked_last_to_its_hash(steps: list[object]) -> None:
-    links, model = Links(), dict[int, int]()
+    links, model = RowLists(), dict[int, int]()
     for step in steps:
         if isinstance(step, list):
             links.link(np.array([r for r, _ in step], np.int64), np.array([h for _, h in step], np.uint64))
@@ -41,14 +41,14 @@ def test_a_list_has_exactly_the_rows_that_were_linked_last_to_its_hash(steps: li
 
 
 def test_linking_again_to_the_same_hash_moves_nothing() -> None:
-    links = Links()
+    links = RowLists()
     links.link(np.arange(3), np.full(3, 9, np.uint64))
     links.link(np.array([0]), np.array([9], np.uint64))
     assert links.rows(9).tolist() == [2, 1, 0]
 
 
 def test_a_hot_tuple_of_a_million_rows_costs_no_more_per_row() -> None:
-    links, rows = Links(), np.arange(1_000_000)
+    links, rows = RowLists(), np.arange(1_000_000)
     links.link(rows, np.full(len(rows), 77, np.uint64))
     assert len(links.rows(77)) == len(rows)
     links.unlink(rows[::-2].copy())

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Ints
-from strom.kv.gather.columns import ColumnKind, Source
+from strom.kv.gather.row_source import ColumnKind, Source
 from strom.kv.index.hashing import Hasher
-from strom.kv.index.links import Links
+from strom.kv.index.row_lists import RowLists
 from strom.kv.publication import Hashes, ListUndo
 
 
@@ -25,7 +25,7 @@ class SecondaryIndex:
     def __init__(self, name: str, kinds: Sequence[ColumnKind], columns: tuple[int, ...]) -> None:
         self.name = name
         self.columns = columns
-        self.links = Links()
+        self.links = RowLists()
         self.ready_at: int | None = None
         """Whole for instants from this offset on; None while it is being built."""
         self.kinds = [kinds[position] for position in columns]

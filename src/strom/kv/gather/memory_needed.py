@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Larger(Exception):
+class MemoryNeeded(Exception):
     """The rows take ``size`` bytes, or about so many: have that much memory first, and ask again."""
 
     def __init__(self, size: int) -> None:

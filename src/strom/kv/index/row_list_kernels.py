@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.index.slots import (
+from strom.kv.index.slot_kernels import (
     AREA,
     DIRTY,
     LIMIT,
@@ -39,7 +39,7 @@ from strom.kv.kernels.compile import (
     uint64,
     void,
 )
-from strom.kv.kernels.reserved import CHUNK_BITS, CHUNK_MASK
+from strom.kv.kernels.reserved_memory import CHUNK_BITS, CHUNK_MASK
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]

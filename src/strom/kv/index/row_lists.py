@@ -13,16 +13,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.index import links_cells as kernels
+from strom.kv.index import row_list_kernels as kernels
 from strom.kv.index.shards import Shards
-from strom.kv.kernels.reserved import Cells
+from strom.kv.kernels.reserved_memory import Cells
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 MAX_ROW_IDS = (1 << 31) - 2
 
 
-class Links:
+class RowLists:
     """Row ids in lists, each row in one list or in none."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Unchecked(Exception):
+class CheckNeeded(Exception):
     """The row lies where bytes have to be checked before they are read, which takes longer than a lookup."""
 
     def __init__(self, check: Callable[[], None]) -> None:

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from strom.errors import IndexBuilding, IndexNotFound, StoreCorrupt
 from strom.kv.changes import Ints
-from strom.kv.gather.columns import Int32s, Source, source_of
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather, gather_message, rows_equal
-from strom.kv.gather.larger import Larger
-from strom.kv.index.secondary import SecondaryIndex
-from strom.kv.lookup.look import look
+from strom.kv.gather.memory_needed import MemoryNeeded
+from strom.kv.gather.row_source import Int32s, Source, source_of
+from strom.kv.index.secondary_index import SecondaryIndex
+from strom.kv.lookup.located_keys import locate_keys
 from strom.kv.publication import Hashes
 from strom.kv.store import KeyStore
 from strom.kv.versions import are_images, offsets_of
@@ -30,7 +30,7 @@ from strom.kv.versions import are_images, offsets_of
 High = Callable[[], int]
 
 SLICE_ROWS = 2048
-"""Rows of one tuple that are gathered before their size is looked at."""
+"""Rows of one tuple that are gathered before their size is located at."""
 
 
 class FoundRows(NamedTuple):
@@ -59,8 +59,8 @@ def lookup_keys(
     columns: Sequence[int] | None,
     bytes_max: int | None = None,
 ) -> FoundRows:
-    """The rows of these keys; ``keys`` has the key columns in their order. ``Larger`` when they take more."""
-    found, directory, places, at = _look(store, keys, high)
+    """The rows of these keys; ``keys`` has the key columns in their order. ``MemoryNeeded`` when they take more."""
+    found, directory, places, at = _locate(store, keys, high)
     return FoundRows(found, gather(directory, *places, columns, bytes_max=bytes_max), at)
 
 
@@ -73,19 +73,19 @@ def lookup_message(
     bytes_max: int | None = None,
 ) -> FoundMessage:
     """As ``lookup_keys``, ready to be sent. Not for nested columns."""
-    found, directory, places, at = _look(store, keys, high)
+    found, directory, places, at = _locate(store, keys, high)
     return FoundMessage(found, gather_message(directory, *places, columns, bytes_max=bytes_max), at)
 
 
-def _look(
+def _locate(
     store: KeyStore, keys: pa.RecordBatch | Source, high: High
 ) -> tuple[Ints, Directory, tuple[Int32s, Int32s], int]:
     """Which keys have a row, where these rows lie, and the instant."""
     source = keys if isinstance(keys, Source) else source_of(keys, store.key_layout.kinds)
     hashes = store.hasher.hash(source)
-    looked = look(store, source, hashes, high)
-    if looked is not None:
-        return looked.positions, looked.directory, (looked.source, looked.row), looked.at
+    located = locate_keys(store, source, hashes, high)
+    if located is not None:
+        return located.positions, located.directory, (located.source, located.row), located.at
     with store.lock:
         at = high()
         directory = store.rows.directory
@@ -104,7 +104,10 @@ def lookup_tuples(
     columns: Sequence[int] | None,
     bytes_max: int | None,
 ) -> FoundRows:
-    """The rows whose columns equal each tuple, tuple by tuple, older rows first; ``Larger`` when they take more."""
+    """The rows whose columns equal each tuple, tuple by tuple, older rows first.
+
+    ``MemoryNeeded`` when they take more than ``bytes_max``.
+    """
     which, source, row, _, directory, at = _matching(store, name, tuples, high)
     return FoundRows(which, _gather_bounded(directory, source, row, columns, bytes_max), at)
 
@@ -161,7 +164,7 @@ def lookup_page(
         left = None if count == 1 and not parts else bytes_max - size  # one row at least, however large
         try:
             part = gather(directory, source[start:end], row[start:end], columns, bytes_max=left)
-        except Larger as larger:
+        except MemoryNeeded as larger:
             if count == 1:
                 break
             count = max(min(count, len(which) - start) * (bytes_max - size) // (2 * larger.size), 1)
@@ -188,12 +191,12 @@ def _gather_bounded(
         end = start + SLICE_ROWS
         try:
             part = gather(directory, source[start:end], row[start:end], columns, bytes_max=bytes_max - size)
-        except Larger as larger:
-            raise Larger(max(size + larger.size, 2 * bytes_max)) from None  # what follows is not known
+        except MemoryNeeded as larger:
+            raise MemoryNeeded(max(size + larger.size, 2 * bytes_max)) from None  # what follows is not known
         parts.append(part)
         size += part.nbytes
         if size > bytes_max:
-            raise Larger(2 * size)
+            raise MemoryNeeded(2 * size)
     return pa.concat_batches(parts)
 
 

@@ -17,7 +17,7 @@ from strom.kv.kernels.compile import (
     uint32,
     void,
 )
-from strom.kv.kernels.reserved import CHUNK_BITS, CHUNK_MASK
+from strom.kv.kernels.reserved_memory import CHUNK_BITS, CHUNK_MASK
 
 Ints = npt.NDArray[np.int64]
 

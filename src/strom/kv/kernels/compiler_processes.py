@@ -22,7 +22,7 @@ from numba.core.dispatcher import Dispatcher
 from strom.errors import COMPILING
 from strom.kv.kernels.kernel_code import DECLARED, Declared
 from strom.kv.kernels.kernel_groups import import_all, kernels_of
-from strom.kv.kernels.needs import GROUPS
+from strom.kv.kernels.kernel_needs import GROUPS
 from strom.runtime.clock import sleep
 from strom.runtime.compiling import Progress
 
@@ -131,7 +131,7 @@ class _Compiler:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "strom.kv.kernels.compilers"],
+            [sys.executable, "-P", "-m", "strom.kv.kernels.compiler_processes"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -3,7 +3,7 @@
 Two kernels. The first asks index and series, and is all that the lock is held for. The second works on a directory that
 was taken under the lock: it compares the keys, where hashes may deceive, and finds the rows' places. Both fetch
 what they will need a few keys ahead. They know everything but what to do when two keys share a hash, or when a column
-of a base file has not been checked yet: then ``reading`` goes the long way.
+of a base file has not been checked yet: then ``many_rows`` goes the long way.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.errors import StoreCorrupt
-from strom.kv.changelog.survey import are_these
-from strom.kv.gather.columns import Int32s, Int64s, Source
+from strom.kv.changelog.batch_keys import are_these
 from strom.kv.gather.directory import Directory
-from strom.kv.index.newest import load_all
-from strom.kv.index.series_cells import FINE, step_back
-from strom.kv.index.slots import find_first
+from strom.kv.gather.row_source import Int32s, Int64s, Source
+from strom.kv.index.newest_kernels import load_all
+from strom.kv.index.series_kernels import FINE, step_back
+from strom.kv.index.slot_kernels import find_first
 from strom.kv.kernels.compile import boolean, int32, int64, kernel, ro, rw, uint8, uint64
-from strom.kv.rows.locating import Places, locate
+from strom.kv.rows.row_places import Places, locate
 from strom.kv.store import KeyStore
 
 _NOT_SURE: Final = -1
 _NOWHERE: Final = -2
 
 
-class Looked(NamedTuple):
+class LocatedKeys(NamedTuple):
     """Rows that were found."""
 
     positions: Int64s
@@ -41,9 +41,9 @@ class Looked(NamedTuple):
     """The instant."""
 
 
-def look(
+def locate_keys(
     store: KeyStore, keys: Source, hashes: npt.NDArray[np.uint64], high: Callable[[], int]
-) -> Looked | None:
+) -> LocatedKeys | None:
     """Look keys up at the high watermark; None when it takes more than this."""
     count = len(hashes)
     numbers = np.empty((5, count), np.int64)
@@ -82,7 +82,7 @@ def look(
     if found == _NOWHERE:
         offset = int(numbers[4, 0])
         raise StoreCorrupt(f"the row at offset {offset} is in no file", offset=offset)
-    return Looked(numbers[3, :found], directory, where[0, :found], where[1, :found], at)
+    return LocatedKeys(numbers[3, :found], directory, where[0, :found], where[1, :found], at)
 
 
 @kernel(

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.gather.columns import Int32s, Int64s, Source
 from strom.kv.gather.copy_kernels import FIXED, VAR, same_value
 from strom.kv.gather.directory import Directory
+from strom.kv.gather.row_source import Int32s, Int64s, Source
 from strom.kv.index.grouping import sort_groups
 from strom.kv.index.index import Index
-from strom.kv.index.newest import load_all
-from strom.kv.index.slots import find_first
+from strom.kv.index.newest_kernels import load_all
+from strom.kv.index.slot_kernels import find_first
 from strom.kv.kernels.compile import (
     boolean,
     int32,
@@ -30,7 +30,7 @@ from strom.kv.kernels.compile import (
     uint8,
     uint64,
 )
-from strom.kv.rows.locating import Places, locate
+from strom.kv.rows.row_places import Places, locate
 
 NOT_SURE: Final = -1
 """Keys share a hash, or nobody has checked what would have to be read."""
@@ -39,7 +39,7 @@ _AHEAD: Final = 12
 _COLUMNS, _FORMS, _WIDTHS = range(3)
 
 
-class Surveyed(NamedTuple):
+class BatchKeys(NamedTuple):
     """What is known of the keys of a batch, and where their newest records lie."""
 
     order: Int64s
@@ -52,7 +52,7 @@ class Surveyed(NamedTuple):
     row: Int32s
 
 
-def survey(
+def find_batch_keys(
     keys: Source,
     hashes: npt.NDArray[np.uint64],
     index: Index,
@@ -61,7 +61,7 @@ def survey(
     *,
     exact: bool,
     placed: bool,
-) -> Surveyed | None:
+) -> BatchKeys | None:
     """Group keys and find them; None when it takes more than this. ``exact``: equal hashes are equal keys.
 
     ``spec``: position among the stored columns, form and width of each key column. ``placed``: say where records lie.
@@ -73,14 +73,14 @@ def survey(
     where = np.empty((2, count), np.int32)
     found = np.empty(count, np.uint64)
     shift, shards_of, shards, newest, size = index.tables
-    groups = _survey(
+    groups = _find(
         hashes, keys.addresses, spec, exact, placed or not exact, shift, shards_of, shards, size, newest,
         places.files, places.tail_start, places.tail_source, places.tail_block, places.positions.first,
         places.positions.addresses, stored.rows, stored.whole, stored.sound, stored.addresses, numbers, found, where,
     )  # fmt: skip
     if groups == NOT_SURE:
         return None
-    return Surveyed(
+    return BatchKeys(
         numbers[0, :count],
         numbers[1, : groups + 1],
         found[:groups],
@@ -196,7 +196,7 @@ def are_these(
         rw(int64, 2), rw(uint64), rw(int32, 2),
     )
 )  # fmt: skip
-def _survey(
+def _find(
     hashes: Any, key_addresses: Any, spec: Any, exact: bool, placed: bool, shift: int, shards_of: Any, shards: Any,
     size: int, newest: Any, files: Any, tail_start: int, tail_source: int, tail_block: int, first_chunk: int,
     chunks: Any, rows: Any, whole: Any, sound: Any, addresses: Any, numbers: Any, found: Any, where: Any,
