@@ -18,8 +18,8 @@ from benchmarks.harness import Answer, Bench, Samples, Target
 from benchmarks.on_lake import Lake
 from benchmarks.workload import SMALL_SCHEMA, small_batch
 from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import read_truth
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.running import service_of
 from strom.spark.tiering.service import Listener, RoundEnd, TieringOptions

@@ -19,15 +19,15 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from strom.lake.files.arrow_types import lake_schema
 from strom.lake.files.file_description import ColumnStats, DataFileDescription
-from strom.lake.files.reading import read_file, rows_by_file
+from strom.lake.files.file_reader import read_file, rows_by_file
 from strom.lake.iceberg import snapshot_change
-from strom.lake.iceberg.deletes import DeadRows, write_deletes
+from strom.lake.iceberg.delete_files import DeadRows, write_deletes
 from strom.lake.iceberg.held_files import HeldFile, HeldFiles, held_files
+from strom.lake.iceberg.lake_head import Truth, totals_of
 from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth, totals_of
 from strom.lake.upkeep.reachable import reachable
 from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.file_writer import FilePartition, FileWriter
-from strom.lake.files.reading import LakeFile
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.rounds.commit import commit_round
 from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema

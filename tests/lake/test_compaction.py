@@ -18,11 +18,11 @@ from lake.lake_places import LOG, Lake, events
 from strom.errors import LakeConflict, LakeCorrupt
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition
-from strom.lake.iceberg import deletes as deletes_module
+from strom.lake.iceberg import delete_files as deletes_module
 from strom.lake.iceberg.held_files import HeldFile, HeldFiles, held_files
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.manifest_writer import data_file
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import read_truth
 from strom.lake.upkeep import maintenance as upkeep_module
 from strom.lake.upkeep.compaction import commit_rewritten
 from strom.lake.upkeep.compaction_plan import Group, choose, crowded

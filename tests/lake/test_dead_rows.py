@@ -12,10 +12,10 @@ import pytest
 from lake.lake_places import Lake, events, planned
 from strom.client.plan.log_plan import ScanPlan
 from strom.errors import LakeCorrupt
-from strom.lake.files.reading import LakeFile, read_file
+from strom.lake.files.file_reader import LakeFile, read_file
 from strom.lake.read import union_files
-from strom.lake.read.planned import LakeLimits, UnionPlan
 from strom.lake.read.union_files import read_planned
+from strom.lake.read.union_plan import LakeLimits, UnionPlan
 from strom.model.bucket import BucketId
 from strom.model.filters.predicate_text import parse_predicate
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lake.lake_places import storage_in
 from strom.errors import LakeCorrupt, LakeSnapshotNotFound, OffsetOutOfRange
-from strom.lake.files.reading import _slice
+from strom.lake.files.file_reader import _slice
 from strom.lake.files.statistics import BOUND_BYTES_MAX, _cut_bytes, _cut_text
 from strom.lake.iceberg.summary import OFFSETS_FILE, LakeOffsets, held_property, read_summary, write_summary
 from strom.lake.read.union_planner import _all_hot, _hot_part, _not_taken_over

@@ -19,8 +19,8 @@ from strom.errors import LakeConflict, LakeSnapshotNotFound
 from strom.lake.files.storage import Listed, Storage
 from strom.lake.iceberg import snapshot_change
 from strom.lake.iceberg.held_files import held_files
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
-from strom.lake.iceberg.truth import read_truth
 from strom.lake.upkeep.expiry import HOUR_MS, Aged, expendable, expire_snapshots
 from strom.lake.upkeep.maintenance import EVERY, Maintenance
 from strom.lake.upkeep.reachable import reachable

@@ -19,8 +19,8 @@ from strom.errors import LakeCorrupt, LakeUnsupported
 from strom.lake.files import sidecar
 from strom.lake.files.bounds import may_match, widened
 from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_reader import read_file, read_offsets
 from strom.lake.files.file_writer import FilePartition, FileWriter
-from strom.lake.files.reading import read_file, read_offsets
 from strom.model import types as t
 from strom.model.filters.predicate import col
 from strom.model.lake.lake import UNKNOWN

@@ -22,7 +22,7 @@ from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.errors import LakeDisabled, LakeForeignCommit, LakeQuarantined
 from strom.lake.iceberg.held_files import held_files
-from strom.lake.iceberg.truth import read_truth
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.read.warehouses import BELIEVED_S
 from strom.testing.process import ServerProcess
 

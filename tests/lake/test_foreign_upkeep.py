@@ -33,12 +33,12 @@ from strom.errors import LakeForeignCommit
 from strom.lake.files.file_writer import FilePartition
 from strom.lake.files.offset_print import OffsetPrint
 from strom.lake.iceberg import summary
-from strom.lake.iceberg.deletes import DeadRows, write_deletes
+from strom.lake.iceberg.delete_files import DeadRows, write_deletes
 from strom.lake.iceberg.held_files import held_files
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.manifest_writer import delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.summary import HELD
-from strom.lake.iceberg.truth import read_truth
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
 

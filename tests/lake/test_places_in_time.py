@@ -12,11 +12,11 @@ from strom.client.plan.log_place import EARLIEST, LATEST, Kind, Place, place_of
 from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.client.plan.offsets import Offsets
 from strom.errors import InvalidRequest
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.read.lake_only_log import _below, _counts, _meet
 from strom.lake.read.lake_only_rows import _ends
-from strom.lake.read.planned import BucketEnd, LakeLimits, UnionPlan
 from strom.lake.read.time_travel import SNAPSHOT_IDS_FROM, Moment, between, moment_of
+from strom.lake.read.union_plan import BucketEnd, LakeLimits, UnionPlan
 from strom.lake.read.union_planner import _gone
 from strom.lake.upkeep.expiry import COMMITTED_PREFIX, committed, name_of
 from strom.lake.upkeep.removal import _OURS

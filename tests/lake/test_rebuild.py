@@ -18,8 +18,8 @@ from strom.errors import (
     LakeOfAnotherTable,
     LakeQuarantined,
 )
-from strom.lake.iceberg.truth import read_truth
-from strom.lake.read.planned import UnionPlan
+from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.read.union_plan import UnionPlan
 from strom.model.lake.lake_record import LakeReport
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import strom
 from lake.drill_place import LAKE, House, ids
 from lake.small_tierer import SmallTierer
 from strom.errors import InvalidRequest, LakeAhead, LakeCorrupt, StaleEpoch, StromError
-from strom.lake.iceberg.truth import read_truth
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.read.live_rows import live_rows
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey

@@ -21,9 +21,9 @@ from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.errors import LakeForeignCommit
 from strom.lake.iceberg.held_files import HeldFile, held_files
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.summary import HELD
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import read_truth
 from strom.testing.process import ServerProcess
 
 

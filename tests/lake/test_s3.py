@@ -24,8 +24,8 @@ from strom.lake.files.object_store import ACCESS_KEY, SECRET_KEY
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg import summary
 from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import read_truth
 from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.table import TableDescription, TablePath
 from strom.testing.process import ServerProcess

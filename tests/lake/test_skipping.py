@@ -19,8 +19,8 @@ from strom.client.plan.filters import filter_of
 from strom.lake.files.bounds import may_match, widened
 from strom.lake.files.field_ids import field_id
 from strom.lake.files.file_description import ColumnStats
+from strom.lake.files.file_reader import LakeFile, read_file
 from strom.lake.files.file_writer import FileWriter
-from strom.lake.files.reading import LakeFile, read_file
 from strom.lake.iceberg.held_files import held_files
 from strom.lake.iceberg.snapshot_files import read_snapshot
 from strom.model.filters.predicate import Predicate

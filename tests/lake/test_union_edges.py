@@ -13,7 +13,7 @@ from lake.small_tierer import SmallTierer
 from lake.union_place import lake_table, rows
 from strom.client.cluster.cluster import Cluster
 from strom.errors import LakeQuarantined
-from strom.lake.iceberg.truth import Truth, read_truth
+from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.read.union_planner import UnionPlanner
 from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess

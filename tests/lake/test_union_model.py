@@ -18,8 +18,8 @@ import strom
 from lake.small_tierer import SmallTierer
 from lake.union_place import COLUMNS, hot_rows_at, lake_table, sorted_rows
 from strom.errors import LakeConflict
-from strom.lake.iceberg.truth import read_truth
-from strom.lake.read.planned import UnionPlan
+from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.read.union_plan import UnionPlan
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import strom
 from lake.union_place import COLUMNS, hot_rows_at, lake_table, rows, sorted_rows
 from strom import aio
 from strom.errors import InvalidRequest, LakeCorrupt, LakeDisabled, LakeSnapshotNotFound, TableNotFound
-from strom.lake.read.planned import UnionPlan
+from strom.lake.read.union_plan import UnionPlan
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from lake.dying_upkeep import POINTS, UPKEEP
 from lake.lake_places import Lake, events
-from strom.lake.iceberg.truth import read_truth
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.upkeep.maintenance import Maintenance
 from strom.lake.upkeep.reachable import reachable
 from strom.lake.upkeep.removal import remove_orphans

@@ -13,7 +13,7 @@ import strom
 from lake.small_tierer import SmallTierer, small_tierer
 from strom.client.plan.key_plan import Instant, KeyScanPlan
 from strom.client.plan.log_plan import BucketRange, ScanPlan
-from strom.lake.read.planned import UnionPlan
+from strom.lake.read.union_plan import UnionPlan
 from strom.testing.process import ServerProcess
 
 _numbers = itertools.count()

@@ -19,7 +19,7 @@ from lake.test_union_model import KINDS, World, options_of
 from lake.union_place import lake_table, rows
 from spark.test_union_frame import EVERYTHING, all_values, expected, in_spark
 from strom.errors import LakeCorrupt
-from strom.lake.read.planned import LakeLimits
+from strom.lake.read.union_plan import LakeLimits
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
 from strom.spark.catalog.planned_tasks import plan

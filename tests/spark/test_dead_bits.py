@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeConfig

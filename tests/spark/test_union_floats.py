@@ -12,7 +12,7 @@ import pytest
 
 import strom.spark
 from lake.union_place import lake_table
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeConfig

@@ -21,9 +21,9 @@ from strom.client.plan.key_plan import Instant
 from strom.client.plan.log_plan import BucketRange
 from strom.errors import InvalidRequest
 from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.storage import Storage
-from strom.lake.read.planned import LakeLimits
+from strom.lake.read.union_plan import LakeLimits
 from strom.model.bucket import BucketId
 from strom.model.filters.predicate_text import parse_predicate
 from strom.model.lake.lake import LakeConfig

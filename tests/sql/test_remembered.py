@@ -14,10 +14,10 @@ import pytest
 import strom
 from api.place import new_name
 from strom.errors import InvalidQuery
-from strom.sql import ahead
+from strom.sql import read_ahead
+from strom.sql.deterministic import FUNCTIONS
 from strom.sql.duck import give_back, open_duck
 from strom.sql.statement import parse
-from strom.sql.timeless import FUNCTIONS
 from strom.testing.process import ServerProcess
 
 
@@ -46,7 +46,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 def test_a_query_on_rows_alone_means_the_same_at_any_time(
     connection: duckdb.DuckDBPyConnection, text: str
 ) -> None:
-    assert parse(connection, text).timeless
+    assert parse(connection, text).deterministic
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_query_on_rows_alone_means_the_same_at_any_time(
     ],
 )
 def test_a_query_on_the_time_or_on_chance_does_not(connection: duckdb.DuckDBPyConnection, text: str) -> None:
-    assert not parse(connection, text).timeless
+    assert not parse(connection, text).deterministic
 
 
 def test_duckdb_calls_every_function_of_ours_consistent(connection: duckdb.DuckDBPyConnection) -> None:
@@ -180,7 +180,7 @@ def test_a_table_of_any_types_has_a_stand_in(db: strom.Database) -> None:
 def test_a_query_that_is_forgotten_leaves_no_thread_behind(
     db: strom.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "BYTES_MAX", 1)
+    monkeypatch.setattr(read_ahead, "BYTES_MAX", 1)
     table = db.create_table(new_name("sql"), {"id": "BIGINT"})
     for start in range(0, 40, 10):
         table.append({"id": list(range(start, start + 10))})

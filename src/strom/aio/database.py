@@ -27,7 +27,7 @@ from strom.runtime.world import World
 if TYPE_CHECKING:
     from strom.aio.sql import Result
     from strom.aio.system_table import SystemTable
-    from strom.lake.upkeep.care import LakeDrop, LakeRebuild
+    from strom.lake.upkeep.lake_admin import LakeDrop, LakeRebuild
     from strom.lake.upkeep.maintenance import Upkept
     from strom.moving.backup import BackupFacts, Progress
     from strom.server.process.local import LocalServer
@@ -225,7 +225,7 @@ class Database:
         self, table: str, *, dry_run: bool = False, roll_back: bool = False
     ) -> LakeRebuild:
         """Bring the cluster's record of a table's lake back from it; see ``strom.Database.lake_rebuild``."""
-        from strom.lake.upkeep.care import rebuild_lake
+        from strom.lake.upkeep.lake_admin import rebuild_lake
 
         info = await self._session.admin.table(self.path(table))
         session = self._session
@@ -235,14 +235,14 @@ class Database:
 
     async def lake_compact(self, table: str) -> Upkept:
         """Merge the files of a table's lake; see ``strom.Database.lake_compact``."""
-        from strom.lake.upkeep.tidying import compact_lake
+        from strom.lake.upkeep.lake_admin import compact_lake
 
         info = await self._session.admin.table(self.path(table))
         return await compact_lake(self._session.cluster, self._session.warehouses, info)
 
     async def lake_expire(self, table: str) -> Upkept:
         """Forget old snapshots of a table's lake; see ``strom.Database.lake_expire``."""
-        from strom.lake.upkeep.tidying import expire_lake
+        from strom.lake.upkeep.lake_admin import expire_lake
 
         info = await self._session.admin.table(self.path(table))
         return await expire_lake(self._session.cluster, self._session.warehouses, info)
@@ -268,13 +268,13 @@ class Database:
 
     async def lake_take_over(self) -> LakeOwner | None:
         """Make the lake's warehouse this cluster's, if whoever wrote to it before is gone for good; who it was."""
-        from strom.lake.upkeep.care import take_over_lake
+        from strom.lake.upkeep.lake_admin import take_over_lake
 
         return await take_over_lake(self._session.cluster, self._session.warehouses)
 
     async def lake_drop(self, table: str, *, dry_run: bool = False) -> LakeDrop:
         """Remove what is left in the lake of dropped tables of a name; see ``strom.Database.lake_drop``."""
-        from strom.lake.upkeep.care import drop_lake
+        from strom.lake.upkeep.lake_admin import drop_lake
 
         session = self._session
         return await drop_lake(session.cluster, session.warehouses, self.path(table), dry_run=dry_run)

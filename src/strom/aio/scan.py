@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from strom.lake.read.planned import UnionPlan
+    from strom.lake.read.union_plan import UnionPlan
 
 
 class Scan:

@@ -39,7 +39,7 @@ from strom.model.bucket import BucketId
 from strom.model.schema import Column
 
 if TYPE_CHECKING:
-    from strom.lake.read.planned import UnionPlan
+    from strom.lake.read.union_plan import UnionPlan
     from strom.lake.read.union_planner import Tier
 
 Acks = Literal["all", 0, 1]

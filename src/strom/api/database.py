@@ -25,7 +25,7 @@ from strom.model.table import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
     from strom.api.system_table import SystemTable
-    from strom.lake.upkeep.care import LakeDrop, LakeRebuild
+    from strom.lake.upkeep.lake_admin import LakeDrop, LakeRebuild
     from strom.lake.upkeep.maintenance import Upkept
     from strom.moving.backup import BackupFacts, Progress
     from strom.sql.instants import At

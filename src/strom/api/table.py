@@ -30,7 +30,7 @@ from strom.errors import InvalidPredicate, InvalidProjection, StromError
 from strom.model.schema import Column
 
 if TYPE_CHECKING:
-    from strom.lake.read.planned import UnionPlan
+    from strom.lake.read.union_plan import UnionPlan
 
 STATUS_TIMEOUT_S = 1.0
 """A picture of a table must not make a notebook wait."""

@@ -15,7 +15,7 @@ from strom.runtime.units import counted
 if TYPE_CHECKING:
     from strom.api import Database
     from strom.client.admin.lake_status import LakeStatus
-    from strom.lake.upkeep.care import LakeDrop, LakeRebuild
+    from strom.lake.upkeep.lake_admin import LakeDrop, LakeRebuild
 
 app = group(
     "The lake: tables that are copied into it, how far it is behind, mending it.",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from strom.client.plan.log_place import PlaceLike
 from strom.errors import InvalidRequest
-from strom.lake.files.reading import LakeFile
-from strom.lake.read.planned import bucket_of
+from strom.lake.files.file_reader import LakeFile
+from strom.lake.read.union_plan import bucket_of
 from strom.spark.connect import connections
 from strom.spark.connect.options import CHANGELOG_SUFFIX, ReadOptions, place_text
 from strom.spark.connect.tasks import LakePart

@@ -20,7 +20,7 @@ from strom.client.read.key_scan import KeyScan
 from strom.client.read.log_scan import Scan
 from strom.client.read.row_scan import RowScan
 from strom.client.read.source import ReadStatistics
-from strom.lake.read.planned import UnionPlan
+from strom.lake.read.union_plan import UnionPlan
 from strom.model.filters.predicate import Predicate
 from strom.protocol.predicate_wire import to_wire
 from strom.sql.streaming import scan_batches

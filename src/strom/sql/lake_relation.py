@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, field_id
 from strom.lake.files.file_description import is_own
-from strom.lake.files.reading import LakeFile, deleted_rows
+from strom.lake.files.file_reader import LakeFile, deleted_rows
 from strom.lake.files.storage import Storage
-from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_files import read_planned
+from strom.lake.read.union_plan import UnionPlan
 from strom.model.data_type import DataType, Double, Float, Row
 from strom.model.filters.predicate import Predicate
 from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP

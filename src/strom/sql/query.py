@@ -22,23 +22,23 @@ from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.read.direct_scan import Loop
 from strom.client.read.source import ReadStatistics
 from strom.errors import InvalidQuery
-from strom.lake.read.planned import UnionPlan
+from strom.lake.read.union_plan import UnionPlan
 from strom.lake.read.union_planner import Files, UnionPlanner, Wanted
 from strom.lake.read.warehouses import Warehouses
 from strom.model.filters.predicate import Predicate
 from strom.model.table import TablePath
-from strom.sql.asking import Ask
 from strom.sql.duck import open_duck, told
 from strom.sql.hot_rows import HotRows
 from strom.sql.instants import At, without_instants
 from strom.sql.lake_relation import LakeRelation
 from strom.sql.parameters import Parameters, filled
+from strom.sql.remembered_needs import needs_of_query
 from strom.sql.shapes import shape_of
-from strom.sql.standing import Standing
+from strom.sql.stand_ins import StandIns
 from strom.sql.statement import parse
 from strom.sql.streaming import StreamedRows
+from strom.sql.table_needs import TableNeed
 from strom.sql.tables import Catalog, SqlTable, mentions
-from strom.sql.understood import understood
 
 BATCH_ROWS = 100_000
 
@@ -98,8 +98,8 @@ class Query:
             everything = self._run(house.catalog.everything()) if self.statement.lists else {}
             self._shapes = self._shapes_of(connection, everything)
             schemas = {path: table.arrow for path, table in self._tables.items()}
-            self._standing = Standing(connection, schemas, database, everything)
-            self._asks = understood(self.statement, database, self._tables, counts, self._standing.plan)
+            self._stand_ins = StandIns(connection, schemas, database, everything)
+            self._needs = needs_of_query(self.statement, database, self._tables, counts, self._stand_ins.plan)
         except BaseException:
             connection.close()
             raise
@@ -124,12 +124,12 @@ class Query:
     def plan(self) -> dict[TablePath, UnionPlan]:
         """What is read of each table, fixed the first time: all at one moment."""
         if self._planned is None and self._shapes:
-            self._standing.shape(self._shapes)
+            self._stand_ins.shape(self._shapes)
         if self._planned is None and self.statement.describes:
             self._planned = {}
         if self._planned is None:
-            paths = [path for path in self._asks if self._tables[path].at is None]
-            wanted = [_wanted(self._tables[path], self._asks[path]) for path in paths]
+            paths = [path for path in self._needs if self._tables[path].at is None]
+            wanted = [_wanted(self._tables[path], self._needs[path]) for path in paths]
             plans = self._run(self._make_plans(wanted))
             self._planned = dict(zip(paths, plans, strict=True))
             self._prepare()
@@ -148,44 +148,44 @@ class Query:
         for number, (path, table) in enumerate(self._tables.items()):
             name = f"__rows_{number}"
             if table.rows is not None:
-                self._standing.register(name, table.rows)
+                self._stand_ins.register(name, table.rows)
                 views[path] = f"SELECT * FROM {name}"
                 continue
             if table.at is not None:
-                self._standing.register(name, self._rows_then(table, self._asks[path]))
+                self._stand_ins.register(name, self._rows_then(table, self._needs[path]))
                 views[path] = f"SELECT * FROM {name}"
                 continue
-            parts = self._parts(name, table, self._asks[path], self._planned[path])
+            parts = self._parts(name, table, self._needs[path], self._planned[path])
             views[path] = " UNION ALL ".join(parts)
-        self._standing.replace(views)
+        self._stand_ins.replace(views)
 
-    def _rows_then(self, table: SqlTable, ask: Ask) -> pa.Table:
+    def _rows_then(self, table: SqlTable, need: TableNeed) -> pa.Table:
         """The rows of an instant, in memory: those that pass the filter, with the columns that are used."""
-        rows = self._run(self._house.rows_then(table, sorted(ask.columns), ask.where))
+        rows = self._run(self._house.rows_then(table, sorted(need.columns), need.where))
         return pa.table(
             {
                 field.name: rows.column(field.name)
-                if field.name in ask.columns
+                if field.name in need.columns
                 else pa.nulls(len(rows), field.type)
                 for field in table.arrow
             }
         )
 
-    def _parts(self, name: str, table: SqlTable, ask: Ask, plan: UnionPlan) -> list[str]:
+    def _parts(self, name: str, table: SqlTable, need: TableNeed, plan: UnionPlan) -> list[str]:
         parts: list[str] = []
         if plan.files:
             self.statistics.lake_files += len(plan.files)
-            types = self._standing.types(table.path)
+            types = self._stand_ins.types(table.path)
             storage = self._house.warehouses.storage_of(plan.table_id)
             relation = LakeRelation(table.schema, types, plan, storage, self._streams)
-            parts.append(relation.select(self._standing.register, name, ask.columns, ask.where))
+            parts.append(relation.select(self._stand_ins.register, name, need.columns, need.where))
         if plan.hot_buckets or not parts:
-            stream = self._hot(table, ask, plan)
-            self._standing.register(name, stream)
+            stream = self._hot(table, need, plan)
+            self._stand_ins.register(name, stream)
             parts.append(f"SELECT * FROM {name}")
         return parts
 
-    def _hot(self, table: SqlTable, ask: Ask, plan: UnionPlan) -> StreamedRows:
+    def _hot(self, table: SqlTable, need: TableNeed, plan: UnionPlan) -> StreamedRows:
         house, info = self._house, table.info
         assert info is not None
         keyed = isinstance(plan.hot, KeyScanPlan)
@@ -195,10 +195,10 @@ class Query:
             info,
             house.lookups_of(info) if keyed else None,
             plan,
-            ask.where,
+            need.where,
             self.statistics.hot.setdefault(str(table.path), ReadStatistics()),
         )
-        stream = StreamedRows(table.arrow, sorted(ask.columns), rows, ask.where)
+        stream = StreamedRows(table.arrow, sorted(need.columns), rows, need.where)
         self._streams.append(stream)
         if plan.hot_buckets and self.statement.reads:
             stream.begin()
@@ -215,7 +215,7 @@ class Query:
                 raise InvalidQuery("this query was closed")
             self.plan()
             with self._told():
-                return self._standing.connection.sql(self.statement.text).to_arrow_reader(BATCH_ROWS)
+                return self._stand_ins.connection.sql(self.statement.text).to_arrow_reader(BATCH_ROWS)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, with errors of ours as themselves."""
@@ -233,12 +233,12 @@ class Query:
 
     def progress(self) -> float | None:
         """Percent done, as DuckDB guesses; None when it does not know. Any thread."""
-        found = float(self._standing.connection.query_progress())
+        found = float(self._stand_ins.connection.query_progress())
         return None if found < 0 else found
 
     def interrupt(self) -> None:
         """Stop what runs; any thread."""
-        self._standing.connection.interrupt()
+        self._stand_ins.connection.interrupt()
 
     def close(self) -> None:
         """Let go of everything. The second time does nothing; nor does a forked child, where it is not."""
@@ -246,7 +246,7 @@ class Query:
             self._closed = True
             for stream in self._streams:
                 stream.close()
-            self._standing.close()
+            self._stand_ins.close()
             self._streams.clear()
 
     def _told(self) -> Any:
@@ -271,6 +271,6 @@ class _Told:
         return bool(self._words.__exit__(kind, error, traceback))
 
 
-def _wanted(table: SqlTable, ask: Ask) -> Wanted:
+def _wanted(table: SqlTable, need: TableNeed) -> Wanted:
     assert table.info is not None
-    return Wanted(table.info, ask.where, tier=table.tier)
+    return Wanted(table.info, need.where, tier=table.tier)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from strom.sql.duck import quoted
 from strom.sql.duck_types import types_of
-from strom.sql.standing import nullable
+from strom.sql.stand_ins import nullable
 from strom.sql.tables import SqlTable
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strom.errors import InvalidQuery, LimitExceeded, ReadOnlyQuery
+from strom.sql.deterministic import is_deterministic
 from strom.sql.duck import told
-from strom.sql.timeless import is_timeless
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,7 +53,7 @@ class Statement:
     """The text without EXPLAIN."""
     tables: tuple[TableName, ...]
     """Every mention of a table, in the order of the text; one named twice is here twice."""
-    timeless: bool
+    deterministic: bool
     """Whether it means the same whenever it runs: nothing in it depends on the time, on chance or on a setting."""
 
     reads: bool
@@ -98,7 +98,7 @@ def _read(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
     reads = kind == "SELECT" and shown.get("type") != "SHOW_REF"
     describes = kind == "SELECT" and not reads and shown.get("show_type") in ("DESCRIBE", "SHOW")
     lists = any(map(_asks_what_there_is, nodes_of(tree)))
-    return Statement(text, select, tuple(_mentions(tree)), is_timeless(tree), reads, describes, lists)
+    return Statement(text, select, tuple(_mentions(tree)), is_deterministic(tree), reads, describes, lists)
 
 
 def _asks_what_there_is(node: dict[str, Any]) -> bool:

@@ -1,9 +1,9 @@
 """Hot rows for DuckDB: a table that it takes for a dataset of Arrow's, and asks for columns and a filter.
 
 DuckDB trusts the dataset to apply the filter. The servers have got one already, made from the whole query
-(``asking.py``); the rows they send pass it, and DuckDB's own is applied to them here, column-wise.
+(``table_needs.py``); the rows they send pass it, and DuckDB's own is applied to them here, column-wise.
 
-Once ``begin`` was called, the first reading finds rows that are there already (``ahead.py``).
+Once ``begin`` was called, the first reading finds rows that are there already (``read_ahead.py``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow.dataset as ds
 from strom.client.read.direct_scan import BlockingChunks, Loop
 from strom.client.read.row_scan import Rest, RowScan
 from strom.model.filters.predicate import Predicate
-from strom.sql.ahead import Ahead
-from strom.sql.standing import nullable
+from strom.sql.read_ahead import ReadAhead
+from strom.sql.stand_ins import nullable
 
 Batches = Callable[[Sequence[str]], Generator[pa.RecordBatch, None, None]]
 """The rows of a table with these columns."""
@@ -52,7 +52,7 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
         passed: Predicate | None = None,
     ) -> None:
         self._problem: list[BaseException] = []
-        self._ahead: list[Ahead] = []
+        self._ahead: list[ReadAhead] = []
         full = nullable(schema)
         super().__init__(pa.Table.from_batches([], schema=full))
         self._full = full
@@ -64,7 +64,7 @@ class StreamedRows(ds.InMemoryDataset):  # type: ignore[misc]
         """Fetch the columns that the query uses now, before DuckDB asks for them."""
         order = self._in_order(self._wanted)
         if order:
-            self._ahead.append(Ahead(self._batches(order)))
+            self._ahead.append(ReadAhead(self._batches(order)))
 
     def close(self) -> None:
         """Let go of what was fetched and nobody read."""

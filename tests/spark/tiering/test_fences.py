@@ -15,8 +15,8 @@ from spark.tiering.tiers import by_pyiceberg, facts_of, iceberg, in_lake, tier
 from strom.client.admin.lake import Assigned
 from strom.errors import LakeCommitUnknown
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
+from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import read_truth
 from strom.lake.rounds.commit import commit_round
 from strom.runtime.clock import SystemClock
 from strom.spark.connect.options import Server

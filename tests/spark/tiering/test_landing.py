@@ -12,7 +12,7 @@ from lake.lake_places import Lake, events
 from strom.errors import LakeCommitUnknown, LakeConflict
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.iceberg.catalogs import LakeCatalog
-from strom.lake.iceberg.truth import read_truth
+from strom.lake.iceberg.lake_head import read_truth
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.runtime.clock import SystemClock
 from strom.spark.tiering.aim import Aim

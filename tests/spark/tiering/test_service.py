@@ -15,8 +15,8 @@ from strom.client.admin.lake import Assigned, Ended, LakeFacts, Running, Tidings
 from strom.client.admin.lake_status import LakeBucket, LakeStatus
 from strom.coordinator.tiering import Beat, Progress, Tiering
 from strom.errors import Disconnected, LakeCorrupt, LakeUnavailable, TableNotFound
+from strom.lake.iceberg.lake_head import Truth
 from strom.lake.iceberg.summary import LakeOffsets
-from strom.lake.iceberg.truth import Truth
 from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
 from strom.spark.tiering.jobs import Cancelled

@@ -23,7 +23,7 @@ from strom.lake.files.arrow_types import Leaf, lake_schema, leaves, to_lake
 from strom.lake.files.column_forms import column_forms
 from strom.lake.files.file_description import OWN_PREFIX, DataFileDescription, PartitionValue
 from strom.lake.files.offset_print import print_of
-from strom.lake.files.spec import partition_value, value_array
+from strom.lake.files.partition_values import partition_value, value_array
 from strom.lake.files.statistics import FloatStats, column_stats, split_offsets
 from strom.lake.files.storage import Storage
 from strom.model.lake.lake_types import OFFSET

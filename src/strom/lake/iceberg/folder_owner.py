@@ -1,7 +1,7 @@
 """Whose a lake table's folder is: told by what lies in it, and never by its name.
 
 Two clusters may share a warehouse, each with a catalog of its own, and their ids are alike. A folder is a table's when
-the claim in it (``claim.py``) names that Iceberg table; without a claim, when its newest metadata does.
+the claim in it (``folder_claim.py``) names that Iceberg table; without a claim, when its newest metadata does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from strom.errors import LakeCorrupt
 from strom.lake.files.storage import Storage
-from strom.lake.iceberg.claim import GivenUp, claimed_by, given_up
+from strom.lake.iceberg.folder_claim import GivenUp, claimed_by, given_up
 from strom.lake.iceberg.table import CREATED, TABLE_ID
 
 _METADATA = re.compile(r"(\d{1,10})-[0-9a-f-]{36}\.metadata\.json")

@@ -19,8 +19,8 @@ from pyiceberg.table.snapshots import Snapshot
 from strom.errors import LakeCorrupt, LakeForeignCommit, LakeUnavailable
 from strom.lake.files.field_ids import OFFSET_ID
 from strom.lake.files.file_description import ColumnStats
-from strom.lake.files.reading import LakeFile, read_offsets
-from strom.lake.files.spec import name_of_values
+from strom.lake.files.file_reader import LakeFile, read_offsets
+from strom.lake.files.partition_values import name_of_values
 from strom.lake.iceberg.iceberg_schema import SPEC_ID
 from strom.lake.iceberg.table import LakeTable
 from strom.model.lake.lake import Place

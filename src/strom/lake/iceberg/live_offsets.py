@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from strom.lake.files.offset_print import OffsetPrint, print_of
 from strom.lake.files.storage import Storage
-from strom.lake.iceberg.deleted import rows_deleted
-from strom.lake.iceberg.deletes import offsets_in
+from strom.lake.iceberg.delete_files import offsets_in
+from strom.lake.iceberg.deleted_rows import rows_deleted
 from strom.lake.iceberg.held_files import HeldFile, HeldFiles, paths
 from strom.model.lake.lake import Place
 

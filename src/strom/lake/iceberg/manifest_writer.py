@@ -22,7 +22,7 @@ from pyiceberg.manifest import (
 from pyiceberg.typedef import Record
 
 from strom.lake.files.file_description import DataFileDescription
-from strom.lake.iceberg.deletes import DeleteFileDescription
+from strom.lake.iceberg.delete_files import DeleteFileDescription
 from strom.lake.iceberg.held_files import POSITION_PATH_ID, POSITION_ROW_ID
 from strom.lake.iceberg.iceberg_schema import SPEC_ID
 from strom.lake.iceberg.table import LakeTable

@@ -29,10 +29,10 @@ from pyiceberg.typedef import Record
 
 from strom.errors import LakeConflict, LakeCorrupt
 from strom.lake.iceberg.held_files import entries_of, manifests_of
+from strom.lake.iceberg.lake_head import Totals, Truth
 from strom.lake.iceberg.manifest_writer import ManifestsWriter
 from strom.lake.iceberg.summary import OFFSETS_FILE, LakeOffsets, held_property, write_summary
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Totals, Truth
 from strom.runtime.clock import Clock, SystemClock
 
 MERGED_AT_ONCE = 8

@@ -12,11 +12,11 @@ from pyiceberg.table.snapshots import Snapshot
 from strom.errors import LakeError
 from strom.lake.files.bounds import file_statistics
 from strom.lake.files.file_description import ColumnStats, is_own
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.iceberg.held_files import files_of, held_files
+from strom.lake.iceberg.lake_head import count_live
 from strom.lake.iceberg.summary import ROWS, is_told
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import count_live
 from strom.model.filters.predicate import Predicate
 from strom.model.schema import Schema
 from strom.record.prune import Pruner

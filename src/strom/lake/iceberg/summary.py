@@ -11,7 +11,7 @@ The newest summary with one of them is the truth, so every commit of ours copies
 
 The same text is a property of the table, ``strom.held``, set by the same commit: snapshots and files can be expired and
 removed by any engine's maintenance, and that stays. It may be wrong (after a rollback), so it counts only where nothing
-better is left, and only if the rows that are there are the ones it speaks of (``truth.py``).
+better is left, and only if the rows that are there are the ones it speaks of (``lake_head.py``).
 """
 
 from __future__ import annotations

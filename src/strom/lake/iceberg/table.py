@@ -36,7 +36,7 @@ from strom.errors import (
 )
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.catalogs import LakeCatalog
-from strom.lake.iceberg.claim import claim
+from strom.lake.iceberg.folder_claim import claim
 from strom.lake.iceberg.iceberg_schema import SPEC_ID, iceberg_schema, partition_spec
 from strom.lake.iceberg.manifest_cache import ManifestCache
 from strom.lake.iceberg.table_owner import OWNER, check_owner, owned

@@ -24,10 +24,10 @@ from strom.client.plan.partition_choice import PartitionChoice
 from strom.client.read.row_reader import Fetched
 from strom.client.read.tail_batch import TailBatch
 from strom.errors import LakeDisabled, PartitionNotFound
-from strom.lake.files.reading import LakeFile
-from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.read.time_travel import between
 from strom.lake.read.union_files import read_one
+from strom.lake.read.union_plan import LakeLimits, UnionPlan, bucket_of
 from strom.lake.read.union_planner import UnionPlanner, Wanted
 from strom.lake.read.warehouses import Warehouses
 from strom.model.bucket import BucketId

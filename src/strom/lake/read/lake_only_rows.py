@@ -20,7 +20,7 @@ from strom.client.plan.offsets import Offsets
 from strom.errors import LakeSnapshotNotFound, PartitionNotFound
 from strom.lake.files.field_ids import field_id
 from strom.lake.files.file_description import ColumnStats
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.read.union_planner import ENABLED, quarantined
 from strom.lake.read.warehouses import Warehouses
 from strom.model.lake.lake import LakeConfig

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.lake.files.file_description import is_own
-from strom.lake.files.reading import LakeFile, read_file
+from strom.lake.files.file_reader import LakeFile, read_file
 from strom.lake.iceberg.held_files import files_of
 from strom.lake.iceberg.table import LakeTable
 from strom.model.lake.lake import Place

@@ -19,7 +19,7 @@ from strom.client.plan.log_plan import BucketRange, ScanPlan, check_place
 from strom.client.plan.offsets import Offsets
 from strom.client.read.key_scan import KeyScan
 from strom.errors import Expired, LakeDisabled
-from strom.lake.read.planned import BucketEnd, LakeLimits, UnionPlan
+from strom.lake.read.union_plan import BucketEnd, LakeLimits, UnionPlan
 from strom.lake.read.union_planner import UnionPlanner, Wanted
 from strom.lake.read.warehouses import Warehouses
 from strom.model.bucket import BucketId

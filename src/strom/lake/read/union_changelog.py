@@ -13,8 +13,8 @@ from strom.client.read.change_kinds import kinds_of
 from strom.client.read.changelog import FACTS, Changelog
 from strom.client.read.row_scan import RowScan
 from strom.client.read.scan_chunk import AnyChunk
-from strom.lake.files.reading import LakeFile
-from strom.lake.read.planned import UnionPlan
+from strom.lake.files.file_reader import LakeFile
+from strom.lake.read.union_plan import UnionPlan
 from strom.lake.read.union_scan import UnionScan
 from strom.model.lake.lake_types import OFFSET, TIMESTAMP
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from strom.errors import LakeCorrupt
 from strom.lake.files.file_description import is_own
-from strom.lake.files.reading import LakeFile, deleted_rows, read_file
+from strom.lake.files.file_reader import LakeFile, deleted_rows, read_file
 from strom.lake.files.sidecar import SUFFIX, HeldOffsets, decode
 from strom.lake.files.storage import Storage
-from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
+from strom.lake.read.union_plan import LakeLimits, UnionPlan, bucket_of
 from strom.model.filters.predicate import Predicate
 from strom.model.lake.lake_types import OFFSET, TIMESTAMP
 from strom.model.schema import Schema

@@ -36,8 +36,8 @@ from strom.errors import (
     UnsupportedVersion,
 )
 from strom.lake.files.bounds import may_match
-from strom.lake.files.reading import LakeFile
-from strom.lake.read.planned import BucketEnd, Offsets, UnionPlan, bucket_of
+from strom.lake.files.file_reader import LakeFile
+from strom.lake.read.union_plan import BucketEnd, Offsets, UnionPlan, bucket_of
 from strom.model.bucket import BucketId
 from strom.model.filters.predicate import Predicate
 from strom.model.lake.lake import LakeKey, Tiered

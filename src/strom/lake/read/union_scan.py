@@ -29,11 +29,11 @@ from strom.client.read.row_scan import Collected, RowScan
 from strom.client.read.scan_chunk import AnyChunk
 from strom.client.read.source import ReadStatistics
 from strom.errors import Expired, InvalidRequest, LakeCorrupt, LakeDisabled, OffsetOutOfRange
-from strom.lake.files.reading import LakeFile
-from strom.lake.read.planned import UnionPlan
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.read.system_rows import OWN_COLUMNS, lake_schema_of
 from strom.lake.read.time_travel import Moment, between, kept_instants, plan_at
 from strom.lake.read.union_files import read_one
+from strom.lake.read.union_plan import UnionPlan
 from strom.lake.read.union_planner import Tier, UnionPlanner, Wanted
 from strom.lake.read.warehouses import Warehouses
 from strom.model.schema import Schema

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from strom.client.admin.lake import LakeFacts
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import LakeForeignCommit, LakeSnapshotNotFound, NotInstalled
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.storage import Storage
 from strom.model.filters.predicate import Predicate
 from strom.model.lake.lake import LakeConfig
@@ -188,7 +188,7 @@ class Warehouses:
     def _record_now(self, facts: LakeFacts, table: TableInfo) -> LakeRecord:
         with self._lock:
             opened = self._open(facts, table)
-            from strom.lake.iceberg.truth import read_truth
+            from strom.lake.iceberg.lake_head import read_truth
 
             assert facts.record is not None
             try:

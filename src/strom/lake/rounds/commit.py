@@ -17,16 +17,16 @@ import numpy.typing as npt
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt
 from strom.lake.files.bounds import widened
 from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_reader import read_offsets
 from strom.lake.files.offset_print import OffsetPrint, print_between, print_of
-from strom.lake.files.reading import read_offsets
-from strom.lake.iceberg.deletes import DeleteFileDescription, dead_rows, write_deletes
+from strom.lake.iceberg.delete_files import DeleteFileDescription, dead_rows, write_deletes
 from strom.lake.iceberg.held_files import HeldDeletes, HeldFile, held_files
+from strom.lake.iceberg.lake_head import Truth, offsets_by_place
 from strom.lake.iceberg.live_offsets import live_prints
 from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth, offsets_by_place
 from strom.model.lake.lake import LakeKey, Place, Tiered
 from strom.runtime.clock import Clock
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from strom.lake.iceberg.lake_head import Truth
 from strom.lake.iceberg.summary import read_summary
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth
 from strom.model import properties
 from strom.model.lake.lake import LakeKey
 from strom.model.lake.lake_record import LakeReport

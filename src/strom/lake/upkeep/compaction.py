@@ -25,21 +25,21 @@ from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus
 
 from strom.errors import LakeCommitUnknown, LakeConflict, LakeCorrupt
 from strom.lake.files.file_description import DataFileDescription
-from strom.lake.files.reading import rows_by_file
+from strom.lake.files.file_reader import rows_by_file
 from strom.lake.files.storage import Storage
-from strom.lake.iceberg.deleted import naming, union
-from strom.lake.iceberg.deletes import (
+from strom.lake.iceberg.delete_files import (
     DeadRows,
     DeleteFileDescription,
     offsets_in,
     row_positions,
     write_deletes,
 )
+from strom.lake.iceberg.deleted_rows import naming, union
 from strom.lake.iceberg.held_files import HeldDeletes, HeldFile, HeldFiles, held_files
+from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.upkeep.compaction_plan import crowded
 from strom.lake.upkeep.rewriting import Rewritten, drop
 from strom.model.lake.lake import Place

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from strom.errors import LakeCorrupt, LakeForeignCommit
 from strom.lake.iceberg.catalogs import LakeCatalog
-from strom.lake.iceberg.claim import give_up
+from strom.lake.iceberg.folder_claim import give_up
 from strom.lake.iceberg.folder_owner import FolderOwner, metadata_files, owner_of_folder
 from strom.lake.iceberg.table import location_of, owner_of
 from strom.lake.iceberg.table_owner import is_anothers

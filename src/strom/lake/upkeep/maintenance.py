@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from strom.errors import LakeCorrupt
-from strom.lake.iceberg.deleted import DeadCounts
+from strom.lake.iceberg.deleted_rows import DeadCounts
 from strom.lake.iceberg.held_files import HeldFiles, held_files
+from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.upkeep.compaction import Compacted, commit_rewritten
 from strom.lake.upkeep.compaction_plan import Group, choose, crowded
 from strom.lake.upkeep.expiry import expire_snapshots

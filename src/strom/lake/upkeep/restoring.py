@@ -21,16 +21,16 @@ import numpy.typing as npt
 from pyiceberg.table.snapshots import Snapshot
 
 from strom.lake.files.file_description import is_own
+from strom.lake.files.file_reader import offsets_or_none
 from strom.lake.files.offset_print import OffsetPrint, print_of
-from strom.lake.files.reading import offsets_or_none
-from strom.lake.iceberg.deleted import rows_deleted
-from strom.lake.iceberg.deletes import DeadRows, DeleteFileDescription, write_deletes
+from strom.lake.iceberg.delete_files import DeadRows, DeleteFileDescription, write_deletes
+from strom.lake.iceberg.deleted_rows import rows_deleted
 from strom.lake.iceberg.held_files import HeldFile, HeldFiles, files_of
+from strom.lake.iceberg.lake_head import LastWords, Truth, expected_live, offsets_by_place, totals_of
 from strom.lake.iceberg.manifest_writer import delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import LastWords, Truth, expected_live, offsets_by_place, totals_of
 from strom.model.lake.lake import Place
 from strom.runtime.units import counted
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from strom.errors import StromError
 from strom.lake.files.file_description import DataFileDescription
+from strom.lake.files.file_reader import read_file
 from strom.lake.files.file_writer import FilePartition, FileWriter
-from strom.lake.files.reading import read_file
 from strom.lake.files.storage import Storage
-from strom.lake.iceberg.deleted import rows_deleted
+from strom.lake.iceberg.deleted_rows import rows_deleted
 from strom.lake.iceberg.held_files import HeldFiles
 from strom.lake.iceberg.iceberg_schema import iceberg_schema
 from strom.lake.iceberg.table import LakeTable

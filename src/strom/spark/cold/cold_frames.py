@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 
 from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID, field_id
 from strom.lake.files.storage import Storage
-from strom.lake.read.planned import LakeLimits
+from strom.lake.read.union_plan import LakeLimits
 from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
 from strom.spark.cold import dead_bits

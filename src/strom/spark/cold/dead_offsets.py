@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from strom.errors import LakeCorrupt
 from strom.lake.files import sidecar
-from strom.lake.files.reading import LakeFile, read_offsets, rows_by_file
+from strom.lake.files.file_reader import LakeFile, read_offsets, rows_by_file
 from strom.lake.files.storage import Storage
 from strom.spark.connect.tasks import LakePart
 

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import InputPartition
 
 from strom.client.plan.key_plan import Instant, KeyScanPlan
 from strom.client.plan.log_plan import BucketRange, ScanPlan
-from strom.lake.files.reading import LakeFile
-from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
+from strom.lake.files.file_reader import LakeFile
+from strom.lake.read.union_plan import LakeLimits, UnionPlan, bucket_of
 from strom.model.bucket import BucketId
 
 TASK_BYTES_MIN = 4 * 1024 * 1024

@@ -21,11 +21,11 @@ from strom.client.plan.log_plan import ScanPlan
 from strom.errors import LimitExceeded
 from strom.lake.files.bounds import file_statistics
 from strom.lake.files.file_description import is_own
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.storage import Storage
 from strom.lake.read.lake_only_rows import LakeOnlyFile, LakeOnlyRows, Place, find_lake_only_rows
-from strom.lake.read.planned import LakeLimits, UnionPlan, bucket_of
 from strom.lake.read.union_files import read_one
+from strom.lake.read.union_plan import LakeLimits, UnionPlan, bucket_of
 from strom.model.filters.predicate import And, Compare, In, Or, Predicate
 from strom.record.statistics import ColumnStatistics
 from strom.spark.connect import connections

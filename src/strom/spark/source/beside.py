@@ -18,8 +18,8 @@ from strom.api.system_table import SystemTable
 from strom.client.plan.filters import filter_of
 from strom.errors import InvalidRequest
 from strom.lake.files.storage import Storage
-from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_files import read_one
+from strom.lake.read.union_plan import UnionPlan
 from strom.model.lake.lake import LakeConfig
 from strom.model.schema import Schema
 from strom.model.types import from_arrow

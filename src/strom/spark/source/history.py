@@ -19,7 +19,7 @@ from strom.client.plan.log_place import Key
 from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.client.read.beginning import gone
 from strom.errors import InvalidRequest
-from strom.lake.read.planned import LakeLimits
+from strom.lake.read.union_plan import LakeLimits
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey
 from strom.model.lake.lake_record import LakeRecord

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from strom.client.read.changelog import FACTS
 from strom.lake.files.storage import Storage
-from strom.lake.read.planned import UnionPlan
 from strom.lake.read.union_files import read_planned
+from strom.lake.read.union_plan import UnionPlan
 from strom.model.filters.predicate import Predicate
 from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema

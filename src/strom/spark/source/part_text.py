@@ -19,8 +19,8 @@ import pyarrow as pa
 from strom.client.plan.key_plan import Instant
 from strom.client.plan.log_plan import BucketRange
 from strom.errors import InvalidRequest
-from strom.lake.files.reading import LakeFile
-from strom.lake.read.planned import LakeLimits
+from strom.lake.files.file_reader import LakeFile
+from strom.lake.read.union_plan import LakeLimits
 from strom.model.bucket import BucketId
 from strom.spark.connect.tasks import LakePart, Part
 

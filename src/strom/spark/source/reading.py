@@ -20,7 +20,7 @@ from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.plan.log_plan import ScanPlan
 from strom.client.read.changelog import CHANGE_TYPE
 from strom.lake.files.storage import Storage
-from strom.lake.read.planned import UnionPlan
+from strom.lake.read.union_plan import UnionPlan
 from strom.model.filters.predicate import Predicate
 from strom.spark.connect import connections
 from strom.spark.connect.options import ReadOptions

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import Vector
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
+from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.read.live_rows import live_rows
 from strom.lake.rounds.commit import adopt, commit_round, drop_partitions
 from strom.model.bucket import BucketId

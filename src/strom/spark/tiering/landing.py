@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from strom.errors import LakeCommitUnknown, LakeConflict, StromError
 from strom.lake.files.file_description import DataFileDescription
+from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth, read_truth
 from strom.lake.rounds.commit import commit_round
 from strom.model.lake.lake import LakeKey
 from strom.runtime.clock import Clock

@@ -23,8 +23,8 @@ from typing import Any
 from strom.client.admin.lake import Assigned
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import Expired, LakeConflict, LakeCorrupt, Retry, TableNotFound
+from strom.lake.iceberg.lake_head import Truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.iceberg.truth import Truth
 from strom.lake.rounds.reporting import readable_low, report_of
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.lake.lake_record import LakeReport

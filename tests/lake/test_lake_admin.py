@@ -10,7 +10,7 @@ import pytest
 from lake.union_place import lake_table, rows
 from strom.client.admin.lake import LakeDoor
 from strom.errors import TableNotFound
-from strom.lake.iceberg.truth import Truth
+from strom.lake.iceberg.lake_head import Truth
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.testing.process import ServerProcess
 

@@ -1,6 +1,6 @@
 """Stand-ins: tables of the right names and types, without the rows, on which DuckDB plans a query for us.
 
-Its optimizer moves columns and filters down to each table; the plan it makes is read as JSON (``asking.py``). A
+Its optimizer moves columns and filters down to each table; the plan it makes is read as JSON (``table_needs.py``). A
 stand-in has one row of NULLs, and statistics are switched off: DuckDB must not conclude from them that a part of the
 query is empty, or the plan would not be that of the real tables.
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PLAN = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := true)"
 
 
-class Standing:
+class StandIns:
     """The tables of one query in DuckDB: nothing at first, then stand-ins if they are needed, then the rows."""
 
     def __init__(

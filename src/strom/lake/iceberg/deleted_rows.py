@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from strom.lake.files.reading import rows_by_file
+from strom.lake.files.file_reader import rows_by_file
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.held_files import HeldDeletes, HeldFile, HeldFiles
 from strom.model.lake.lake import Place

@@ -25,7 +25,7 @@ from strom.errors import LakeCorrupt, LakeForeignCommit
 from strom.lake.files.offset_print import OffsetPrint, print_between
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.ancestry import Ancestor, Ancestry
-from strom.lake.iceberg.deleted import rows_deleted
+from strom.lake.iceberg.deleted_rows import rows_deleted
 from strom.lake.iceberg.held_files import HeldFiles, files_of
 from strom.lake.iceberg.live_offsets import changed_places, live_prints
 from strom.lake.iceberg.summary import LakeOffsets, read_property, read_summary

@@ -11,8 +11,8 @@ import pytest
 from strom.model.filters.predicate import And, Compare, In, IsNull, Or, Predicate
 from strom.model.schema import Schema
 from strom.model.table import TablePath
-from strom.sql.asking import VIRTUAL_COLUMNS_FROM, Ask, asks_of
 from strom.sql.plan_filters import predicate_of
+from strom.sql.table_needs import VIRTUAL_COLUMNS_FROM, TableNeed, needs_of
 from strom.sql.tables import _same
 
 T = TablePath("db", "t")
@@ -27,7 +27,7 @@ SCHEMA = Schema.from_arrow(
         ]
     )
 )
-EVERYTHING = Ask(frozenset(SCHEMA.names), None)
+EVERYTHING = TableNeed(frozenset(SCHEMA.names), None)
 
 
 def constant(value: object, kind: str = "BIGINT") -> dict[str, Any]:
@@ -51,20 +51,20 @@ def get(*columns: int, filters: Any = (), table: str = "t") -> dict[str, Any]:
     }
 
 
-def asked(*nodes: dict[str, Any], mentions: int | None = None) -> Ask:
+def asked(*nodes: dict[str, Any], mentions: int | None = None) -> TableNeed:
     plan = {"type": "LOGICAL_PROJECTION", "children": list(nodes)}
-    return asks_of([plan], {T: SCHEMA}, {T: len(nodes) if mentions is None else mentions})[T]
+    return needs_of([plan], {T: SCHEMA}, {T: len(nodes) if mentions is None else mentions})[T]
 
 
 def test_a_table_is_asked_for_what_any_mention_of_it_wants() -> None:
     first, second = get(0, 1, filters=[(0, compared(7))]), get(2, 0, filters=[(1, compared(9))])
     seven, nine = (Compare("id", "=", value).check(SCHEMA) for value in (7, 9))
-    assert asked(first) == Ask(frozenset({"id", "name"}), seven)
+    assert asked(first) == TableNeed(frozenset({"id", "name"}), seven)
     both = asked(first, second)
     assert both.columns == {"id", "name", "price"}
     assert isinstance(both.where, Or)
     assert set(both.where.children) == {seven, nine}
-    assert asked(first, get(1)) == Ask(frozenset({"id", "name"}), None), "one mention wants all rows"
+    assert asked(first, get(1)) == TableNeed(frozenset({"id", "name"}), None), "one mention wants all rows"
     assert asked(get(VIRTUAL_COLUMNS_FROM, 1)).columns == {"name"}
 
 
@@ -73,13 +73,13 @@ def test_where_the_plan_does_not_show_every_mention_all_is_asked_for() -> None:
     assert asked(one, mentions=2) == EVERYTHING
     assert asked(one, {"type": "LOGICAL_EMPTY_RESULT"}, mentions=1) == EVERYTHING
     assert asked(get(0, table="other"), mentions=1) == EVERYTHING
-    assert asks_of(None, {T: SCHEMA}, {T: 1})[T] == EVERYTHING
+    assert needs_of(None, {T: SCHEMA}, {T: 1})[T] == EVERYTHING
 
 
 def test_a_filter_on_a_part_of_a_column_is_none_on_the_column() -> None:
     node = get(0, filters=[(0, compared(7))])
     node["column_indexes"][0]["child_indexes"] = [{"index": 1}]
-    assert asked(node) == Ask(frozenset({"id"}), None)
+    assert asked(node) == TableNeed(frozenset({"id"}), None)
 
 
 def found(filter: dict[str, Any], column: str = "id") -> Predicate | None:

@@ -1,4 +1,4 @@
-"""What a person does about a table's lake: bring the cluster's record back from it, or remove it.
+"""What an operator does to a table's lake: rebuild the cluster's record of it, drop it, take it over, compact, expire.
 
 The cluster's part goes through the client, the lake's part through ``Warehouses``. Nothing here needs the lake's
 libraries to be imported; they are when they are used.
@@ -7,7 +7,7 @@ libraries to be imported; they are when they are used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from strom.client.admin.admin import Admin
@@ -21,18 +21,23 @@ from strom.lake.read.warehouses import Warehouses
 from strom.model.lake.lake import Place
 from strom.model.lake.lake_owner import LakeOwner
 from strom.model.lake.lake_record import LakeReport
+from strom.model.lake.lake_upkeep import LakeUpkeep
+from strom.model.properties import lake_upkeep
 from strom.model.table import TablePath
 
 if TYPE_CHECKING:
     from strom.lake.iceberg.catalogs import LakeCatalog
     from strom.lake.iceberg.table import LakeTable
     from strom.lake.upkeep.dropping import LakeRemnant, Remnants
+    from strom.lake.upkeep.maintenance import Upkept
     from strom.lake.upkeep.rebuilding import Found
 
 TRIES = 5
 """Rounds that report meanwhile."""
 SERVICE = "strom lake"
 NO_SNAPSHOT = -1
+COMPACTIONS_MAX = 100
+"""Runs of one command. A run rewrites about 2 GB."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,60 @@ async def take_over_lake(cluster: Cluster, warehouses: Warehouses) -> LakeOwner 
         return take_over(catalog)
 
     return await warehouses.on_unsettled(config, work)
+
+
+async def compact_lake(cluster: Cluster, warehouses: Warehouses, table: TableInfo) -> Upkept:
+    """Everything that can be merged, and the cluster is told."""
+    upkeep = replace(lake_upkeep(table.description.properties), files=1, dead_percent=1)
+
+    def work(lake: LakeTable) -> Upkept:
+        from strom.lake.upkeep.maintenance import Maintenance, Upkept
+
+        maintenance, found = Maintenance(), Upkept()
+        for _ in range(COMPACTIONS_MAX):
+            done = maintenance.compact(lake, upkeep)
+            found = found.and_more(done)
+            if not done.more:
+                break
+        return found
+
+    door, facts, lake = await _opened(cluster, warehouses, table)
+    found = await cluster.world.offload.run(work, lake)
+    if found.truth is not None:
+        from strom.lake.rounds.reporting import readable_low, report_of
+
+        now_ms = cluster.world.clock.now_ms()
+        low = await cluster.world.offload.run(readable_low, lake, found.truth, now_ms)
+        told = {**found.facts(now_ms), "delete_files": found.truth.totals.delete_files}
+        report = report_of(found.truth, readable_low=low, facts=told)
+        # No round is under way here: the record is replaced if it is still the one that was seen. A round that came
+        # between has told what it made of the table, and the next one tells the rest.
+        seen = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id
+        await door.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=seen)
+    return found
+
+
+async def expire_lake(cluster: Cluster, warehouses: Warehouses, table: TableInfo) -> Upkept:
+    """Old snapshots, and files that none names."""
+    upkeep: LakeUpkeep = lake_upkeep(table.description.properties)
+    _, facts, lake = await _opened(cluster, warehouses, table)
+    needed = set() if facts.snapshot_id is None else {facts.snapshot_id}
+
+    def work() -> Upkept:
+        from strom.lake.upkeep.maintenance import Maintenance
+
+        return Maintenance().expire(lake, upkeep, needed, trusted_ms=facts.now_ms)
+
+    return await cluster.world.offload.run(work)
+
+
+async def _opened(
+    cluster: Cluster, warehouses: Warehouses, table: TableInfo
+) -> tuple[LakeDoor, LakeFacts, LakeTable]:
+    """The lake table, to be worked at without holding up the connection's reads."""
+    door = LakeDoor(cluster)
+    facts = await door.describe(table)
+    return door, facts, await warehouses.on_table(facts, table, lambda lake: lake)
 
 
 def _remove(catalog: LakeCatalog, path: TablePath, remnants: Sequence[LakeRemnant]) -> None:

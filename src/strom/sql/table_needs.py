@@ -23,39 +23,39 @@ VIRTUAL_COLUMNS_FROM = 1 << 62
 
 
 @dataclass(frozen=True)
-class Ask:
+class TableNeed:
     """What is wanted of one table. ``where`` None: any row may matter."""
 
     columns: frozenset[str]
     where: Predicate | None
 
 
-def asks_of(
+def needs_of(
     plan: Any | None, schemas: Mapping[TablePath, Schema], mentions: Mapping[TablePath, int]
-) -> dict[TablePath, Ask]:
+) -> dict[TablePath, TableNeed]:
     """By table. A plan that shows a table less often than the text does tells nothing about it."""
-    everything = {path: Ask(frozenset(schema.names), None) for path, schema in schemas.items()}
+    everything = {path: TableNeed(frozenset(schema.names), None) for path, schema in schemas.items()}
     if plan is None:
         return everything
     nodes = list(_nodes(plan))
     if any(node.get("type") in EMPTY for node in nodes):
         return everything  # DuckDB left something out here that it may read when it runs
-    scans: dict[TablePath, list[Ask]] = {}
+    scans: dict[TablePath, list[TableNeed]] = {}
     for node in nodes:
         path = _table_of(node)
         if path is not None and path in schemas:
-            scans.setdefault(path, []).append(_ask_of(node, schemas[path]))
+            scans.setdefault(path, []).append(_need_of(node, schemas[path]))
     return {
         path: _together(scans[path]) if len(scans.get(path, ())) >= mentions[path] else everything[path]
         for path in schemas
     }
 
 
-def _together(asks: list[Ask]) -> Ask:
-    columns = frozenset[str]().union(*(ask.columns for ask in asks))
-    filters = dict.fromkeys(ask.where for ask in asks)
+def _together(needs: list[TableNeed]) -> TableNeed:
+    columns = frozenset[str]().union(*(need.columns for need in needs))
+    filters = dict.fromkeys(need.where for need in needs)
     told = [where for where in filters if where is not None]
-    return Ask(columns, Or.of(*told) if len(told) == len(filters) else None)
+    return TableNeed(columns, Or.of(*told) if len(told) == len(filters) else None)
 
 
 def _nodes(plan: Any) -> Iterator[dict[str, Any]]:
@@ -79,7 +79,7 @@ def _table_of(node: dict[str, Any]) -> TablePath | None:
     return TablePath(str(data["schema"]), str(data["table"]))
 
 
-def _ask_of(node: dict[str, Any], schema: Schema) -> Ask:
+def _need_of(node: dict[str, Any], schema: Schema) -> TableNeed:
     names = []
     for one in node.get("column_indexes", ()):
         index = one.get("index", VIRTUAL_COLUMNS_FROM)
@@ -94,4 +94,4 @@ def _ask_of(node: dict[str, Any], schema: Schema) -> Ask:
             where = where.check(schema)
         except StromError:
             where = None  # what a filter cannot say is left to DuckDB
-    return Ask(columns, where)
+    return TableNeed(columns, where)

@@ -13,8 +13,8 @@ import pytest
 from strom.errors import Expired, InvalidQuery
 from strom.model.filters.predicate import col
 from strom.model.schema import Schema
-from strom.sql import ahead
-from strom.sql.ahead import Ahead
+from strom.sql import read_ahead
+from strom.sql.read_ahead import ReadAhead
 from strom.sql.streaming import StreamedRows
 
 WAIT_S = 60.0
@@ -49,37 +49,37 @@ class Source:
 
 def test_rows_are_there_before_anybody_asks() -> None:
     source = Source(5)
-    rows = Ahead(source.batches())
+    rows = ReadAhead(source.batches())
     assert source.closed.wait(WAIT_S)
     assert [one.column(0)[0].as_py() for one in rows.batches()] == [0, 1, 2, 3, 4]
 
 
 def test_only_so_many_are_kept_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "BYTES_MAX", 2 * batch(0).nbytes)
+    monkeypatch.setattr(read_ahead, "BYTES_MAX", 2 * batch(0).nbytes)
     source = Source(50)
-    for number, one in enumerate(Ahead(source.batches()).batches()):
+    for number, one in enumerate(ReadAhead(source.batches()).batches()):
         assert one.equals(batch(number))
         assert source.taken <= number + 4
     assert source.taken == 50
 
 
 def test_an_error_comes_after_the_rows_before_it() -> None:
-    rows = Ahead(Source(2, Expired("gone")).batches()).batches()
+    rows = ReadAhead(Source(2, Expired("gone")).batches()).batches()
     assert [next(rows).column(0)[0].as_py() for _ in range(2)] == [0, 1]
     with pytest.raises(Expired, match="gone"):
         next(rows)
 
 
 def test_a_source_that_nobody_reads_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "BYTES_MAX", 1)
+    monkeypatch.setattr(read_ahead, "BYTES_MAX", 1)
     source = Source(50)
-    Ahead(source.batches()).close()
+    ReadAhead(source.batches()).close()
     assert source.closed.wait(WAIT_S)
     assert source.taken < 50
 
 
 def test_a_source_is_closed_when_its_rows_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "BYTES_MAX", 1)
+    monkeypatch.setattr(read_ahead, "BYTES_MAX", 1)
     source = Source(50)
     rows = StreamedRows(SCHEMA, ["id"], source.batches)
     rows.begin()
@@ -126,7 +126,7 @@ def test_a_filter_that_all_rows_passed_already_is_not_computed_again() -> None:
 
 def test_rows_that_were_let_go_do_not_end_as_if_they_were_all() -> None:
     source = Source(5)
-    rows = Ahead(source.batches())
+    rows = ReadAhead(source.batches())
     assert source.closed.wait(WAIT_S)
     reading = rows.batches()
     assert next(reading).num_rows == 10

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.plan.log_place import Key
 from strom.client.plan.log_plan import ScanPlan
-from strom.lake.files.reading import LakeFile
+from strom.lake.files.file_reader import LakeFile
 from strom.model.bucket import BucketId
 from strom.runtime.units import counted
 

@@ -24,7 +24,7 @@ from strom.errors import LakeCorrupt
 from strom.lake.files import sidecar
 from strom.lake.files.arrow_types import PARQUET_FIELD_ID
 from strom.lake.files.file_description import is_own
-from strom.lake.files.reading import POSITION_PATH, POSITION_ROW, read_offsets
+from strom.lake.files.file_reader import POSITION_PATH, POSITION_ROW, read_offsets
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.held_files import POSITION_PATH_ID, POSITION_ROW_ID, HeldFile
 from strom.model.lake.lake import Place

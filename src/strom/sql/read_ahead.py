@@ -18,7 +18,7 @@ BYTES_MAX = 32 * 1024 * 1024
 """Kept ready."""
 
 
-class Ahead:
+class ReadAhead:
     """The batches of a source, which is read from now on. For one reader; it may come later, or never."""
 
     def __init__(self, source: Generator[pa.RecordBatch, None, None]) -> None:

@@ -13,50 +13,50 @@ import pyarrow as pa
 
 from strom.model.schema import Schema
 from strom.model.table import TablePath
-from strom.sql.asking import Ask, asks_of
 from strom.sql.statement import KEPT_CHARACTERS_MAX, Statement
+from strom.sql.table_needs import TableNeed, needs_of
 from strom.sql.tables import SqlTable
 
 KEPT_MAX = 256
 
 Columns: TypeAlias = dict[TablePath, Schema | pa.Schema]
 
-_kept: dict[tuple[str, str], tuple[Columns, dict[TablePath, Ask]]] = {}
+_kept: dict[tuple[str, str], tuple[Columns, dict[TablePath, TableNeed]]] = {}
 """By text and database; of tables with these columns."""
 
 
-def understood(
+def needs_of_query(
     statement: Statement,
     database: str,
     tables: Mapping[TablePath, SqlTable],
     mentions: Mapping[TablePath, int],
     plan: Callable[[str], Any | None],
-) -> dict[TablePath, Ask]:
+) -> dict[TablePath, TableNeed]:
     """What is asked of each table that is not here already. ``plan`` refuses a query that does not fit its tables."""
-    if not statement.timeless or len(statement.text) > KEPT_CHARACTERS_MAX:
-        return _asks(plan(statement.select), tables, mentions)
+    if not statement.deterministic or len(statement.text) > KEPT_CHARACTERS_MAX:
+        return _needs(plan(statement.select), tables, mentions)
     columns: Columns = {
         path: table.arrow if table.info is None else table.schema for path, table in tables.items()
     }
     kept = _kept.get((statement.text, database))
     if kept is not None and kept[0] == columns:
         return kept[1]
-    found = _asks(plan(statement.select), tables, mentions)
+    found = _needs(plan(statement.select), tables, mentions)
     if len(_kept) >= KEPT_MAX:
         _kept.clear()  # no lock, as a process may fork: two threads that both plan lose nothing
     _kept[statement.text, database] = columns, found
     return found
 
 
-def _asks(
+def _needs(
     plan: Any | None, tables: Mapping[TablePath, SqlTable], mentions: Mapping[TablePath, int]
-) -> dict[TablePath, Ask]:
+) -> dict[TablePath, TableNeed]:
     schemas = {path: table.schema for path, table in tables.items() if table.rows is None}
-    found = asks_of(plan, schemas, {path: mentions[path] for path in schemas})
-    return {path: _with_own_columns(ask, tables[path]) for path, ask in found.items()}
+    found = needs_of(plan, schemas, {path: mentions[path] for path in schemas})
+    return {path: _with_own_columns(need, tables[path]) for path, need in found.items()}
 
 
-def _with_own_columns(ask: Ask, table: SqlTable) -> Ask:
+def _with_own_columns(need: TableNeed, table: SqlTable) -> TableNeed:
     """The columns that a lake table has beside the table's own are not in its schema: they are always there."""
     extra = frozenset(table.arrow.names) - frozenset(table.schema.names)
-    return Ask(ask.columns | extra, ask.where) if extra else ask
+    return TableNeed(need.columns | extra, need.where) if extra else need

@@ -36,7 +36,7 @@ _TABLES = frozenset({"BASE_TABLE", "JOIN", "SUBQUERY", "EMPTY"})
 """Where rows may come from."""
 
 
-def is_timeless(tree: Any) -> bool:
+def is_deterministic(tree: Any) -> bool:
     """Whether nothing in a syntax tree of DuckDB's depends on when, where or by whom it is run."""
     waiting = [tree]
     while waiting:
