@@ -22,7 +22,7 @@ from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.table import LakeTable
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.running import service_of
-from strom.spark.tiering.service import Listener, RoundEnd, TieringOptions
+from strom.spark.tiering.service import RoundEnd, RoundListener, TieringOptions
 
 FRESHNESS_S = 2.0
 PAUSE_S = 0.1
@@ -76,7 +76,7 @@ def measure(bench: Bench) -> list[Answer]:
     return answers
 
 
-class Rounds(Listener):
+class Rounds(RoundListener):
     """How long each round took."""
 
     def __init__(self) -> None:

@@ -22,12 +22,12 @@ from strom.lake.iceberg.table import LakeTable
 from strom.model.lake.lake import LakeConfig
 from strom.model.lake.lake_record import LakeReport
 from strom.runtime.clock import SystemClock
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SETTINGS, SparkJobs
 from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult
 from strom.spark.tiering.round_plan import Bounds
-from strom.spark.tiering.worker import Found, RoundWork
+from strom.spark.tiering.worker import PartResult, RoundWork
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class InThisProcess(SparkJobs):
     def __init__(self) -> None:
         """There is no session."""
 
-    def run(self, work: RoundWork, *, group: str, pool: str) -> list[Found]:
+    def run(self, work: RoundWork, *, group: str, pool: str) -> list[PartResult]:
         return [found for number in range(len(work.tasks)) for found in work.run(number, 0)]
 
     def check(self, group: str) -> None:
@@ -100,11 +100,11 @@ def without_spark(bench: Bench) -> Iterator[Lake]:
     with (
         ServerProcess(bench.folder / "data", settings=settings) as server,
         strom.connect(server.address) as db,
-        Unheard(Server(server.address)) as cluster,
+        Unheard(ConnectOptions(server.address)) as cluster,
     ):
         jobs = InThisProcess()
         bounds = Bounds(tasks_wanted=1)
-        context = RoundContext(cluster, jobs, Server(server.address), "bench", bounds, SystemClock())
+        context = RoundContext(cluster, jobs, ConnectOptions(server.address), "bench", bounds, SystemClock())
         yield Lake(bench.folder, None, server, db, context)  # type: ignore[arg-type]
 
 
@@ -112,7 +112,7 @@ def without_spark(bench: Bench) -> Iterator[Lake]:
 def place(bench: Bench, bounds: Bounds | None = None) -> Iterator[Lake]:
     """A session and a server, both warm enough to be asked."""
     with on_spark.place(bench, **SETTINGS) as (spark, server, db):
-        address = Server(server.address)
+        address = ConnectOptions(server.address)
         jobs = SparkJobs(spark)
         with Unheard(address) as cluster:
             chosen = bounds or Bounds(tasks_wanted=jobs.cores)

@@ -92,7 +92,7 @@ def test_what_cannot_be_installed_ends_the_story_with_the_reason(
 ) -> None:
     monkeypatch.setenv(installing.WAITING_FOR, str(tmp_path))
     (tmp_path / "spark.failed").write_text("no network; see beside.log")
-    with pytest.raises(installing.NotInstalled, match="no network"):
+    with pytest.raises(installing.ChapterUnavailable, match="no network"):
         installing.wait_for("spark", "the next chapters need Spark", Story())
 
 

@@ -158,7 +158,7 @@ class Play:
 
     def _table(self) -> metadata.TableMetadata:
         return metadata.TableMetadata(
-            table_path=tables.TablePath(database_name=PATH.database, table_name=PATH.table),
+            table_path=tables.WireTablePath(database_name=PATH.database, table_name=PATH.table),
             table_id=self.table_id,
             schema_id=self.description.schema.schema_id,
             table_json=self.description.to_json_bytes(),
@@ -187,7 +187,7 @@ class Play:
         keys = self.description.partition_keys
         return partitions.ListPartitionInfosResponse(
             partitions_info=[
-                partitions.PartitionInfo(
+                partitions.WirePartitionInfo(
                     partition_id=number,
                     partition_spec=partitions.PartitionSpec(
                         partition_key_values=[

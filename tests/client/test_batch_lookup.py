@@ -11,7 +11,7 @@ import pytest
 
 import strom
 from api.place import table_on
-from strom.client.lookup.batch_lookup import BatchLookup, KeyBatches
+from strom.client.lookup.batch_lookup import BatchLookup, KeyBatchEncoder
 from strom.client.lookup.lookups import Lookups
 from strom.errors import MalformedBatch
 from strom.protocol.codec import encode as encode_message
@@ -145,7 +145,7 @@ def test_an_answer_that_cannot_be_is_refused(
 def test_numbers_are_encoded_as_every_batch_is(count: int) -> None:
     schema = pa.schema([("a", pa.int16()), ("b", pa.int64()), ("c", pa.date32())])
     keys = pa.record_batch([pa.array(range(count), field.type) for field in schema], schema=schema)
-    batches = KeyBatches(schema, 7)
+    batches = KeyBatchEncoder(schema, 7)
     for given in (keys, keys.select(["c", "a", "b"])):
         content = batches.encode(given)
         assert decode(content, schema, full_validation=True).equals(keys)

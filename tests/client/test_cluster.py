@@ -131,7 +131,7 @@ def test_a_table_is_described_though_partitions_come_and_go_meanwhile() -> None:
             def told(call: Call) -> own.TableStatusResponse:
                 facts = {"leader_id": 0, "start_offset": 2, "high_watermark": 9, "end_offset": 9, "epoch": 0}
                 buckets = [
-                    own.BucketStatus(
+                    own.WireBucketStatus(
                         **facts,
                         partition_id=one,
                         bucket_id=0,

@@ -12,7 +12,7 @@ from client.play import Stay, description_of, play_out, playing
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.plan.filters import filter_of, prune, weakened
-from strom.client.plan.log_place import EARLIEST, LATEST, Kind, place_of
+from strom.client.plan.log_place import EARLIEST, LATEST, PlaceKind, place_of
 from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of, check_kept, check_place, plan_scan
 from strom.client.plan.partition_choice import choose_partitions, partition_texts
 from strom.client.read.log_scan import Scan
@@ -128,7 +128,7 @@ def test_places_are_read_as_people_say_them() -> None:
         place_of(dt.datetime(2026, 1, 1), default=LATEST).value == dt.datetime(2026, 1, 1).timestamp() * 1000
     )
     each = place_of({0: 3, ("a", 1): 4, BucketId(7, 9, 2): 5}, default=LATEST)
-    assert each.kind is Kind.EACH
+    assert each.kind is PlaceKind.EACH
     assert each.offset_in(BucketId(7, None, 0), None) == 3
     assert each.offset_in(BucketId(7, 1, 0), "b") is None, "a bare number means a table without partitions"
     assert each.offset_in(BucketId(7, 1, 1), "a") == 4

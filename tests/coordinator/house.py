@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from strom.coordinator import commands
-from strom.coordinator.catalog import Address, Server
+from strom.coordinator.catalog import ListenerAddress, ServerEntry
 from strom.coordinator.coordinator import Coordinator
-from strom.coordinator.limits import Limits
+from strom.coordinator.limits import DecisionLimits
 from strom.metadata.memory import MemoryStore
 from strom.metadata.store import MetadataStore
 from strom.model.schema import Schema
-from strom.model.table import Partition, Table, TableDescription, TablePath
+from strom.model.table import Partition, TableDescription, TableEntry, TablePath
 
 NOW_MS = 1_700_000_000_000  # 2023-11-14, a Tuesday
 COLUMNS = pa.schema(
@@ -46,7 +46,7 @@ def described(
 class House:
     """A coordinator; every call is one command."""
 
-    def __init__(self, store: MetadataStore | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, store: MetadataStore | None = None, limits: DecisionLimits | None = None) -> None:
         self.store = store or MemoryStore()
         self.coordinator = Coordinator(self.store, limits)
         self.do(commands.bootstrap, now_ms=NOW_MS)
@@ -60,13 +60,16 @@ class House:
 
     def servers(self, *server_ids: int) -> None:
         for server_id in server_ids:
-            self.do(commands.register_server, Server(server_id, {"CLIENT": Address("h", 9000 + server_id)}))
+            self.do(
+                commands.register_server,
+                ServerEntry(server_id, {"CLIENT": ListenerAddress("h", 9000 + server_id)}),
+            )
 
     def database(self, name: str, **named: Any) -> None:
         self.do(commands.create_database, name, now_ms=NOW_MS, **named)
 
-    def table(self, name: str, *, ignore_if_exists: bool = False, **description: Any) -> Table:
-        made: Table = self.do(
+    def table(self, name: str, *, ignore_if_exists: bool = False, **description: Any) -> TableEntry:
+        made: TableEntry = self.do(
             commands.create_table,
             path(name),
             described(**description),

@@ -13,11 +13,11 @@ from strom.coordinator.alter import Alteration, NewColumn
 from strom.errors import InvalidAlter, InvalidConfig, InvalidTable, TableNotFound
 from strom.model import types
 from strom.model.schema import SCHEMA_ID_MAX
-from strom.model.table import Table
+from strom.model.table import TableEntry
 
 
-def alter(house: House, alteration: Alteration, name: str = "events", now_ms: int = NOW_MS + 1) -> Table:
-    altered: Table = house.do(commands.alter_table, path(name), alteration, now_ms=now_ms)
+def alter(house: House, alteration: Alteration, name: str = "events", now_ms: int = NOW_MS + 1) -> TableEntry:
+    altered: TableEntry = house.do(commands.alter_table, path(name), alteration, now_ms=now_ms)
     return altered
 
 

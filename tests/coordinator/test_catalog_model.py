@@ -20,7 +20,7 @@ from coordinator.house import NOW_MS, House, path
 from strom.coordinator import commands
 from strom.coordinator.alter import Alteration, NewColumn
 from strom.coordinator.coordinator import Coordinator
-from strom.coordinator.limits import Limits
+from strom.coordinator.limits import DecisionLimits
 from strom.coordinator.partitions import list_partitions
 from strom.errors import Refused
 from strom.metadata.embedded import EmbeddedStore
@@ -35,7 +35,7 @@ DAYS = st.sampled_from(["mon", "tue", "wed"])
 FLAGS = st.booleans()
 MEMORY = "/dev/shm"
 """Hundreds of restarts: in memory where there is such a folder."""
-LIMITS = Limits(partition_num_max=2, bucket_num_max=3)
+LIMITS = DecisionLimits(partition_num_max=2, bucket_num_max=3)
 
 
 class TableModel:

@@ -15,8 +15,8 @@ from coordinator.house import NOW_MS, House, path
 from strom.coordinator import commands, keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.coordinator import ATTEMPTS_MAX, Coordinator
-from strom.coordinator.limits import Limits
-from strom.coordinator.plan import Plan
+from strom.coordinator.limits import DecisionLimits
+from strom.coordinator.plan import UpdatePlan
 from strom.errors import (
     Conflict,
     DatabaseNotFound,
@@ -164,7 +164,7 @@ def test_nothing_is_kept_of_a_table_that_was_dropped_meanwhile(what: str) -> Non
 
 
 def test_the_limit_of_partitions_holds_against_others() -> None:
-    house = House(Interrupted(), limits=Limits(partition_num_max=1))
+    house = House(Interrupted(), limits=DecisionLimits(partition_num_max=1))
     house.table("events", partition_by=("day",))
     interrupted(house, lambda other: other.partition("events", {"day": "theirs"}))
     with pytest.raises(TooManyPartitions):
@@ -175,9 +175,9 @@ def test_a_command_that_conflicts_for_ever_ends() -> None:
     house = House()
     calls = []
 
-    def hopeless(catalog: Catalog) -> Plan[None]:
+    def hopeless(catalog: Catalog) -> UpdatePlan[None]:
         calls.append(catalog.version)
-        return Plan(None, [Absent("databases/fluss")], [Put("x", b"")])
+        return UpdatePlan(None, [Absent("databases/fluss")], [Put("x", b"")])
 
     with pytest.raises(Conflict, match="try again"):
         house.do(hopeless)
@@ -226,7 +226,7 @@ def test_who_was_away_for_too_long_sees_what_came_what_went_and_what_changed() -
     house.partition("days", {"day": "new"})
     snapshot = house.store.read()
     found, touched = before.advanced(before.delta_to(snapshot))
-    whole = Catalog.of(snapshot, Limits())
+    whole = Catalog.of(snapshot, DecisionLimits())
     assert found.version == whole.version
     assert found.all_tables() == whole.all_tables() == house.catalog.all_tables()
     assert found.table(path("altered")).description.custom_properties == {"a": "1"}

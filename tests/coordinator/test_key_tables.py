@@ -13,10 +13,10 @@ from strom.errors import InvalidAlter, InvalidConfig, LimitExceeded, UnknownBuck
 from strom.model import properties
 from strom.model.data_type import BigInt, Int
 from strom.model.schema import Column
-from strom.model.table import Table
+from strom.model.table import TableEntry
 
 
-def numbered(house: House, kind: type[Int] | type[BigInt] = BigInt, name: str = "users") -> Table:
+def numbered(house: House, kind: type[Int] | type[BigInt] = BigInt, name: str = "users") -> TableEntry:
     description = described(keys=("id",))
     schema = description.schema
     column = Column(schema.highest_field_id + 1, "number", kind())

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.house import NOW_MS, House, path
 from strom.coordinator import commands
-from strom.coordinator.limits import Limits
+from strom.coordinator.limits import DecisionLimits
 from strom.coordinator.partitions import AutoPartitioned, list_partitions
 from strom.errors import (
     InvalidPartition,
@@ -138,7 +138,7 @@ def test_partitions_are_listed_by_some_of_their_values() -> None:
 
 
 def test_more_partitions_than_allowed_are_refused_until_one_is_dropped() -> None:
-    house = House(limits=Limits(partition_num_max=3))
+    house = House(limits=DecisionLimits(partition_num_max=3))
     house.table("events", partition_by=("day",))
     for day in "abc":
         house.partition("events", {"day": day})
@@ -196,7 +196,7 @@ def test_a_table_that_did_not_ask_for_it_is_left_alone() -> None:
 
 
 def test_partitions_ahead_keep_to_the_limit_the_earliest_first() -> None:
-    house = House(limits=Limits(partition_num_max=3))
+    house = House(limits=DecisionLimits(partition_num_max=3))
     ahead = {**BY_DAY, "table.auto-partition.num-precreate": "9"}
     table = house.table("events", partition_by=("day",), properties=ahead)
     house.do(commands.auto_partition, table.table_id, now_ms=NOW_MS)
@@ -205,7 +205,7 @@ def test_partitions_ahead_keep_to_the_limit_the_earliest_first() -> None:
 
 
 def test_partitions_that_go_make_room_for_those_that_come_in_the_same_moment() -> None:
-    house = House(limits=Limits(partition_num_max=2))
+    house = House(limits=DecisionLimits(partition_num_max=2))
     table = house.table("events", partition_by=("day",), properties=BY_DAY)
     house.do(commands.auto_partition, table.table_id, now_ms=NOW_MS)
     assert names(house) == ["20231114", "20231115"]

@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.house import House, path
 from strom.coordinator import commands
-from strom.coordinator.limits import Limits
+from strom.coordinator.limits import DecisionLimits
 from strom.metadata.changes import Put
 from strom.metadata.embedded import EmbeddedStore
 from strom.metadata.memory import MemoryStore
@@ -21,7 +21,7 @@ from strom.metadata.store import MetadataStore
 from strom.runtime.files import LocalFiles
 
 FEW, MANY = 50, 1_500
-LIMITS = Limits(partition_num_max=10_000)
+LIMITS = DecisionLimits(partition_num_max=10_000)
 
 
 def calls_of(work: Callable[[], object]) -> int:

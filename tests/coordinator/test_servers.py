@@ -6,19 +6,21 @@ from collections import Counter
 
 from coordinator.house import House, path
 from strom.coordinator import commands
-from strom.coordinator.catalog import Address, Server
+from strom.coordinator.catalog import ListenerAddress, ServerEntry
 from strom.coordinator.placement import leaders
 from strom.model.bucket import BucketId
 
 
 def test_a_server_is_known_by_its_addresses_after_a_restart() -> None:
     house = House()
-    server = Server(3, {"CLIENT": Address("127.0.0.1", 9123), "SASL": Address("host", 9124)})
+    server = ServerEntry(
+        3, {"CLIENT": ListenerAddress("127.0.0.1", 9123), "SASL": ListenerAddress("host", 9124)}
+    )
     house.do(commands.register_server, server)
-    house.do(commands.register_coordinator, Server(0, {"CLIENT": Address("127.0.0.1", 9000)}))
+    house.do(commands.register_coordinator, ServerEntry(0, {"CLIENT": ListenerAddress("127.0.0.1", 9000)}))
     catalog = House(house.store).catalog
     assert catalog.servers == {3: server}
-    assert catalog.coordinator == Server(0, {"CLIENT": Address("127.0.0.1", 9000)})
+    assert catalog.coordinator == ServerEntry(0, {"CLIENT": ListenerAddress("127.0.0.1", 9000)})
 
 
 def test_registering_again_commits_only_a_new_address() -> None:
@@ -27,7 +29,7 @@ def test_registering_again_commits_only_a_new_address() -> None:
     version = house.catalog.version
     house.servers(1)
     assert house.catalog.version == version
-    house.do(commands.register_server, Server(1, {"CLIENT": Address("h", 1)}))
+    house.do(commands.register_server, ServerEntry(1, {"CLIENT": ListenerAddress("h", 1)}))
     assert house.catalog.servers[1].listeners["CLIENT"].port == 1
 
 

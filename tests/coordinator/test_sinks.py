@@ -9,7 +9,7 @@ import pytest
 from coordinator.house import House, path
 from strom.coordinator import commands
 from strom.coordinator.sink_rows import EmptiedPart, SinkRow, StagedPart, decode_sink, encode_sink
-from strom.coordinator.sinks import ONE_SHOT_KEPT_MS, Decision, Listed, Proposal
+from strom.coordinator.sinks import ONE_SHOT_KEPT_MS, Decision, Proposal, ProposalPart
 from strom.errors import (
     InvalidRequest,
     LimitExceeded,
@@ -30,8 +30,8 @@ def name(number: int) -> bytes:
 
 def listed(
     number: int, table_id: int, *buckets: int, partition: int | None = None, at: int = LATER
-) -> Listed:
-    return Listed(StagedPart(name(number), table_id, partition, buckets), at, at + 10)
+) -> ProposalPart:
+    return ProposalPart(StagedPart(name(number), table_id, partition, buckets), at, at + 10)
 
 
 class Sinks(House):
@@ -43,7 +43,7 @@ class Sinks(House):
         self.log = self.table("log", buckets=4).table_id
         self.users = self.table("users", keys=("id",), buckets=2).table_id
 
-    def decide(self, sink: str, epoch: int, *stages: Listed, **more: Any) -> Decision:
+    def decide(self, sink: str, epoch: int, *stages: ProposalPart, **more: Any) -> Decision:
         rolled, now_ms = more.pop("rolled", None), more.pop("now_ms", 0)
         if rolled is None:
             row = self.catalog.sinks.get(sink)
@@ -295,8 +295,8 @@ def test_a_dropped_partition_refuses_a_decision() -> None:
         {"stages": [listed(1, 1, 4)]},
         {"stages": [listed(1, 1, -1, 2)]},
         {"stages": [listed(1, 1, 0, partition=3)]},
-        {"stages": [Listed(StagedPart(b"short", 1, None, (0,)), 1, 1)]},
-        {"stages": [Listed(StagedPart(name(1), 1, None, (0,)), 2, 1)]},
+        {"stages": [ProposalPart(StagedPart(b"short", 1, None, (0,)), 1, 1)]},
+        {"stages": [ProposalPart(StagedPart(name(1), 1, None, (0,)), 2, 1)]},
     ],
 )
 def test_a_proposal_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.house import NOW_MS, House, described, path
 from strom.coordinator import commands
-from strom.coordinator.limits import Limits
+from strom.coordinator.limits import DecisionLimits
 from strom.errors import (
     DatabaseNotFound,
     InvalidConfig,
@@ -19,7 +19,7 @@ from strom.errors import (
 
 
 def test_a_log_table_gets_an_id_a_schema_and_the_defaults() -> None:
-    table = House(limits=Limits(bucket_count_default=3)).table("events", comment="clicks")
+    table = House(limits=DecisionLimits(bucket_count_default=3)).table("events", comment="clicks")
     assert (table.table_id, table.path, table.schema.schema_id) == (1, path("fluss.events"), 1)
     assert (table.bucket_count, table.description.comment) == (3, "clicks")
     assert table.description.properties == {"table.replication.factor": "1"}
@@ -95,7 +95,7 @@ def test_a_missing_table_is_named_with_the_nearest_one() -> None:
 
 
 def test_more_buckets_than_allowed_are_refused() -> None:
-    house = House(limits=Limits(bucket_num_max=8))
+    house = House(limits=DecisionLimits(bucket_num_max=8))
     assert house.table("a", buckets=8).bucket_count == 8
     with pytest.raises(TooManyBuckets) as raised:
         house.table("b", buckets=9)

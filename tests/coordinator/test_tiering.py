@@ -9,7 +9,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.coordinator.tiering import PAUSE_MS_MAX, PAUSE_MS_MIN, UNNAMED_MS, Beat, Orders, Progress, Tiering
+from strom.coordinator.tiering import (
+    PAUSE_MS_MAX,
+    PAUSE_MS_MIN,
+    UNNAMED_MS,
+    Beat,
+    Orders,
+    ReportedProgress,
+    Tiering,
+)
 
 FRESHNESS_MS = 1_000
 TABLES = {1: FRESHNESS_MS, 2: FRESHNESS_MS, 3: 5 * FRESHNESS_MS}
@@ -33,7 +41,7 @@ class Desk:
         self, service: str, wants: int = 10, running: dict[int, int] | None = None, **more: Any
     ) -> Orders:
         """``running``: round by table."""
-        named = {(table_id, number): Progress() for table_id, number in (running or {}).items()}
+        named = {(table_id, number): ReportedProgress() for table_id, number in (running or {}).items()}
         beat = Beat(service, wants=wants, running=named, **more)
         return self.tiering.heartbeat(
             beat, self.tables, self.now_ms, self.numbers(), issued=max(self.last + 1, 100)

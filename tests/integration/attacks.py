@@ -27,7 +27,7 @@ from strom.model.schema import Schema
 from strom.protocol import api_keys as api
 from strom.protocol.frame import encode_request
 from strom.protocol.messages import connection, keys, lake, log, own, own_keys, stages
-from strom.protocol.messages.predicate import CompoundPredicate, Predicate
+from strom.protocol.messages.predicate import CompoundPredicate, WirePredicate
 from strom.protocol.predicate_wire import to_wire
 from strom.record.encode import encode
 from strom.rpc.sasl import plain_token
@@ -73,7 +73,7 @@ def row_bomb(size: int) -> bytes:
     return encoded(row, compression="ZSTD", changes=bytes([3]))
 
 
-def half(schema: Schema) -> Predicate:
+def half(schema: Schema) -> WirePredicate:
     return to_wire((col("flag") == 0).check(schema), schema)
 
 
@@ -257,8 +257,8 @@ async def deep_predicates(facts: Facts, number: int) -> None:
     leaf = half(Schema.from_arrow(WIDE))
     deep = leaf
     for _ in range(90):
-        deep = Predicate(type=1, compound=CompoundPredicate(function=0, children=[deep]))
-    wide = Predicate(type=1, compound=CompoundPredicate(function=1, children=[leaf] * 20_000))
+        deep = WirePredicate(type=1, compound=CompoundPredicate(function=0, children=[deep]))
+    wide = WirePredicate(type=1, compound=CompoundPredicate(function=1, children=[leaf] * 20_000))
     async with Wire(facts.address) as wire:
         while True:
             for predicate in (deep, wide):

@@ -57,7 +57,7 @@ class KeyTable:
             partition_keys=tuple(partition_by),
             properties=properties or {},
         )
-        path = tables.TablePath(database_name="fluss", table_name=name)
+        path = tables.WireTablePath(database_name="fluss", table_name=name)
         await wire.call(
             api.CREATE_TABLE,
             tables.CreateTableRequest(

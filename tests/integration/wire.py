@@ -53,7 +53,7 @@ class Wire:
         self, name: str, schema: pa.Schema, *, buckets: int = 1, properties: Mapping[str, str] | None = None
     ) -> int:
         """Create a table; returns its id."""
-        path = tables.TablePath(database_name="fluss", table_name=name)
+        path = tables.WireTablePath(database_name="fluss", table_name=name)
         description = TableDescription(
             Schema.from_arrow(schema), bucket_count=buckets, properties=properties or {}
         )
@@ -66,7 +66,7 @@ class Wire:
 
     async def leaders(self, name: str) -> dict[int, str]:
         """The address of each bucket's leader."""
-        path = tables.TablePath(database_name="fluss", table_name=name)
+        path = tables.WireTablePath(database_name="fluss", table_name=name)
         answer = await self.call(api.GET_METADATA, metadata.GetMetadataRequest(table_path=[path]))
         servers = {node.node_id: f"{node.host}:{node.port}" for node in answer.tablet_servers}
         return {one.bucket_id: servers[one.leader_id] for one in answer.table_metadata[0].bucket_metadata}

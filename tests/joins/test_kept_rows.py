@@ -22,17 +22,17 @@ from strom.errors import LimitExceeded
 from strom.lake.files.storage import Storage
 from strom.lake.read.warehouses import Warehouses
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.joins import kept_rows, recompute
 from strom.spark.joins.affected import following
 from strom.spark.joins.definition import Side
-from strom.spark.joins.groups import DOUBTFUL, Groups, groups_of
+from strom.spark.joins.groups import DOUBTFUL, JoinGroups, groups_of
 from strom.spark.joins.kept_rows import KeptRows, look
 from strom.spark.joins.keys import LEFT_ALONE, arrow_of
 from strom.spark.joins.plan import JoinPlan, join_plan
-from strom.spark.joins.recompute import Recompute, Task
+from strom.spark.joins.recompute import PartitionTask, Recompute
 from strom.spark.joins.result import result_of
-from strom.spark.joins.sides import Seen, SideRows
+from strom.spark.joins.sides import SideRows, SideView
 from strom.spark.joins.source import SideReader
 from strom.spark.source.stream_position import Position
 from strom.testing.process import ServerProcess
@@ -89,13 +89,13 @@ def kept_on(
             yield (
                 table,
                 tierer,
-                join_plan(Server(server.address), *sides, list(on), said.get("how", "inner"), select),
+                join_plan(ConnectOptions(server.address), *sides, list(on), said.get("how", "inner"), select),
             )
         finally:
             db.drop_table(right.name, if_missing="ignore")
 
 
-def groups(plan: JoinPlan, on: tuple[str, ...], rows: list[dict[str, Any]]) -> Groups:
+def groups(plan: JoinPlan, on: tuple[str, ...], rows: list[dict[str, Any]]) -> JoinGroups:
     columns = {
         f"j{at}": pa.array([one[name] for one in rows]).cast(arrow_of(kind))
         for at, (name, kind) in enumerate(zip(on, plan.common, strict=True))
@@ -205,7 +205,7 @@ def test_a_partition_that_goes_amid_a_task_is_missed_by_none_of_its_keys(
         result = result_of(plan, new_name("wide"), buckets=1, indexes={}, properties={})
         database = connections.database(plan.server)
         try:
-            seen = Seen(
+            seen = SideView(
                 *(written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)),
                 left_kept=look(plan.server, plan.left),
             )
@@ -220,7 +220,7 @@ def test_a_partition_that_goes_amid_a_task_is_missed_by_none_of_its_keys(
 
             monkeypatch.setattr(SideRows, "of", of)
             keys = groups(plan, ("k",), [row(1, 5), row(0, 3), row(1, 7), row(1, 9)])
-            done = Task(Recompute(plan, result, wanted, 0, 60_000, seen)).run(keys)
+            done = PartitionTask(Recompute(plan, result, wanted, 0, 60_000, seen)).run(keys)
             assert done.counts.keys == 4
             assert done.counts.left_rows == 8
         finally:

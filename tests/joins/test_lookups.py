@@ -17,7 +17,7 @@ from strom.api.matching import Matching
 from strom.client.lookup.lookup import Lookup
 from strom.errors import LimitExceeded
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.joins import lookup
 from strom.spark.joins.lookup import LookUp
 from strom.testing.process import ServerProcess
@@ -43,7 +43,12 @@ def words(server: ServerProcess) -> Iterator[strom.Table]:
 def work_of(server: ServerProcess, table: strom.Table, **said: Any) -> LookUp:
     options = {"how": "inner", "cache_rows": 0, "cache_for": "1 min", **said}
     return lookup._planned(
-        Server(server.address), FRAME, str(table.info.path), {"n": "number"}, ["id", "word"], **options
+        ConnectOptions(server.address),
+        FRAME,
+        str(table.info.path),
+        {"n": "number"},
+        ["id", "word"],
+        **options,
     )
 
 
@@ -85,7 +90,7 @@ def test_one_row_that_finds_more_than_goes_on_at_once_is_split(
 def test_more_keys_than_a_server_takes_are_asked_for_in_parts(
     server: ServerProcess, words: strom.Table
 ) -> None:
-    database = connections.database(Server(server.address))
+    database = connections.database(ConnectOptions(server.address))
     matching = Matching(database, words.info, ["id"], index="by_number")
     keys = pa.record_batch({"number": pa.array(range(16_000), pa.int64())})  # of each of eight buckets
     parts = list(matching.parts(keys))
@@ -123,7 +128,7 @@ def test_a_key_whose_rows_are_more_than_an_answer_holds_is_read_in_pages(tmp_pat
             table.upsert([{"id": n, "number": n % 2 if n < 40 else 5, "word": "w" * 1000} for n in rows])
             table.flush()
         matching = Matching(
-            connections.database(Server(small.address)), table.info, ["id", "word"], index="by_number"
+            connections.database(ConnectOptions(small.address)), table.info, ["id", "word"], index="by_number"
         )
         parts = list(matching.parts(pa.record_batch({"number": pa.array([0, 5, 1, 9], pa.int64())})))
         assert [one.more for one in parts if one.start == 1][:2] == [False, True]
@@ -137,7 +142,7 @@ def test_a_key_whose_rows_are_more_than_an_answer_holds_is_read_in_pages(tmp_pat
         work = work_of(small, table, how="left")
         joined = pa.Table.from_batches(list(work(iter([numbers(9, 5, None, 1)]))))
         assert joined.num_rows == 1 + 5960 + 1 + 20
-        connections.forget(Server(small.address))
+        connections.forget(ConnectOptions(small.address))
 
 
 def test_a_key_whose_rows_are_gone_before_their_first_page_is_one_without_rows(
@@ -150,7 +155,7 @@ def test_a_key_whose_rows_are_gone_before_their_first_page_is_one_without_rows(
             raise LimitExceeded("too many rows of one key")
 
     monkeypatch.setattr(Lookup, "find_directly", find_directly)
-    database = connections.database(Server(server.address))
+    database = connections.database(ConnectOptions(server.address))
     matching = Matching(database, words.info, ["id"], index="by_number")
     parts = list(matching.parts(pa.record_batch({"number": pa.array([3, 7, 5], pa.int64())})))
     assert [(one.start, one.end, one.matches.rows.num_rows) for one in parts] == [
@@ -172,12 +177,12 @@ def test_a_page_is_not_larger_than_an_answer_where_its_first_rows_are_the_larges
         table.upsert([{"id": n, "number": 5, "word": "w"} for n in range(10, 4000)])
         table.flush()
         matching = Matching(
-            connections.database(Server(small.address)), table.info, ["id", "word"], index="by_number"
+            connections.database(ConnectOptions(small.address)), table.info, ["id", "word"], index="by_number"
         )
         parts = list(matching.parts(pa.record_batch({"number": pa.array([5], pa.int64())})))
         assert max(one.matches.rows.nbytes for one in parts) < 1_000_000
         assert [row["id"] for one in parts for row in one.matches.rows.to_pylist()] == list(range(4000))
-        connections.forget(Server(small.address))
+        connections.forget(ConnectOptions(small.address))
 
 
 @pytest.mark.parametrize("index", [None, "by_number"])

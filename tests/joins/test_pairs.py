@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.spark.joins.pairs import NONE, Rows, difference, pairs, portions
+from strom.spark.joins.pairs import NONE, PairRows, difference, pairs, portions
 
 GROUPS = 5
 groups = st.lists(st.integers(0, GROUPS - 1), max_size=12)
@@ -37,8 +37,8 @@ names = st.tuples(st.integers(0, 2), st.sampled_from([b"", b"a", b"ab"]), st.sam
 tables = st.dictionaries(names, st.tuples(st.none() | st.integers(0, 1), st.none() | st.sampled_from("xy")))
 
 
-def rows_of(table: dict[Name, tuple[int | None, str | None]]) -> Rows:
-    return Rows(
+def rows_of(table: dict[Name, tuple[int | None, str | None]]) -> PairRows:
+    return PairRows(
         np.array([name[0] for name in table], np.int64),
         pa.array([name[1] for name in table], pa.binary()),
         pa.array([name[2] for name in table], pa.binary()),
@@ -62,7 +62,7 @@ def test_the_difference_makes_the_old_rows_the_new_ones_and_touches_no_other(
 
 
 def test_rows_of_nested_columns_are_written_again() -> None:
-    one = Rows(np.zeros(1, np.int64), pa.array([b"a"]), pa.array([b""]), [pa.array([[1]])])
+    one = PairRows(np.zeros(1, np.int64), pa.array([b"a"]), pa.array([b""]), [pa.array([[1]])])
     change = difference(one, one)
     assert change.write.tolist() == [0]
     assert change.delete.tolist() == []

@@ -19,17 +19,17 @@ from strom.api.table import Table
 from strom.client.plan.log_plan import BucketRange
 from strom.client.write.transaction import Sink
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
-from strom.spark.connect.tasks import Task as Ranges
+from strom.spark.connect.options import ConnectOptions
+from strom.spark.connect.tasks import ReadTask as Ranges
 from strom.spark.joins import recompute
-from strom.spark.joins.affected import Following, Share, following, touched
+from strom.spark.joins.affected import Following, TaskShare, following, touched
 from strom.spark.joins.batches import Batches
 from strom.spark.joins.definition import Side
 from strom.spark.joins.groups import groups_of
 from strom.spark.joins.plan import JoinPlan, join_plan
-from strom.spark.joins.recompute import Done, Recompute, Task
-from strom.spark.joins.result import Result, result_of
-from strom.spark.joins.sides import Seen
+from strom.spark.joins.recompute import Done, PartitionTask, Recompute
+from strom.spark.joins.result import JoinResult, result_of
+from strom.spark.joins.sides import SideView
 from strom.spark.joins.starting import begin
 from strom.testing.process import ServerProcess
 
@@ -72,7 +72,7 @@ class Tables:
         self.left.flush()
         self.right.flush()
 
-    def shares(self, *, everything: bool) -> list[Share]:
+    def shares(self, *, everything: bool) -> list[TaskShare]:
         """Some of what was not read yet of every bucket, in one or two tasks."""
         parts: list[tuple[str, Table, BucketRange]] = []
         for side, table in (("left", self.left), ("right", self.right)):
@@ -85,7 +85,7 @@ class Tables:
         tasks: list[list[tuple[str, Table, BucketRange]]] = [[] for _ in range(self.chance.randint(1, 2))]
         for part in parts:
             self.chance.choice(tasks).append(part)
-        return [Share(_ranges("left", task), _ranges("right", task)) for task in tasks if task]
+        return [TaskShare(_ranges("left", task), _ranges("right", task)) for task in tasks if task]
 
 
 def _ranges(side: str, parts: list[tuple[str, Table, BucketRange]]) -> Ranges | None:
@@ -101,15 +101,15 @@ class Driver:
 
     def __init__(self, address: str, tables: Tables, how: str, where: str | None = None) -> None:
         """``where`` filters the left side."""
-        self._server = Server(address)
+        self._server = ConnectOptions(address)
         sides = [Side(str(tables.left.info.path), where), Side(str(tables.right.info.path))]
         self.plan: JoinPlan = join_plan(self._server, sides[0], sides[1], "k", how, ["id", "v", "code", "w"])
-        self.result: Result = result_of(self.plan, new_name("wide"), buckets=2, indexes={}, properties={})
+        self.result: JoinResult = result_of(self.plan, new_name("wide"), buckets=2, indexes={}, properties={})
         starts = {"left": "earliest", "right": "earliest"}
         self.following: Following = following(self.plan, starts, tasks=2, rows=10, fail_on_data_loss=True)
         self._epoch = 0
 
-    def batch(self, shares: list[Share], *, dies: bool) -> None:
+    def batch(self, shares: list[TaskShare], *, dies: bool) -> None:
         """One batch; ``dies``: it staged everything, was killed, and comes again."""
         for last in (False, True) if dies else (True,):
             done = list(self._staged(shares))
@@ -120,15 +120,15 @@ class Driver:
                 publish(database, sink, self._epoch, [self.result.table_id], facts)
         self._epoch += 1
 
-    def _staged(self, shares: list[Share]) -> Iterator[Done]:
+    def _staged(self, shares: list[TaskShare]) -> Iterator[Done]:
         database = connections.database(self._server)
         inputs = (self.plan.left, self.plan.right, self.result)
         seen = [written_to(database, one.info(self._server)) for one in inputs]
-        work = Recompute(self.plan, self.result, self.following, self._epoch, 60_000, Seen(*seen))
+        work = Recompute(self.plan, self.result, self.following, self._epoch, 60_000, SideView(*seen))
         for share in shares:
             held = touched(self.plan, self.following, share)
             if held:
-                yield Task(work).run(groups_of(held, self.plan))
+                yield PartitionTask(work).run(groups_of(held, self.plan))
 
 
 def joined(rows: dict[str, dict[Any, Row]], how: str) -> list[Row]:
@@ -146,7 +146,7 @@ def joined(rows: dict[str, dict[Any, Row]], how: str) -> list[Row]:
     return sorted(found, key=repr)
 
 
-def kept(db: strom.Database, result: Result) -> list[Row]:
+def kept(db: strom.Database, result: JoinResult) -> list[Row]:
     rows = db.table(result.table).scan(["id", "v", "code", "w"]).to_arrow().to_pylist()
     return sorted((tuple(row.values()) for row in rows), key=repr)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strom.kv.changes import Changes, Folded, Plan
+from strom.kv.changes import ChangelogPlan, Changes, Folded
 from strom.kv.engines.engine import Engine
 
 Row = dict[str, Any]
@@ -112,7 +112,7 @@ def folded(engine: Engine, changes: Changes, before: pa.RecordBatch) -> Folded:
     return engine.fold(changes, before.select(list(engine.old_columns)) if engine.needs_old else None)
 
 
-def changelog(plan: Plan, found: Folded, before: pa.RecordBatch) -> list[tuple[str, Row]]:
+def changelog(plan: ChangelogPlan, found: Folded, before: pa.RecordBatch) -> list[tuple[str, Row]]:
     """The plan carried out."""
     sources = (before.to_pylist(), found.images.to_pylist())
     words = {1: "+I", 2: "-U", 3: "+U", 4: "-D"}

@@ -16,12 +16,12 @@ import numpy as np
 from kv import key_histories
 from kv.key_histories import Colliding
 from strom.kv import instant
-from strom.kv.gather.row_source import Source
+from strom.kv.gather.row_source import ColumnSource
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.index.series import Series
 from strom.kv.lookup import many_rows as reading
-from strom.kv.snapshot.snapshot import Snapshot
-from strom.kv.snapshot.stored_shards import FileWriter
+from strom.kv.snapshot.snapshot import SnapshotJob
+from strom.kv.snapshot.stored_shards import ShardFileWriter
 from strom.tablet import key_jobs
 from strom.tablet.key_jobs import Reclaim, TakeSnapshot
 from strom.tablet.key_leases import Leases
@@ -116,7 +116,7 @@ def _open_without_horizon(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda world: _set_horizon(original(world))
 
 
-def _one_hash(self: Colliding, rows: Source) -> Any:
+def _one_hash(self: Colliding, rows: ColumnSource) -> Any:
     return self._inner.hash(rows) & np.uint64(1)
 
 
@@ -124,13 +124,15 @@ FAULTS: dict[str, Callable[[], list[Any]]] = {
     "carry-past-H": list,
     "merge-drops-newer-than-R": lambda: [_instead(key_jobs, "needed_from", _live_now_only)],
     "live-bits-now": lambda: [_instead(instant, "_live", _live_now)],
-    "unsynced-files": lambda: [patch.object(FileWriter, "close", lambda self: None)],
+    "unsynced-files": lambda: [patch.object(ShardFileWriter, "close", lambda self: None)],
     "truncate-forgets-secondary": lambda: [patch.object(SecondaryIndex, "restore", lambda *_: None)],
     "series-images-only": lambda: [_instead(Series, "append", _images_only)],
     "secondary-newest-only": lambda: [
         patch.object(reading, "_candidates", lambda _, index, hashes: index.links.rows_many(hashes))
     ],
-    "manifest-at-end": lambda: [_instead(Snapshot, "__init__", _named(offset=lambda store: store.published))],
+    "manifest-at-end": lambda: [
+        _instead(SnapshotJob, "__init__", _named(offset=lambda store: store.published))
+    ],
     "manifest-without-R": lambda: [_instead(key_histories.World, "open", _open_without_horizon)],
     "trim-before-manifest": lambda: [
         _after(Upkeep, "raise_horizon", lambda u: u._tablet.store.series.trim(u._tablet.horizon))

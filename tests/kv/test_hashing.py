@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.errors import InvalidTable
-from strom.kv.gather.row_source import Source, kinds_of, source_of
+from strom.kv.gather.row_source import ColumnSource, kinds_of, source_of
 from strom.kv.index.hashing import Hasher
 
 SMALL = [
@@ -135,7 +135,7 @@ def test_only_the_chosen_columns_count_and_a_nested_one_cannot_be_chosen() -> No
 def test_a_column_that_was_not_verified_is_verified_before_it_is_read() -> None:
     batch = _batch(pa.array([1, 2, 3]), pa.array(["a", "b", "c"]))
     source, checked = source_of(batch, kinds_of(batch.schema)), list[int]()
-    guarded = Source(
+    guarded = ColumnSource(
         source.rows, source.addresses, source.keep, None, np.array([1, 0], np.uint8), checked.append
     )
     hashes = Hasher(kinds_of(batch.schema), [0]).hash(guarded)

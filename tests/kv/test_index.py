@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from strom.errors import LimitExceeded, StoreCorrupt
 from strom.kv.index import shards
-from strom.kv.index.index import Index, ShardEntries
+from strom.kv.index.index import KeyIndex, ShardEntries
 from strom.kv.versions import NONE, are_images, offsets_of, versions_of
 
 KEYS = st.lists(st.integers(0, 40), min_size=1, max_size=30)
@@ -29,7 +29,7 @@ class _Keyed:
     """An index of integers whose hashes may be anything, as a store uses it."""
 
     def __init__(self, hasher: Callable[[int], int]) -> None:
-        self.hasher, self.index, self.keys = hasher, Index(), dict[int, int]()
+        self.hasher, self.index, self.keys = hasher, KeyIndex(), dict[int, int]()
 
     def hashes(self, keys: list[int]) -> np.ndarray:
         return np.array([self.hasher(key) for key in keys], np.uint64)
@@ -83,7 +83,7 @@ def test_an_index_knows_exactly_the_keys_it_was_given(
         assert kept.index.newest(np.array(rows)).tolist() == [model.get(key, NONE) for key in range(42)]
         assert kept.index.keys == len(model)
         assert kept.index.size == most, "row ids are given again before new ones are made"
-    loaded = Index.load([kept.index.export_shard(i) for i in range(kept.index.shards)])
+    loaded = KeyIndex.load([kept.index.export_shard(i) for i in range(kept.index.shards)])
     kept.index = loaded
     assert {key for key, row in enumerate(kept.find(list(range(42)))) if row >= 0} == set(model)
 
@@ -99,10 +99,10 @@ def test_groups_are_the_keys_in_order_of_arrival(hashes: list[int], different: i
     def same_within(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.array([keys[a] == keys[b] for a, b in zip(left, right, strict=True)], bool)
 
-    order, starts = Index().group(np.array(hashes, np.uint64), same_within)
+    order, starts = KeyIndex().group(np.array(hashes, np.uint64), same_within)
     groups = [order[a:b].tolist() for a, b in pairwise(starts)]
     assert groups == [[i for i, k in enumerate(keys) if k == key] for key in dict.fromkeys(keys)]
-    order, starts = Index().group(np.array(hashes, np.uint64), None)
+    order, starts = KeyIndex().group(np.array(hashes, np.uint64), None)
     assert [order[a:b].tolist() for a, b in pairwise(starts)] == [
         [i for i, k in enumerate(hashes) if k == value] for value in dict.fromkeys(hashes)
     ]
@@ -112,7 +112,7 @@ def test_an_index_that_has_split_many_times_finds_every_key_and_no_other() -> No
     random = np.random.default_rng(3)
     hashes = np.unique(random.integers(0, 2**64, 300_000, dtype=np.uint64))
     random.shuffle(hashes)
-    index, worst = Index(), 0.0
+    index, worst = KeyIndex(), 0.0
     for low in range(0, len(hashes), 9_000):
         rows = index.insert(hashes[low : low + 9_000])
         index.set_newest(rows, rows * 2 + 1, hashes[low : low + 9_000])
@@ -132,7 +132,7 @@ def test_an_index_that_has_split_many_times_finds_every_key_and_no_other() -> No
 
 def test_exported_shards_make_the_same_index_and_only_changed_ones_are_dirty() -> None:
     hashes = np.random.default_rng(4).integers(0, 2**64, 200_000, dtype=np.uint64)
-    index = Index()
+    index = KeyIndex()
     rows = index.insert(hashes)
     index.set_newest(rows, rows << 1)
     assert len(index.dirty_shards()) == index.shards
@@ -142,7 +142,7 @@ def test_exported_shards_make_the_same_index_and_only_changed_ones_are_dirty() -
     (dirty,) = index.dirty_shards()
     prefix, depth = index.place_of(dirty)
     assert int(hashes[0]) >> 64 - depth == prefix
-    loaded = Index.load(exported)
+    loaded = KeyIndex.load(exported)
     assert len(loaded.dirty_shards()) == 0
     assert loaded.keys == len(hashes)
     assert np.array_equal(loaded.newest(loaded.find(hashes, None)), rows << 1)
@@ -153,7 +153,7 @@ def test_exported_shards_make_the_same_index_and_only_changed_ones_are_dirty() -
 
 def test_a_walk_over_the_hashes_passes_each_key_once_while_shards_split() -> None:
     random = np.random.default_rng(5)
-    index, old = Index(), random.integers(0, 2**64, 100_000, dtype=np.uint64)
+    index, old = KeyIndex(), random.integers(0, 2**64, 100_000, dtype=np.uint64)
     rows = index.insert(old)
     index.set_newest(rows, np.ones_like(rows))
     position, copied = 0, []
@@ -169,7 +169,7 @@ def test_a_walk_over_the_hashes_passes_each_key_once_while_shards_split() -> Non
         if (m := entries.versions == 1) is not None
     ]
     assert len(copied) < index.shards
-    assert np.array_equal(np.sort(Index.load(kept).find(old, None)), rows)
+    assert np.array_equal(np.sort(KeyIndex.load(kept).find(old, None)), rows)
     for shard in range(index.shards):
         index.export_shard(shard)
     index.mark_dirty(None)
@@ -204,12 +204,12 @@ def _entries(
 )
 def test_shards_that_cannot_be_are_refused(shards: list[ShardEntries]) -> None:
     with pytest.raises(StoreCorrupt):
-        Index.load(shards)
+        KeyIndex.load(shards)
 
 
 def test_an_insert_that_cannot_be_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "MAX_DEPTH", 1)
-    index, alike = Index(), np.arange(1 << 17, dtype=np.uint64)
+    index, alike = KeyIndex(), np.arange(1 << 17, dtype=np.uint64)
     first = index.insert(alike[:100])
     with pytest.raises(LimitExceeded):
         index.insert(alike[100:])
@@ -219,7 +219,7 @@ def test_an_insert_that_cannot_be_leaves_nothing_behind(monkeypatch: pytest.Monk
 
 
 def test_what_is_not_there_cannot_be_changed() -> None:
-    index = Index()
+    index = KeyIndex()
     index.insert(np.array([5], np.uint64))
     for rows in ([-1], [1], [2**40]):
         with pytest.raises(ValueError):

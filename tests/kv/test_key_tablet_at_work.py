@@ -16,7 +16,7 @@ from strom.errors import StorageFull
 from strom.kv.definition import KeyDefinition
 from strom.kv.instant import live_blocks
 from strom.kv.snapshot.manifest import MANIFEST_NAME
-from strom.kv.snapshot.snapshot import Snapshot
+from strom.kv.snapshot.snapshot import SnapshotJob
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
@@ -155,7 +155,7 @@ def test_many_keys_stay_right_through_upkeep_and_restarts(tmp_path: Path, image:
 
 @pytest.mark.slow
 def test_a_snapshot_that_failed_is_still_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Snapshot) -> None:
+    def full(self: SnapshotJob) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
     tablet = _open(tmp_path)
@@ -169,7 +169,7 @@ def test_a_snapshot_that_failed_is_still_due(tmp_path: Path, monkeypatch: pytest
             job.work()
             job.finish()
     with monkeypatch.context() as patch:
-        patch.setattr(Snapshot, "write", full)
+        patch.setattr(SnapshotJob, "write", full)
         with pytest.raises(OSError, match="no space"):
             job.work()
     job.abandon()

@@ -8,7 +8,7 @@ import pytest
 
 from kv.test_opening import opened, upkeep, write
 from strom.errors import StorageFull, StorageOffline
-from strom.kv.snapshot.snapshot import Snapshot
+from strom.kv.snapshot.snapshot import SnapshotJob
 from strom.log.sync import SyncPoint
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet
@@ -34,14 +34,14 @@ def tried_in_vain(tablet: KeyTablet, now_ms: int) -> str:
         job.finish()
     assert job is not None, "no snapshot is due"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Snapshot, "write", _no_room)
+        patch.setattr(SnapshotJob, "write", _no_room)
         with pytest.raises(StorageFull):
             job.work()
     job.abandon()
     return job.name
 
 
-def _no_room(_: Snapshot) -> None:
+def _no_room(_: SnapshotJob) -> None:
     raise StorageFull("no room")
 
 

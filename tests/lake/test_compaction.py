@@ -25,9 +25,9 @@ from strom.lake.iceberg.manifest_writer import data_file
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep import maintenance as upkeep_module
 from strom.lake.upkeep.compaction import commit_rewritten
-from strom.lake.upkeep.compaction_plan import Group, choose, crowded
+from strom.lake.upkeep.compaction_plan import CompactionGroup, choose, crowded
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
-from strom.lake.upkeep.rewriting import Rewriter, Rewritten
+from strom.lake.upkeep.rewriting import FileRewriter, RewrittenGroup
 from strom.model import types as t
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.lake.lake_upkeep import LakeUpkeep
@@ -63,11 +63,11 @@ def compact(lake: Lake, upkeep: LakeUpkeep = EAGER) -> Upkept:
     return found
 
 
-def rewritten(lake: Lake, name: str = "c") -> list[Rewritten]:
+def rewritten(lake: Lake, name: str = "c") -> list[RewrittenGroup]:
     """Groups that are written and not committed."""
     truth = read_truth(lake.table)
     held = held_files(lake.table)
-    rewriter = Rewriter(lake.table, name, 1 << 20)
+    rewriter = FileRewriter(lake.table, name, 1 << 20)
     return [rewriter.rewrite(group, held, truth.partitions) for group in choose(held, {}, EAGER)]
 
 
@@ -233,8 +233,8 @@ def test_rows_that_die_while_files_are_written_are_dead_in_the_new_ones(lake: La
 def test_deletes_of_files_that_stay_are_kept(lake: Lake) -> None:
     fill(lake)
     held = held_files(lake.table)
-    some = Group(held.data[1:3])
-    one = Rewriter(lake.table, "c", 1 << 20).rewrite(some, held, {})
+    some = CompactionGroup(held.data[1:3])
+    one = FileRewriter(lake.table, "c", 1 << 20).rewrite(some, held, {})
     lake.round(lake.file(events(99), [40]), end=41, dead=[3, 13, 33])
     rows = lake.rows()
     commit_rewritten(lake.table, [one], merge_deletes_at=8)
@@ -344,7 +344,7 @@ def test_whatever_order_things_come_in_the_rows_are_those_of_the_model(tmp_path:
     lake = Lake(tmp_path)
     live: set[int] = set()
     end = 0
-    waiting: list[Rewritten] = []
+    waiting: list[RewrittenGroup] = []
     for turn in range(60):
         step = chance.choice(["round", "round", "compact", "begin", "land"])
         if step == "round":

@@ -16,7 +16,7 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from lake.foreign_upkeep import commit_as_others
 from lake.lake_places import Lake, events
 from strom.errors import LakeConflict, LakeSnapshotNotFound
-from strom.lake.files.storage import Listed, Storage
+from strom.lake.files.storage import ListedFile, Storage
 from strom.lake.iceberg import snapshot_change
 from strom.lake.iceberg.held_files import held_files
 from strom.lake.iceberg.lake_head import read_truth
@@ -380,7 +380,7 @@ def test_a_file_of_which_the_storage_does_not_say_how_old_it_is_stays(
     lake.file(events(7), [100])  # of a round that is under way
     before, really = files(lake), Storage.list
 
-    def ageless(self: Storage, uri: str) -> Iterator[Listed]:
+    def ageless(self: Storage, uri: str) -> Iterator[ListedFile]:
         return (one._replace(modified_ms=0) for one in really(self, uri))
 
     monkeypatch.setattr(Storage, "list", ageless)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from strom.client.plan.log_place import EARLIEST, LATEST, Kind, Place, place_of
+from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceKind, place_of
 from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.client.plan.offsets import Offsets
 from strom.errors import InvalidRequest
@@ -46,7 +46,7 @@ def cut(start: Place, end: Place, monkeypatch: pytest.MonkeyPatch, times: dict[i
         for bucket, partition in buckets:
             assert bucket != COLD, "no server has it"
             said = place.offset_in(bucket, partition)
-            found[bucket] = times[place.value] if place.kind is Kind.TIME else (said or 0)
+            found[bucket] = times[place.value] if place.kind is PlaceKind.TIME else (said or 0)
         return found
 
     monkeypatch.setattr(Offsets, "at", at)
@@ -76,10 +76,10 @@ def test_a_log_between_two_offsets_is_cut_in_both_tiers(monkeypatch: pytest.Monk
 
 
 def test_a_log_between_two_times_is_cut_by_what_every_row_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    part = cut(Place(Kind.TIME, 100), Place(Kind.TIME, 200), monkeypatch, {100: 12, 200: 17})
+    part = cut(Place(PlaceKind.TIME, 100), Place(PlaceKind.TIME, 200), monkeypatch, {100: 12, 200: 17})
     assert hot(part) == [(0, 12, 17), (1, 12, 17)]
     assert part.limits == LakeLimits({}, {}, after_ms=100, before_ms=200)
-    mixed = cut(Place(Kind.TIME, 100), LATEST, monkeypatch, {100: 12})
+    mixed = cut(Place(PlaceKind.TIME, 100), LATEST, monkeypatch, {100: 12})
     assert hot(mixed) == [(0, 12, 20), (1, 12, 20)]
     assert mixed.limits == LakeLimits({}, {A: 20, B: 20, COLD: 8}, after_ms=100)
 

@@ -16,7 +16,7 @@ from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.read.live_rows import live_rows
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.slot import TabletSlot
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +145,7 @@ def test_a_crash_before_the_restored_store_is_in_its_place_loses_nothing(
             raise OSError("the machine stopped")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Slot, "reopen", die)
+            patched.setattr(TabletSlot, "reopen", die)
             for bucket in range(BUCKETS):
                 with pytest.raises(StromError, match="internal error"):
                     restore(tierer, table, bucket)

@@ -22,7 +22,7 @@ from log.workbench import (
 )
 from strom.log.log import Log
 from strom.testing.disk import Drawn, FirstBytes, ForgettingDisk, Survival, Trace
-from strom.testing.disk_state import Appended
+from strom.testing.disk_state import AppendedBytes
 
 Rows = list[tuple[int, int]]
 LOST = "an acknowledged row is lost"
@@ -168,7 +168,7 @@ def test_kill_9_at_every_change_loses_nothing_that_was_written() -> None:
 def test_kill_9_within_a_write_leaves_a_tail_that_is_cut(make: Callable[[], History]) -> None:
     history = make()
     for moment, operation in enumerate(history.trace):
-        if not isinstance(operation, Appended) or len(operation.content) < 2:
+        if not isinstance(operation, AppendedBytes) or len(operation.content) < 2:
             continue
         for part in {1, len(operation.content) // 2, len(operation.content) - 1}:
             disk = torn_disk(history.trace, moment, operation, part)
@@ -176,11 +176,11 @@ def test_kill_9_within_a_write_leaves_a_tail_that_is_cut(make: Callable[[], Hist
             assert log.end_offset >= history.promised_at(moment), LOST
 
 
-def torn_disk(trace: Trace, moment: int, operation: Appended, part: int) -> ForgettingDisk:
+def torn_disk(trace: Trace, moment: int, operation: AppendedBytes, part: int) -> ForgettingDisk:
     state = trace.start()
     for earlier in trace[:moment]:
         state.apply(earlier)
-    state.apply(Appended(operation.file, operation.content[:part]))
+    state.apply(AppendedBytes(operation.file, operation.content[:part]))
     return ForgettingDisk(state=state.after_crash(True))
 
 

@@ -11,7 +11,7 @@ from strom.errors import ChecksumMismatch
 from strom.log import layout as at
 from strom.log.checkpoint import Checkpoint, decode_checkpoint
 from strom.log.epochs import LEAP, Epochs, EpochStart, decode_epochs
-from strom.log.index import Anchor, Index, IndexFacts, decode_index
+from strom.log.index import Anchor, SegmentIndex, SegmentSpan, decode_index
 from strom.log.opening.inspect import inspect_segment
 from strom.log.sidecar import check_batch, decode_entry, encode_entry
 from strom.log.writers import WriterBatch, WriterState
@@ -20,8 +20,8 @@ from strom.record.batch import check, stamp
 # --- index
 
 
-def filled(batches: int, *, interval_bytes: int = 1000) -> Index:
-    index = Index(100, interval_bytes=interval_bytes)
+def filled(batches: int, *, interval_bytes: int = 1000) -> SegmentIndex:
+    index = SegmentIndex(100, interval_bytes=interval_bytes)
     for number in range(batches):
         index.add(
             100 + number * 5, timestamp_ms=number, position=number * 300, sidecar_position=16 + number * 80
@@ -55,7 +55,7 @@ def test_an_index_grows_to_a_bound_and_stays_useful() -> None:
 
 def test_an_index_survives_its_file() -> None:
     index = filled(100)
-    facts = IndexFacts(100, 600, 30_000, 8016, 0, 0, 99)
+    facts = SegmentSpan(100, 600, 30_000, 8016, 0, 0, 99)
     content = index.encode(facts)
     found = decode_index(content, base_offset=100, interval_bytes=1000)
     assert found is not None

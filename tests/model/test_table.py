@@ -15,7 +15,7 @@ from strategies import schemas
 from strom.errors import InvalidTable, SchemaNotFound
 from strom.model import types as t
 from strom.model.schema import Schema
-from strom.model.table import PROPERTIES_MAX, Table, TableDescription, TablePath
+from strom.model.table import PROPERTIES_MAX, TableDescription, TableEntry, TablePath
 
 PEER_TABLES = (Path(__file__).parent / "peer_tables.jsonl").read_bytes().splitlines()
 """What pyfluss 1.0.0 sent for CreateTable, byte for byte."""
@@ -126,7 +126,7 @@ def test_a_damaged_description_is_refused_or_still_makes_sense(sent: bytes, data
 def test_a_table_knows_all_its_schemas() -> None:
     description = described(bucket_count=2)
     later = description.schema.add_column("c", t.Int())
-    table = Table(
+    table = TableEntry(
         table_id=7,
         path=TablePath("fluss", "t"),
         description=TableDescription(later, bucket_count=2),

@@ -24,7 +24,7 @@ from strom.protocol.messages.log import (
     ProduceLogRequest,
 )
 from strom.protocol.messages.own import FetchRowsBucketResponse, FetchRowsResponse
-from strom.protocol.messages.predicate import CompoundPredicate, Predicate
+from strom.protocol.messages.predicate import CompoundPredicate, WirePredicate
 from strom.protocol.varint import encode_varint, read_varint
 
 
@@ -206,17 +206,17 @@ def test_a_value_may_not_reach_out_of_its_message() -> None:
         decode(ProduceLogRequest, body)
 
 
-def nested_predicate(depth: int) -> Predicate:
-    found = Predicate(type=0)
+def nested_predicate(depth: int) -> WirePredicate:
+    found = WirePredicate(type=0)
     for _ in range(depth):
-        found = Predicate(type=1, compound=CompoundPredicate(function=0, children=[found]))
+        found = WirePredicate(type=1, compound=CompoundPredicate(function=0, children=[found]))
     return found
 
 
 def test_nesting_is_bounded() -> None:
-    assert decode(Predicate, encoded(nested_predicate(DEPTH_MAX // 2 - 1)))
+    assert decode(WirePredicate, encoded(nested_predicate(DEPTH_MAX // 2 - 1)))
     with pytest.raises(InvalidRequest, match="nested"):
-        decode(Predicate, encoded(nested_predicate(DEPTH_MAX)))
+        decode(WirePredicate, encoded(nested_predicate(DEPTH_MAX)))
 
 
 def test_a_message_may_be_nested_as_deep_as_is_said_and_no_deeper() -> None:

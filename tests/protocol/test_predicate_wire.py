@@ -34,9 +34,9 @@ PRICES = Schema.from_arrow(
 )
 
 
-def sent(predicate: Predicate, schema: Schema) -> wire.Predicate:
+def sent(predicate: Predicate, schema: Schema) -> wire.WirePredicate:
     """Over the wire, as bytes."""
-    return decode(wire.Predicate, b"".join(encode(to_wire(predicate, schema))))
+    return decode(wire.WirePredicate, b"".join(encode(to_wire(predicate, schema))))
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,7 +88,7 @@ def test_decimals_arrive_with_their_sign_whatever_their_width(precision: int, di
     for number in (digits, -digits):
         wanted = (col("d") >= Decimal(number).scaleb(-2)).check(schema)
         sent = b"".join(encode(to_wire(wanted, schema)))
-        assert from_wire(decode(wire.Predicate, sent), schema) == wanted
+        assert from_wire(decode(wire.WirePredicate, sent), schema) == wanted
 
 
 def test_a_joined_filter_looks_as_the_peer_sends_it() -> None:
@@ -99,9 +99,9 @@ def test_a_joined_filter_looks_as_the_peer_sends_it() -> None:
     assert len(message.compound.children) == 2
 
 
-def leaf(function: int, *literals: wire.Literal, field_id: int = 0) -> wire.Predicate:
+def leaf(function: int, *literals: wire.Literal, field_id: int = 0) -> wire.WirePredicate:
     found = wire.LeafPredicate(function=function, field_id=field_id, literals=literals)
-    return wire.Predicate(type=LEAF, leaf=found)
+    return wire.WirePredicate(type=LEAF, leaf=found)
 
 
 def big(value: int | None) -> wire.Literal:
@@ -116,11 +116,11 @@ def test_null_in_a_list_is_skipped_as_the_peer_does() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        wire.Predicate(type=2),
-        wire.Predicate(type=LEAF),
-        wire.Predicate(type=COMPOUND),
-        wire.Predicate(type=COMPOUND, compound=wire.CompoundPredicate(function=0)),
-        wire.Predicate(type=COMPOUND, compound=wire.CompoundPredicate(function=7, children=[leaf(6)])),
+        wire.WirePredicate(type=2),
+        wire.WirePredicate(type=LEAF),
+        wire.WirePredicate(type=COMPOUND),
+        wire.WirePredicate(type=COMPOUND, compound=wire.CompoundPredicate(function=0)),
+        wire.WirePredicate(type=COMPOUND, compound=wire.CompoundPredicate(function=7, children=[leaf(6)])),
         leaf(0),
         leaf(0, big(1), big(2)),
         leaf(0, big(None)),
@@ -139,7 +139,7 @@ def test_null_in_a_list_is_skipped_as_the_peer_does() -> None:
     ],
     ids=lambda message: repr(message)[10:70],
 )
-def test_a_filter_that_makes_no_sense_is_refused(message: wire.Predicate) -> None:
+def test_a_filter_that_makes_no_sense_is_refused(message: wire.WirePredicate) -> None:
     with pytest.raises(InvalidPredicate):
         from_wire(message, PRICES)
 

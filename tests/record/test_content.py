@@ -28,7 +28,7 @@ from strom.record.batch import (
     read_header,
     strike_statistics,
 )
-from strom.record.columns import ColumnLayout, Kind
+from strom.record.columns import ColumnLayout, NodeKind
 from strom.record.decode import decode
 from strom.record.project import Projection, project_batch
 from strom.record.statistics import read as read_statistics
@@ -89,7 +89,7 @@ PER_KIND = 150
 Mutation = Callable[[random.Random, bytearray], None]
 
 
-def _buffers(batch: bytearray, kinds: tuple[Kind, ...], number: int) -> list[tuple[int, int]]:
+def _buffers(batch: bytearray, kinds: tuple[NodeKind, ...], number: int) -> list[tuple[int, int]]:
     """(position, length) of the ``number``-th buffer of every node of these kinds, those that hold anything."""
     found = read_columns(batch, read_header(batch)).buffers
     places = [found[node.buffer + number] for node in LAYOUT.nodes if node.kind in kinds]
@@ -111,7 +111,7 @@ def _vector(batch: bytearray, which: str) -> int:
 
 def falling_offsets(chance: random.Random, batch: bytearray) -> None:
     """One offset of a text, a list or a map is another number."""
-    position, length = chance.choice(_buffers(batch, (Kind.VARIABLE, Kind.LIST), 1))
+    position, length = chance.choice(_buffers(batch, (NodeKind.VARIABLE, NodeKind.LIST), 1))
     count = length // 4
     index = chance.randrange(1, max(count - 1, 2))
     value = chance.choice([0, -1, 1 << 30, chance.randrange(400), chance.randrange(40)])
@@ -137,7 +137,7 @@ def buffer_starts(chance: random.Random, batch: bytearray) -> None:
 
 def broken_text(chance: random.Random, batch: bytearray) -> None:
     """Bytes that are no UTF-8 among the values."""
-    position, length = chance.choice(_buffers(batch, (Kind.VARIABLE,), 2))
+    position, length = chance.choice(_buffers(batch, (NodeKind.VARIABLE,), 2))
     batch[position + chance.randrange(length)] = chance.choice([0xFF, 0xC0, 0x80, 0xED, 0xF5])
 
 
@@ -166,14 +166,14 @@ def null_counts(chance: random.Random, batch: bytearray) -> None:
 
 def bitmaps(chance: random.Random, batch: bytearray) -> None:
     """A bit of a validity bitmap."""
-    kinds = (Kind.BITS, Kind.FIXED, Kind.VARIABLE, Kind.LIST, Kind.STRUCT)
+    kinds = (NodeKind.BITS, NodeKind.FIXED, NodeKind.VARIABLE, NodeKind.LIST, NodeKind.STRUCT)
     position, length = chance.choice(_buffers(batch, kinds, 0))
     batch[position + chance.randrange(length)] ^= 1 << chance.randrange(8)
 
 
 def large_values(chance: random.Random, batch: bytearray) -> None:
     """A value that its type does not have: decimals with more digits, times behind midnight."""
-    position, length = chance.choice(_buffers(batch, (Kind.FIXED,), 1))
+    position, length = chance.choice(_buffers(batch, (NodeKind.FIXED,), 1))
     batch[position + chance.randrange(length)] = chance.choice([0x7F, 0xFF, 0x80])
 
 

@@ -13,7 +13,7 @@ from strategies import record_batches
 from strom.errors import ChecksumMismatch, InvalidConfig, InvalidTable, MalformedBatch, TornBatch
 from strom.record import layout as at
 from strom.record.batch import check, read_header, stamp
-from strom.record.columns import ColumnLayout, Kind
+from strom.record.columns import ColumnLayout, NodeKind
 from strom.record.decode import changes, decode, offsets
 from strom.record.encode import encode
 
@@ -271,7 +271,9 @@ def test_offsets_that_fall_are_refused_before_anyone_follows_them(column: pa.Arr
     view = encoded(batch)
     assert rows(decode(view, batch.schema)) == rows(batch)
     _, columns = check(view, layout=ColumnLayout(batch.schema))
-    nodes = [node for node in ColumnLayout(batch.schema).nodes if node.kind in (Kind.VARIABLE, Kind.LIST)]
+    nodes = [
+        node for node in ColumnLayout(batch.schema).nodes if node.kind in (NodeKind.VARIABLE, NodeKind.LIST)
+    ]
     assert nodes
     for node in nodes:
         wrong = bytearray(view)

@@ -44,7 +44,7 @@ from strom.protocol.messages.log import FetchLogBucketResponse, FetchLogResponse
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
 from strom.rpc.connection import TURN_S
-from strom.rpc.limits import Limits
+from strom.rpc.limits import ListenerLimits
 from strom.rpc.slow_calls import SlowCalls
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
@@ -90,7 +90,7 @@ def test_a_request_that_cannot_be_read_is_an_error_and_the_connection_stays(play
 @everywhere
 def test_a_frame_that_is_too_large_is_refused_and_then_the_connection_goes(play: Play) -> None:
     async def main(world: World) -> None:
-        limits = Limits(frame_bytes_max=1000)
+        limits = ListenerLimits(frame_bytes_max=1000)
         async with listening(world, yes, limits=limits) as listener, stranger(world, listener) as client:
             client.send(head(1001, request_id=5) + b"x" * 500)
             assert await client.error(5) == 13
@@ -135,7 +135,7 @@ def test_only_what_is_offered_is_advertised() -> None:
 def test_a_frame_that_does_not_end_is_given_up() -> None:
     async def main(world: World) -> None:
         metrics = Metrics()
-        limits = Limits(frame_timeout_s=30.0, frame_bytes_per_s_min=1000)
+        limits = ListenerLimits(frame_timeout_s=30.0, frame_bytes_per_s_min=1000)
         async with listening(world, yes, limits=limits, metrics=metrics) as listener:
             loop = asyncio.get_running_loop()
             async with stranger(world, listener) as client:
@@ -175,7 +175,7 @@ def test_a_silent_connection_is_closed_and_a_waiting_one_is_not() -> None:
         def handler(call: Call) -> Any:
             return never if call.api is FETCH_LOG else yes(call)
 
-        limits = Limits(idle_timeout_s=100.0)
+        limits = ListenerLimits(idle_timeout_s=100.0)
         async with (
             listening(world, handler, limits=limits, metrics=metrics) as listener,
             stranger(world, listener) as silent,
@@ -208,7 +208,7 @@ def test_a_client_that_does_not_read_is_held_back_and_then_dropped(many: int) ->
             bucket = FetchLogBucketResponse(bucket_id=0, records=bytes(5_000_000 // many))
             return FetchLogResponse(tables_resp=[FetchLogTableResponse(table_id=1, buckets_resp=[bucket])])
 
-        limits = Limits(answer_bytes_high=100_000, stall_timeout_s=60.0)
+        limits = ListenerLimits(answer_bytes_high=100_000, stall_timeout_s=60.0)
         async with (
             listening(world, handler, limits=limits, metrics=metrics) as listener,
             stranger(world, listener) as client,
@@ -234,7 +234,7 @@ def test_a_client_that_reads_slowly_is_served() -> None:
             bucket = FetchLogBucketResponse(bucket_id=0, records=bytes(1_000_000))
             return FetchLogResponse(tables_resp=[FetchLogTableResponse(table_id=1, buckets_resp=[bucket])])
 
-        limits = Limits(answer_bytes_high=100_000, stall_timeout_s=60.0)
+        limits = ListenerLimits(answer_bytes_high=100_000, stall_timeout_s=60.0)
         async with (
             listening(world, handler, limits=limits) as listener,
             stranger(world, listener) as client,
@@ -258,7 +258,7 @@ def test_answers_of_waiting_calls_that_nobody_reads_are_bounded_too() -> None:
             bucket = FetchLogBucketResponse(bucket_id=0, records=bytes(1_000_000))
             return FetchLogResponse(tables_resp=[FetchLogTableResponse(table_id=1, buckets_resp=[bucket])])
 
-        limits = Limits(answer_bytes_high=100_000, answer_bytes_max=5_000_000)
+        limits = ListenerLimits(answer_bytes_high=100_000, answer_bytes_max=5_000_000)
         async with (
             listening(world, handler, limits=limits) as listener,
             stranger(world, listener) as client,
@@ -282,7 +282,7 @@ def test_answers_of_waiting_calls_that_nobody_reads_are_bounded_too() -> None:
 def test_one_connection_too_many_is_closed(play: Play) -> None:
     async def main(world: World) -> None:
         metrics = Metrics()
-        limits = Limits(connections_max=3)
+        limits = ListenerLimits(connections_max=3)
         async with listening(world, yes, limits=limits, metrics=metrics) as listener:
             async with (
                 stranger(world, listener) as one,
@@ -310,7 +310,7 @@ def test_calls_that_wait_are_bounded_per_connection() -> None:
             futures.append(asyncio.get_running_loop().create_future())
             return futures[-1]
 
-        limits = Limits(calls_max=10)
+        limits = ListenerLimits(calls_max=10)
         async with listening(world, handler, limits=limits) as listener, stranger(world, listener) as client:
             for request_id in range(50):
                 client.ask(request_id, DATABASE_EXISTS, exists())
@@ -371,7 +371,7 @@ def test_a_frame_larger_than_the_budget_passes_when_nothing_else_does() -> None:
             await asyncio.sleep(0.1)
             return produced()
 
-        limits = Limits(connection_inflight_bytes_max=100_000, inflight_bytes_max=100_000)
+        limits = ListenerLimits(connection_inflight_bytes_max=100_000, inflight_bytes_max=100_000)
         async with listening(world, handler, limits=limits) as listener, calling(world, listener) as caller:
             calls = [caller.call(PRODUCE_LOG, a_produce(bytes(300_000))) for _ in range(4)]
             assert len(await asyncio.gather(*calls)) == 4

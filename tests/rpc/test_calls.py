@@ -45,7 +45,7 @@ from strom.protocol.message import Message, whole
 from strom.protocol.messages.databases import DatabaseExistsResponse
 from strom.protocol.messages.keys import LookupRequest
 from strom.protocol.messages.log import FetchLogBucketResponse, FetchLogResponse, FetchLogTableResponse
-from strom.protocol.messages.tables import GetTableInfoRequest, TablePath
+from strom.protocol.messages.tables import GetTableInfoRequest, WireTablePath
 from strom.rpc.call import Call
 from strom.rpc.caller import Caller
 from strom.runtime.world import World
@@ -237,7 +237,7 @@ def test_an_error_arrives_as_what_it_is(play: Play) -> None:
 
 
 def table_info() -> GetTableInfoRequest:
-    return GetTableInfoRequest(table_path=TablePath(database_name="a", table_name="b"))
+    return GetTableInfoRequest(table_path=WireTablePath(database_name="a", table_name="b"))
 
 
 async def fails_later() -> Message:
@@ -551,9 +551,9 @@ def test_a_caller_waits_while_the_server_does_not_read() -> None:
             await asyncio.shield(held)
             return produced()
 
-        from strom.rpc.limits import Limits
+        from strom.rpc.limits import ListenerLimits
 
-        limits = Limits(connection_inflight_bytes_max=1_000_000)
+        limits = ListenerLimits(connection_inflight_bytes_max=1_000_000)
         async with listening(world, handler, limits=limits) as listener, calling(world, listener) as caller:
             records = b"x" * 400_000
             calls = [asyncio.ensure_future(caller.call(PRODUCE_LOG, a_produce(records))) for _ in range(20)]

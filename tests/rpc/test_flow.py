@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from strom.rpc.budget import Budget, Pool
-from strom.rpc.flow import CALL_BYTES, Flow, Hold
-from strom.rpc.limits import Limits
+from strom.rpc.flow import CALL_BYTES, Flow, PauseReason
+from strom.rpc.limits import ListenerLimits
 
-LIMITS = Limits(connection_inflight_bytes_max=100, inflight_bytes_max=20_000, calls_max=4)
+LIMITS = ListenerLimits(connection_inflight_bytes_max=100, inflight_bytes_max=20_000, calls_max=4)
 TRIAL = 20
 
 
@@ -111,14 +111,14 @@ class FlowMachine(RuleBasedStateMachine):
     @rule(connection=connections, unsent=st.integers(0, 300))
     def answers_pile_up(self, connection: Connection, unsent: int) -> None:
         if not connection.lost:
-            connection.flow.hold(Hold.ANSWERS)
+            connection.flow.hold(PauseReason.ANSWERS)
             connection.flow.count_unsent(unsent)
 
     @rule(connection=connections)
     def answers_are_read(self, connection: Connection) -> None:
         if not connection.lost:
             connection.flow.count_unsent(0)
-            connection.flow.release(Hold.ANSWERS)
+            connection.flow.release(PauseReason.ANSWERS)
 
     @rule(target=connections, connection=consumes(connections))
     def the_connection_is_lost(self, connection: Connection) -> object:
@@ -156,7 +156,7 @@ class FlowMachine(RuleBasedStateMachine):
             for connection in self.all:
                 if not connection.lost:
                     connection.flow.count_unsent(0)
-                    connection.flow.release(Hold.ANSWERS)
+                    connection.flow.release(PauseReason.ANSWERS)
                 while connection.calls:
                     connection.flow.ended(connection.calls.pop())
                 if connection.wanted:

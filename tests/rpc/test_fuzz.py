@@ -26,13 +26,13 @@ from strom.protocol.message import Message
 from strom.protocol.messages.databases import DatabaseExistsResponse
 from strom.protocol.messages.log import LimitScanResponse
 from strom.rpc.call import Call
-from strom.rpc.limits import Limits
+from strom.rpc.limits import ListenerLimits
 from strom.rpc.sasl import Sasl
 from strom.runtime.world import World
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus" / "frames").glob("*.hex"))
 FRAME_BYTES_MAX = 1 << 20
-LIMITS = Limits(
+LIMITS = ListenerLimits(
     frame_bytes_max=FRAME_BYTES_MAX,
     connection_inflight_bytes_max=300_000,
     inflight_bytes_max=700_000,

@@ -33,7 +33,7 @@ from strom.protocol.messages.connection import (
 )
 from strom.protocol.messages.databases import DatabaseExistsResponse
 from strom.rpc.call import Call
-from strom.rpc.limits import Limits
+from strom.rpc.limits import ListenerLimits
 from strom.rpc.login_delays import (
     ADDRESS_FREE,
     ADDRESS_LONGEST_S,
@@ -160,7 +160,7 @@ def test_a_listener_without_authentication_refuses_a_login() -> None:
 
 def test_frames_are_small_before_the_login() -> None:
     async def main(world: World) -> None:
-        limits = Limits(frame_bytes_max=1_000_000, frame_bytes_max_before_login=1_000)
+        limits = ListenerLimits(frame_bytes_max=1_000_000, frame_bytes_max_before_login=1_000)
         async with listening(world, yes, authentication=USERS, limits=limits) as listener:
             async with stranger(world, listener) as client:
                 client.ask(0, AUTHENTICATE, token("admin", "x" * 2_000))
@@ -272,7 +272,7 @@ def test_a_failed_login_is_logged_with_user_and_address(caplog: pytest.LogCaptur
 def test_a_flood_of_logins_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def main(world: World) -> None:
         sasl = Sasl({"admin": "admin-secret"})
-        limits = Limits(login_attempts_max=10_000)
+        limits = ListenerLimits(login_attempts_max=10_000)
         async with listening(world, yes, authentication=sasl, limits=limits) as listener:
             for number in range(1000):
                 async with stranger(world, listener) as client:

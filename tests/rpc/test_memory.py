@@ -36,9 +36,9 @@ from strom.protocol.messages.databases import DatabaseExistsResponse
 from strom.protocol.messages.log import FetchLogBucketResponse, FetchLogResponse, FetchLogTableResponse
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
-from strom.rpc.limits import Limits
+from strom.rpc.limits import ListenerLimits
 from strom.rpc.sasl import Sasl, plain_token
-from strom.rpc.share import WAIT_S, Share
+from strom.rpc.share import WAIT_S, BudgetShare
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
 from strom.server.background.memory_return import MemoryReturn
@@ -252,7 +252,7 @@ def test_who_finds_no_memory_in_time_is_told_to_come_again() -> None:
         loop = asyncio.get_running_loop()
         budget = Budget(64 * MIB)
         budget.large.add(budget.large.limit)
-        share, behind = Share(budget), Share(budget)
+        share, behind = BudgetShare(budget), BudgetShare(budget)
         began = loop.time()
         with pytest.raises(Busy):
             await share.need(20 * MIB)
@@ -273,7 +273,7 @@ def test_who_finds_no_memory_in_time_is_told_to_come_again() -> None:
 def test_what_the_parts_of_a_call_hold_is_counted_once_and_given_back_with_it() -> None:
     async def main(world: World) -> None:
         budget = Budget(64 * MIB)
-        whole = Share(budget)
+        whole = BudgetShare(budget)
         parts = [whole.part() for _ in range(3)]
         for part in parts[:2]:
             await part.need(10 * MIB)
@@ -294,7 +294,7 @@ def test_a_share_that_comes_too_late_goes_to_the_next() -> None:
     async def main(world: World) -> None:
         budget = Budget(64 * MIB)
         budget.large.add(40 * MIB)
-        first, second = Share(budget), Share(budget)
+        first, second = BudgetShare(budget), BudgetShare(budget)
         large = asyncio.ensure_future(first.wait(20 * MIB, 1.0))
         await asyncio.sleep(0)
         small = asyncio.ensure_future(second.wait(5 * MIB, 10.0))
@@ -486,7 +486,7 @@ def test_before_the_login_a_connection_has_next_to_no_memory() -> None:
 def test_of_too_many_strangers_from_one_address_the_oldest_goes() -> None:
     async def main(world: World) -> None:
         metrics = Metrics()
-        limits = Limits(connections_before_login_max=5)
+        limits = ListenerLimits(connections_before_login_max=5)
         options = {"authentication": USERS, "limits": limits, "metrics": metrics}
         async with listening(world, yes, **options) as listener, AsyncExitStack() as stack:
             known = await stack.enter_async_context(

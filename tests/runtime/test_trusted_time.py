@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from strom.runtime.trusted_time import LEAP_MS, STOP_MS, NotAhead, Seen, StampingClock, TrustedTime
+from strom.runtime.trusted_time import LEAP_MS, STOP_MS, ClockSighting, NotAhead, StampingClock, TrustedTime
 from strom.testing.clock import START_MS, ManualClock
 
 DAY_S = 24 * 3600.0
@@ -14,7 +14,7 @@ DAY_MS = 24 * 3600 * 1000
 HOUR_S = 3600.0
 
 
-def trusted(clock: ManualClock, seen: Seen | None = None) -> TrustedTime:
+def trusted(clock: ManualClock, seen: ClockSighting | None = None) -> TrustedTime:
     return TrustedTime(clock, trust_after_ms=DAY_MS, seen=seen)
 
 
@@ -172,8 +172,8 @@ def test_a_clock_without_a_battery_that_is_set_by_the_network_is_gone_by_at_once
 
 def test_what_an_older_version_saw_counts() -> None:
     clock = ManualClock()
-    assert trusted(clock, Seen(START_MS - STOP_MS)).now_ms() == START_MS
-    assert trusted(clock, Seen(START_MS - STOP_MS - 1)).now_ms() == START_MS - STOP_MS - 1
+    assert trusted(clock, ClockSighting(START_MS - STOP_MS)).now_ms() == START_MS
+    assert trusted(clock, ClockSighting(START_MS - STOP_MS - 1)).now_ms() == START_MS - STOP_MS - 1
 
 
 def test_a_clock_that_is_held_back_goes_on_at_the_pace_of_time() -> None:
@@ -199,14 +199,17 @@ def test_stamps_follow_small_leaps_and_no_large_ones() -> None:
 
 def test_stamps_are_of_today_after_a_stop_of_weeks_and_of_no_other_year() -> None:
     clock = ManualClock()
-    stopped = StampingClock(trusted(clock, Seen(START_MS - 60 * DAY_MS)))
+    stopped = StampingClock(trusted(clock, ClockSighting(START_MS - 60 * DAY_MS)))
     assert stopped.now_ms() == clock.now_ms()
     clock.advance(5)
     assert stopped.now_ms() == clock.now_ms()
     clock = ManualClock()
-    stopped = StampingClock(trusted(clock, Seen(START_MS - 3 * DAY_MS)))
+    stopped = StampingClock(trusted(clock, ClockSighting(START_MS - 3 * DAY_MS)))
     assert stopped.now_ms() == clock.now_ms()
     leap(clock, 2)
     assert stopped.now_ms() == START_MS, "this leap was seen"
     clock = ManualClock()
-    assert StampingClock(trusted(clock, Seen(START_MS - 400 * DAY_MS))).now_ms() == START_MS - 400 * DAY_MS
+    assert (
+        StampingClock(trusted(clock, ClockSighting(START_MS - 400 * DAY_MS))).now_ms()
+        == START_MS - 400 * DAY_MS
+    )

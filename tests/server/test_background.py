@@ -13,14 +13,14 @@ import pytest
 
 from integration.wire import Wire, encoded, until_it_works
 from strom.coordinator import commands
-from strom.coordinator.catalog import Catalog, Server
+from strom.coordinator.catalog import Catalog, ServerEntry
 from strom.coordinator.coordinator import Coordinator
 from strom.errors import NotLeader, OffsetOutOfRange, StorageOffline, UnknownBucket
 from strom.log.log import Log
 from strom.metadata.memory import MemoryStore
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
-from strom.model.table import Table, TableDescription, TablePath
+from strom.model.table import TableDescription, TableEntry, TablePath
 from strom.protocol import api_keys as api
 from strom.protocol.messages import partitions, tables
 from strom.rpc.budget import Budget
@@ -57,19 +57,19 @@ class Node:
         self.coordinator = Coordinator(MemoryStore())
         self.coordinator.perform(commands.bootstrap, now_ms=1)
         for server_id in (0, 1):
-            self.coordinator.perform(commands.register_server, Server(server_id, {}))
+            self.coordinator.perform(commands.register_server, ServerEntry(server_id, {}))
         self.view = CatalogView(self.coordinator, self.world.offload, alone=True)
         self.metrics = Metrics()
         settings = load(None, {}, {"log.segment.file-size": 4096})
         self.node = TabletNode(self.world, settings, str(folder), 0, self.view, self.metrics, Budget(1 << 20))
 
-    async def create(self, name: str, buckets: int = 1, **properties: str) -> Table:
+    async def create(self, name: str, buckets: int = 1, **properties: str) -> TableEntry:
         described = TableDescription(
             Schema.from_arrow(SCHEMA),
             bucket_count=buckets,
             properties={key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()},
         )
-        table: Table = await self.view.perform(
+        table: TableEntry = await self.view.perform(
             commands.create_table, TablePath("fluss", name), described, now_ms=2
         )
         return table
@@ -260,7 +260,7 @@ def test_partitions_of_the_time_to_come_are_made_at_once(tmp_path: Path) -> None
     async def main() -> None:
         with LocalServer(tmp_path) as server:
             async with Wire(server.address) as wire:
-                path = tables.TablePath(database_name="fluss", table_name="t")
+                path = tables.WireTablePath(database_name="fluss", table_name="t")
                 described = TableDescription(
                     Schema.from_arrow(SCHEMA),
                     partition_keys=("day",),

@@ -24,7 +24,7 @@ from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
 from strom.server.calls.backups import Backups
 from strom.server.tablets.hold import Hold
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.slot import TabletSlot
 from strom.testing.process import ServerProcess
 
 
@@ -135,10 +135,10 @@ def test_a_backup_while_writes_run_is_the_state_of_one_instant(tmp_path: Path, t
 def test_nothing_is_acknowledged_between_the_first_and_the_last_file_of_a_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    still, do = Backups._still, Slot.do
+    still, do = Backups._still, TabletSlot.do
     arrived, begun = threading.Event(), list[object]()
 
-    def seen(slot: Slot, job: Any, **how: Any) -> Any:
+    def seen(slot: TabletSlot, job: Any, **how: Any) -> Any:
         begun.append(do(slot, job, **how))
         arrived.set()
         return begun[-1]
@@ -155,7 +155,7 @@ def test_nothing_is_acknowledged_between_the_first_and_the_last_file_of_a_cut(
         writing = threading.Thread(target=write)
 
         def still_when_a_write_comes(backups: Backups, place: str, lengths: dict[str, int]) -> None:
-            monkeypatch.setattr(Slot, "do", seen)
+            monkeypatch.setattr(TabletSlot, "do", seen)
             writing.start()
             assert arrived.wait(30)
             still(backups, place, lengths)

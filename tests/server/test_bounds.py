@@ -23,7 +23,7 @@ from strom.protocol import api_keys as api
 from strom.protocol.error_codes import code_of
 from strom.protocol.message import whole
 from strom.protocol.messages import keys, log, metadata, own_keys, tables
-from strom.protocol.messages.predicate import CompoundPredicate, Predicate
+from strom.protocol.messages.predicate import CompoundPredicate, WirePredicate
 from strom.record import batch as batches
 from strom.record.batch import split
 from strom.record.encode import encode
@@ -47,7 +47,7 @@ def test_a_table_is_described_once_however_often_it_is_asked_for(tmp_path: Path)
     async def test(wire: Wire) -> None:
         for name in ("t", "u"):
             await wire.create(name, SCHEMA)
-        paths = [tables.TablePath(database_name="fluss", table_name=name) for name in ("t", "u")]
+        paths = [tables.WireTablePath(database_name="fluss", table_name=name) for name in ("t", "u")]
         answer = await wire.call(api.GET_METADATA, metadata.GetMetadataRequest(table_path=paths * 1000))
         assert [one.table_path.table_name for one in answer.table_metadata] == ["t", "u"]
 
@@ -172,7 +172,7 @@ def test_a_filter_of_very_many_parts_is_refused_before_all_of_it_is_read(tmp_pat
         table = await wire.create("wide", WIDE)
         part = half(Schema.from_arrow(WIDE))
         few, many = (
-            Predicate(type=1, compound=CompoundPredicate(function=1, children=[part] * count))
+            WirePredicate(type=1, compound=CompoundPredicate(function=1, children=[part] * count))
             for count in (900, 15_000)
         )
         await wire.fetch_rows(table, 0, predicate=few)

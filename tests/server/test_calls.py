@@ -208,7 +208,7 @@ def test_a_dropped_table_ends_its_fetches_and_leaves_no_files(tmp_path: Path) ->
         await wire.produce(table, encoded(rows(0, 1)))
         waiting = asyncio.ensure_future(wire.fetch(table, 1, wait_ms=20_000))
         await asyncio.sleep(0.05)
-        path = tables.TablePath(database_name="fluss", table_name="t")
+        path = tables.WireTablePath(database_name="fluss", table_name="t")
         await wire.call(api.DROP_TABLE, tables.DropTableRequest(table_path=path, ignore_if_not_exists=False))
         with pytest.raises(UnknownBucket):
             await waiting
@@ -338,7 +338,7 @@ def test_a_column_that_was_added_is_null_in_older_batches(tmp_path: Path) -> Non
     async def test(wire: Wire) -> None:
         table = await wire.create("t", SCHEMA)
         await wire.produce(table, encoded(rows(0, 3)))
-        path = tables.TablePath(database_name="fluss", table_name="t")
+        path = tables.WireTablePath(database_name="fluss", table_name="t")
         changes = b'{"add_columns": [{"name": "extra", "data_type": {"type": "INTEGER"}}]}'
         altered = await wire.call(
             api.ALTER_TABLE, own.AlterTableRequest(table_path=path, changes_json=changes)
@@ -382,7 +382,7 @@ def test_a_waiting_fetch_understands_a_schema_that_came_later(tmp_path: Path) ->
         table = await wire.create("t", SCHEMA)
         waiting = asyncio.ensure_future(wire.fetch_rows(table, 0, ids=(0,), wait_ms=20_000))
         await asyncio.sleep(0.05)
-        path = tables.TablePath(database_name="fluss", table_name="t")
+        path = tables.WireTablePath(database_name="fluss", table_name="t")
         changes = b'{"add_columns": [{"name": "extra", "data_type": {"type": "INTEGER"}}]}'
         await wire.call(api.ALTER_TABLE, own.AlterTableRequest(table_path=path, changes_json=changes))
         batch = pa.record_batch([[7], ["x"], [0.5], pa.array([1], pa.int32())], schema=wider)

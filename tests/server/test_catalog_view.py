@@ -19,7 +19,7 @@ from strom.model.table import TablePath
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import ThreadOffload
 from strom.server.tablets.catalog_view import CatalogView
-from strom.server.tablets.table_facts import Tables, Traffic
+from strom.server.tablets.table_facts import Tables, TableTraffic
 
 SOME = described()
 
@@ -106,13 +106,13 @@ async def test_a_lane_may_open_a_table_while_the_loop_counts(monkeypatch: pytest
     ids = [await house.create(name) for name in ("first", "second", "opened")]
     for one in ids[:2]:
         tables.of(one).traffic.rows_in.inc()
-    counted = Traffic.counted
+    counted = TableTraffic.counted
 
-    def while_a_lane_opens_another(traffic: Traffic) -> dict[str, float]:
+    def while_a_lane_opens_another(traffic: TableTraffic) -> dict[str, float]:
         _in_a_thread(lambda: tables.of(ids[2]).traffic)
         return counted(traffic)
 
-    monkeypatch.setattr(Traffic, "counted", while_a_lane_opens_another)
+    monkeypatch.setattr(TableTraffic, "counted", while_a_lane_opens_another)
     assert {ids[0], ids[1]} <= set(tables.counted())
 
 

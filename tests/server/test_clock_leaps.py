@@ -121,7 +121,7 @@ def test_partitions_stay_when_the_clock_leaps(tmp_path: Path) -> None:
 
     async def test(address: str) -> None:
         async with Wire(address) as wire:
-            path = tables.TablePath(database_name="fluss", table_name="t")
+            path = tables.WireTablePath(database_name="fluss", table_name="t")
             described = TableDescription(
                 Schema.from_arrow(SCHEMA),
                 partition_keys=("day",),
@@ -141,7 +141,7 @@ def test_partitions_stay_when_the_clock_leaps(tmp_path: Path) -> None:
             found = await listed(wire, path, 4)  # those of next year are made: so it was looked at
             assert first <= found
 
-    async def listed(wire: Wire, path: tables.TablePath, count: int) -> set[int]:
+    async def listed(wire: Wire, path: tables.WireTablePath, count: int) -> set[int]:
         deadline = time.monotonic() + 30
         listing = partitions.ListPartitionInfosRequest(table_path=path)
         while True:

@@ -24,7 +24,7 @@ from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
 from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.process.local import LocalServer
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.tablets import _redefined
 from strom.tablet.log_tablet import Accepted, LogTablet
 
@@ -115,7 +115,7 @@ def test_an_append_beside_the_drop_of_its_table_is_told_at_once(
             table = await writer.create("t", SCHEMA)
             appending = asyncio.ensure_future(writer.produce(table, large))
             await asyncio.to_thread(begun.wait, 20)
-            path = tables.TablePath(database_name="fluss", table_name="t")
+            path = tables.WireTablePath(database_name="fluss", table_name="t")
             await other.call(
                 api.DROP_TABLE, tables.DropTableRequest(table_path=path, ignore_if_not_exists=False)
             )
@@ -173,7 +173,7 @@ def test_the_folder_of_a_bucket_nobody_touched_since_the_start_goes_with_its_tab
 
 def test_a_change_of_a_table_that_is_dropped_meanwhile_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        slot = Slot(BucketId(1, None, 0), None, None, SystemClock())  # type: ignore[arg-type]
+        slot = TabletSlot(BucketId(1, None, 0), None, None, SystemClock())  # type: ignore[arg-type]
         for error in (UnknownBucket("bucket 1/-/0 was dropped"), StorageOffline("the disk is gone")):
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_exception(error)

@@ -11,7 +11,7 @@ import pytest
 from server.test_background import Node
 from server.test_publishing import Servers, publishing
 from strom.errors import StageExpired
-from strom.model.table import Table
+from strom.model.table import TableEntry
 from strom.protocol.messages import stages as messages
 from strom.runtime.clock import SystemClock
 from strom.server.calls.publish.sinks import SinkCalls
@@ -22,14 +22,14 @@ STAGE = b"s" * 16
 OTHER = b"o" * 16
 
 
-def given_up(table: Table, *stages: bytes) -> messages.ExpireStagesRequest:
-    late = [messages.LateStage(stage_id=one, sink="", epoch=0, deadline_ms=0) for one in stages]
+def given_up(table: TableEntry, *stages: bytes) -> messages.ExpireStagesRequest:
+    late = [messages.WireLateStage(stage_id=one, sink="", epoch=0, deadline_ms=0) for one in stages]
     return messages.ExpireStagesRequest(
         table_id=table.table_id, bucket_id=0, now_ms=1, stages=late, given_up=True
     )
 
 
-def proposal(table: Table, stage: bytes, epoch: int = 1) -> messages.DecideRequest:
+def proposal(table: TableEntry, stage: bytes, epoch: int = 1) -> messages.DecideRequest:
     listed = messages.DecideStages(
         stage_id=stage, table_id=table.table_id, buckets=[0], deadline_ms=10**15, last_deadline_ms=10**15
     )
@@ -49,7 +49,7 @@ def free(answer: messages.ExpireStagesResponse) -> list[bytes]:
 
 
 def test_a_proposal_that_comes_after_its_stages_were_given_up_publishes_nothing(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, _: Servers, published: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, _: Servers, published: Publishing) -> None:
         calls = SinkCalls(made.view, published, SystemClock())
         assert free(await calls.expire(given_up(table, STAGE))) == [STAGE]
         with pytest.raises(StageExpired, match="given up by their writer"):
@@ -62,7 +62,7 @@ def test_a_proposal_that_comes_after_its_stages_were_given_up_publishes_nothing(
 
 
 def test_what_is_decided_or_is_being_decided_is_not_freed_and_may_be_asked_again(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, _: Servers, published: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, _: Servers, published: Publishing) -> None:
         calls = SinkCalls(made.view, published, SystemClock())
         freed: list[bytes] = []
         perform = made.view.perform

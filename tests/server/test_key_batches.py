@@ -12,7 +12,7 @@ from strom.errors import ChecksumMismatch, StromError
 from strom.record.batch import read_header, write_crc
 from strom.record.encode import encode
 from strom.record.layout import MAGIC_PLAIN
-from strom.server.tablets.key_forms import KeyBatches
+from strom.server.tablets.key_forms import KeyBatchReader
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32(), nullable=False)])
 LIMIT = 1 << 20
@@ -23,14 +23,14 @@ def encoded(ids: list[int], **more: object) -> bytearray:
     return encode(batch, schema_id=1, **more)  # type: ignore[arg-type]
 
 
-def read(batches: KeyBatches, view: bytearray) -> list[int]:
+def read(batches: KeyBatchReader, view: bytearray) -> list[int]:
     found = batches.read(memoryview(view), read_header(view), LIMIT)
     return found.column("id").to_pylist()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4_FRAME", "ZSTD"])
 def test_keys_are_read_the_same_the_first_time_and_later(compression: str) -> None:
-    batches = KeyBatches(SCHEMA)
+    batches = KeyBatchReader(SCHEMA)
     for start in range(3):
         ids = list(range(start, start + 200))
         assert read(batches, encoded(ids, compression=compression)) == ids
@@ -39,7 +39,7 @@ def test_keys_are_read_the_same_the_first_time_and_later(compression: str) -> No
 
 @pytest.mark.parametrize("count", [1, 3, 200])
 def test_keys_of_a_known_shape_lie_where_they_are_said_to(count: int) -> None:
-    batches = KeyBatches(SCHEMA)
+    batches = KeyBatchReader(SCHEMA)
     for start in range(3):
         ids = list(range(start, start + count))
         view = memoryview(encoded(ids))
@@ -57,7 +57,7 @@ def test_keys_of_a_known_shape_lie_where_they_are_said_to(count: int) -> None:
 
 
 def test_a_flipped_byte_is_seen_although_the_shape_is_known() -> None:
-    batches = KeyBatches(SCHEMA)
+    batches = KeyBatchReader(SCHEMA)
     view = encoded([1, 2, 3])
     assert read(batches, view) == [1, 2, 3]
     view[-1] ^= 1
@@ -67,7 +67,7 @@ def test_a_flipped_byte_is_seen_although_the_shape_is_known() -> None:
 
 def test_whatever_else_is_changed_is_refused_or_read_in_full() -> None:
     """Every byte of the metadata in turn, sealed again: no crash, and no wrong length."""
-    batches = KeyBatches(SCHEMA)
+    batches = KeyBatchReader(SCHEMA)
     good = encoded([1, 2, 3])
     assert read(batches, good) == [1, 2, 3]
     chance = np.random.default_rng(7)

@@ -17,8 +17,8 @@ from strom.runtime.tasks import InlineOffload, Tasks
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.key_jobs import PAUSE_AFTER_FAILURE_S, KeyJobs
 from strom.server.tablets.lane import Lane
-from strom.server.tablets.numbers import Numbers
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.numbers import BucketNumbers
+from strom.server.tablets.slot import TabletSlot
 
 
 class Clock:
@@ -108,7 +108,7 @@ def tended(
         tablets = [Tablet(BucketId(1, None, number)) for number in range(buckets)]
         slots = []
         for tablet in tablets:
-            slot = Slot(tablet.bucket, Lane(str(tablet.bucket), offload, tasks), lambda: None, clock)  # type: ignore[arg-type,return-value]
+            slot = TabletSlot(tablet.bucket, Lane(str(tablet.bucket), offload, tasks), lambda: None, clock)  # type: ignore[arg-type,return-value]
             slot.tablet = tablet  # type: ignore[assignment]
             slots.append(slot)
         space = DiskSpace(LocalFiles(), str(folder), free_bytes_min=0, clock=clock)  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ def test_numbers_come_from_blocks_and_never_twice() -> None:
         asked.append(count)
         return range(first, first + count)
 
-    numbers = Numbers(allocate, block=10)
+    numbers = BucketNumbers(allocate, block=10)
     assert numbers.take(3).tolist() == [1, 2, 3]
     assert (numbers.left, asked) == (7, [10])
     assert numbers.take(25).tolist() == list(range(4, 29))

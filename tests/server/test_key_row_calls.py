@@ -166,7 +166,7 @@ def test_columns_that_came_later_are_null(tmp_path: Path) -> None:
         await table.upsert([row(1, note="a")])
         assert await ask(table, row(1)) == plain(table.arrow, row(1, note="a"))
         more = json.dumps({"add_columns": [{"name": "more", "data_type": {"type": "INTEGER"}}]}).encode()
-        path = tables.TablePath(database_name="fluss", table_name="t")
+        path = tables.WireTablePath(database_name="fluss", table_name="t")
         await wire.call(api.ALTER_TABLE, own.AlterTableRequest(table_path=path, changes_json=more))
         wider = pa.schema([*table.arrow, pa.field("more", pa.int32())])
         assert await ask(table, row(1), schema_id=2) == plain(wider, row(1, note="a"))

@@ -26,7 +26,7 @@ async def until(check: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> 
 
 
 async def alter(wire: Wire, name: str, **changes: object) -> None:
-    path = tables.TablePath(database_name="fluss", table_name=name)
+    path = tables.WireTablePath(database_name="fluss", table_name=name)
     await wire.call(
         api.ALTER_TABLE, own.AlterTableRequest(table_path=path, changes_json=json.dumps(changes).encode())
     )
@@ -79,7 +79,7 @@ def test_a_dropped_table_is_gone_also_in_the_middle_of_its_upkeep(tmp_path: Path
         table = await people(wire)
         for number in range(10):
             await table.upsert([row(key, f"v{number}") for key in range(500)])
-        path = tables.TablePath(database_name="fluss", table_name="people")
+        path = tables.WireTablePath(database_name="fluss", table_name="people")
         await wire.call(api.DROP_TABLE, tables.DropTableRequest(table_path=path, ignore_if_not_exists=False))
         with pytest.raises(UnknownBucket):
             await table.get(id=1)

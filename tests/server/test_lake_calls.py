@@ -279,7 +279,7 @@ def test_a_round_may_say_that_the_lake_is_ahead_of_a_bucket(either: ServerProces
 
 def test_the_peers_question_for_the_lake_snapshot_is_answered(either: ServerProcess) -> None:
     async def ask(place: Place, snapshot_id: int | None = None) -> tables.GetLakeSnapshotResponse:
-        path = tables.TablePath(database_name=place.path.database, table_name=place.path.table)
+        path = tables.WireTablePath(database_name=place.path.database, table_name=place.path.table)
         request = tables.GetLakeSnapshotRequest(table_path=path, snapshot_id=snapshot_id)
         return await place.cluster.ask(api.GET_LAKE_SNAPSHOT, request)
 

@@ -17,7 +17,7 @@ from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.lake.lake_record import LakeReport
 from strom.model.schema import Schema
-from strom.model.table import Table, TableDescription, TablePath
+from strom.model.table import TableDescription, TableEntry, TablePath
 from strom.runtime.tasks import InlineOffload
 from strom.server.background.auto_partitions import AutoPartitions
 from strom.server.background.retention import Retention
@@ -90,18 +90,18 @@ def test_a_segment_goes_only_when_the_lake_holds_all_of_it(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def tiered_partitions() -> tuple[House, Table]:
+def tiered_partitions() -> tuple[House, TableEntry]:
     made = House()
     made.servers(0)
     table = made.table("t", partition_by=("day",), buckets=2, properties=AUTO)
     return made, table
 
 
-def names(made: House, table: Table) -> list[str]:
+def names(made: House, table: TableEntry) -> list[str]:
     return [one.name for one in made.catalog.partitions_of(table.table_id)]
 
 
-def store(made: House, table: Table, places: dict[LakeKey, int], **more: Any) -> None:
+def store(made: House, table: TableEntry, places: dict[LakeKey, int], **more: Any) -> None:
     known = {one.partition_id: one.name for one in made.catalog.partitions_of(table.table_id)}
     known |= (
         dict(made.catalog.lake_of(table.table_id).partitions) if made.catalog.lake_of(table.table_id) else {}
@@ -236,7 +236,7 @@ def test_an_open_bucket_is_told_how_far_the_lake_is(tmp_path: Path) -> None:
                 bucket_count=2,
                 properties={"table.datalake.enabled": "true"},
             )
-            table: Table = await made.view.perform(
+            table: TableEntry = await made.view.perform(
                 commands.create_table, TablePath("fluss", "k"), described, now_ms=NOW_MS
             )
             bucket = BucketId(table.table_id, None, table.leaders.index(0))

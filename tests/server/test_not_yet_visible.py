@@ -19,7 +19,7 @@ from strom.protocol.messages import log, own, stages
 from strom.record.batch import split
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.server.calls.dispatch import Dispatch
 
 ROWS = 100
@@ -28,7 +28,7 @@ MUCH = 1 << 20
 
 async def ask(made: Node, which: api.Api[Any, Any], request: Message) -> Any:
     """The answer of a call, as a listener gives it to the server."""
-    call = Call(which, 0, request, None, "CLIENT", 1, Share(Budget(1 << 28)))
+    call = Call(which, 0, request, None, "CLIENT", 1, BudgetShare(Budget(1 << 28)))
     answer = Dispatch(made.node.groups)(call)
     found: Any = answer if isinstance(answer, Message) else await answer
     for one in (found, *(getattr(found, "buckets_resp", None) or ())):

@@ -11,9 +11,9 @@ import pytest
 from strom.runtime.files import LocalFiles
 from strom.runtime.random import SystemRandomness
 from strom.server.folder.folder import open_folder
-from strom.server.folder.place import PLACE_FILE, Place
+from strom.server.folder.place import PLACE_FILE, FolderPlace
 
-HERE = Place("i", "/data", 1, 2, 3, "m")
+HERE = FolderPlace("i", "/data", 1, 2, 3, "m")
 
 
 def incarnation(folder: Path) -> str:

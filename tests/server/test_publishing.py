@@ -13,16 +13,16 @@ import pytest
 from server.test_background import Node, eventually, node
 from strom.coordinator import commands
 from strom.coordinator.sink_rows import SinkRow, StagedPart
-from strom.coordinator.sinks import Decision, Listed, Proposal
+from strom.coordinator.sinks import Decision, Proposal, ProposalPart
 from strom.errors import Disconnected, StageNotFound
 from strom.model.bucket import BucketId
-from strom.model.table import Table
+from strom.model.table import TableEntry
 from strom.protocol.api_keys import SNAPSHOT
 from strom.protocol.error_codes import code_of
 from strom.protocol.messages import stages as messages
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.runtime.tasks import Tasks
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.tablets.publishing import BUCKETS_AT_ONCE, PAUSE_MAX_S, Publishing
@@ -61,7 +61,7 @@ class Servers:
                     error_code=code_of(StageNotFound("")) if refused else None,
                     error_message="its stage is lost" if refused else None,
                     applied=None if refused else one.commits[-1].number,
-                    skipped=[messages.SkippedStage(number=1, stage_id=b"s" * 16, reason="lost")]
+                    skipped=[messages.WireSkippedStage(number=1, stage_id=b"s" * 16, reason="lost")]
                     if skip and one.bucket_id in self.refusing
                     else [],
                 )
@@ -70,16 +70,20 @@ class Servers:
 
 
 async def decided(
-    made: Node, table: Table, sink: str, buckets: Sequence[int], *, epoch: int = 0, rolled: int = 0
+    made: Node, table: TableEntry, sink: str, buckets: Sequence[int], *, epoch: int = 0, rolled: int = 0
 ) -> SinkRow:
     part = StagedPart(b"s" * 16, table.table_id, None, tuple(buckets))
-    proposal = Proposal(sink, "q", epoch, False, frozenset({table.table_id}), [Listed(part, 10**15, 10**15)])
+    proposal = Proposal(
+        sink, "q", epoch, False, frozenset({table.table_id}), [ProposalPart(part, 10**15, 10**15)]
+    )
     decision: Decision = await made.view.perform(commands.decide, proposal, rolled=rolled, now_ms=1)
     assert decision.number
     return made.view.catalog.sinks[sink]
 
 
-def publishing(folder: Path, test: Callable[[Node, Table, Servers, Publishing], Awaitable[None]]) -> None:
+def publishing(
+    folder: Path, test: Callable[[Node, TableEntry, Servers, Publishing], Awaitable[None]]
+) -> None:
     async def main() -> None:
         async with node(folder) as made:
             table = await made.create("t", buckets=BUCKETS)
@@ -91,7 +95,7 @@ def publishing(folder: Path, test: Callable[[Node, Table, Servers, Publishing], 
 
 
 def test_many_buckets_that_fail_do_not_starve_the_others(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         servers.refusing = set(range(2 * BUCKETS_AT_ONCE))
         row = await decided(made, table, "s", range(BUCKETS))
         publishing.kick()
@@ -115,7 +119,7 @@ def test_buckets_that_fail_at_once_whenever_they_are_asked_leave_others_their_tu
     monkeypatch.setattr("strom.server.tablets.publishing.PAUSE_FIRST_S", 0.0)
     monkeypatch.setattr("strom.server.tablets.publishing.PAUSE_MAX_S", 0.0)
 
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         servers.refusing = set(range(2 * BUCKETS_AT_ONCE + 2))
         row = await decided(made, table, "s", range(BUCKETS))
         publishing.kick()
@@ -127,7 +131,7 @@ def test_buckets_that_fail_at_once_whenever_they_are_asked_leave_others_their_tu
 
 
 def test_a_bucket_that_fails_does_not_slow_down_the_next_decision_of_another(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         servers.refusing = {0}
         await decided(made, table, "held up", [0])
         publishing.kick()
@@ -143,7 +147,7 @@ def test_a_bucket_that_fails_does_not_slow_down_the_next_decision_of_another(tmp
 
 
 def test_a_server_that_is_away_is_asked_again_and_at_once_when_it_returns(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         servers.away = True
         row = await decided(made, table, "s", [0, 1])
         assert not await publishing.settled(row, 0.3)
@@ -157,7 +161,7 @@ def test_a_server_that_is_away_is_asked_again_and_at_once_when_it_returns(tmp_pa
 
 
 def test_what_is_skipped_is_told(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         servers.refusing = {0}
         row = await decided(made, table, "s", [0, 1])
         assert not await publishing.settled(row, 0.2)
@@ -171,7 +175,7 @@ def test_what_is_skipped_is_told(tmp_path: Path) -> None:
 
 
 def test_a_decision_that_nobody_saw_lost_is_not_skipped(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         row = await decided(made, table, "s", [0, 1])
         told = await made.view.perform(commands.skip_lost, "s", number=row.number - 1)
         assert not told.skip_lost
@@ -185,7 +189,7 @@ def test_a_decision_that_was_applied_is_asked_of_a_returning_server_again_and_of
 ) -> None:
     """It may have lost what it had not synced; what it has, it passes over."""
 
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         row = await decided(made, table, "s", range(6))
         publishing.kick()
         assert await publishing.settled(row, 10)
@@ -202,7 +206,7 @@ def test_a_decision_that_was_applied_is_asked_of_a_returning_server_again_and_of
 
 
 def test_however_often_a_bucket_fails_it_is_asked_again_within_a_second(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         bucket = BucketId(table.table_id, None, 0)
         now = asyncio.get_running_loop().time
         for _ in range(20):
@@ -213,7 +217,7 @@ def test_however_often_a_bucket_fails_it_is_asked_again_within_a_second(tmp_path
 
 
 def test_whoever_waits_for_a_table_that_is_dropped_waits_no_longer(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         servers.away = True
         row = await decided(made, table, "s", range(3))
         waiting = asyncio.create_task(publishing.settled(row, 60))
@@ -227,7 +231,7 @@ def test_whoever_waits_for_a_table_that_is_dropped_waits_no_longer(tmp_path: Pat
 
 
 def test_a_planned_read_waits_for_the_newest_decision_of_each_bucket(tmp_path: Path) -> None:
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         servers.away = True
         other = await made.create("other")
         early = await decided(made, table, "b", [2])
@@ -240,7 +244,7 @@ def test_a_planned_read_waits_for_the_newest_decision_of_each_bucket(tmp_path: P
         def pending(*table_ids: int) -> dict[tuple[int, int], int]:
             request = messages.SnapshotRequest(table_ids=table_ids)
             answer: Any = calls.snapshot(
-                Call(SNAPSHOT, 0, request, None, "CLIENT", 1, Share(Budget(1 << 20)))
+                Call(SNAPSHOT, 0, request, None, "CLIENT", 1, BudgetShare(Budget(1 << 20)))
             )
             assert answer.number == 4
             return {(one.table_id, one.bucket_id): one.number for one in answer.pending}
@@ -259,9 +263,9 @@ def test_a_planned_read_waits_for_the_newest_decision_of_each_bucket(tmp_path: P
 def test_stages_expire_by_the_coordinators_clock(tmp_path: Path) -> None:
     """A server whose clock is ahead asks early: a floor at its time would refuse stages that nobody has freed."""
 
-    async def test(made: Node, table: Table, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
         calls = SinkCalls(made.view, publishing, ManualClock(1_000))
-        late = messages.LateStage(stage_id=b"s" * 16, sink="s", epoch=0, deadline_ms=5_000)
+        late = messages.WireLateStage(stage_id=b"s" * 16, sink="s", epoch=0, deadline_ms=5_000)
         request = messages.ExpireStagesRequest(
             table_id=table.table_id, bucket_id=0, now_ms=9_000, stages=[late]
         )

@@ -174,7 +174,7 @@ def _serve(folder: Path, test: Callable[[Place], Awaitable[None]]) -> None:
             strict = await KeyTable.create(wire, "strict", STRICT, ["id"])
             daily = await KeyTable.create(wire, "daily", DAILY, ["id", "day"], partition_by=["day"])
             day = partitions.PartitionSpec(partition_key_values=[partitions.KeyValue(key="day", value="d")])
-            path = tables.TablePath(database_name="fluss", table_name="daily")
+            path = tables.WireTablePath(database_name="fluss", table_name="daily")
             request = partitions.CreatePartitionRequest(
                 table_path=path, partition_spec=day, ignore_if_exists=False
             )

@@ -9,7 +9,7 @@ import pytest
 
 from strom.protocol.messages.log import FetchLogResponse
 from strom.rpc.budget import Budget
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.server.calls.log import fetch
 from strom.server.calls.log.fetch import Fetches, Terms, _Waiting
 
@@ -29,7 +29,7 @@ def test_however_often_memory_gets_short_those_who_wait_are_answered_a_few_at_a_
                 return FetchLogResponse(tables_resp=[])
 
             deadline = asyncio.get_running_loop().time() + 60.0
-            _Waiting(fetches, [], Terms(1, 1, deadline, answer, Share(Budget(1 << 20))))
+            _Waiting(fetches, [], Terms(1, 1, deadline, answer, BudgetShare(Budget(1 << 20))))
 
         for number in range(30):
             waits(number)

@@ -19,7 +19,7 @@ from strom.runtime.clock import SystemClock
 from strom.runtime.tasks import InlineOffload, Tasks
 from strom.server.process.local import LocalServer
 from strom.server.tablets.lane import Lane
-from strom.server.tablets.slot import REOPEN_PAUSE_S, Slot
+from strom.server.tablets.slot import REOPEN_PAUSE_S, TabletSlot
 from strom.tablet.key_jobs import TakeSnapshot
 from strom.tablet.key_tablet import KeyTablet
 from strom.testing.clock import ManualClock
@@ -68,7 +68,7 @@ def test_a_bucket_that_cannot_be_opened_is_tried_again_after_a_pause_unless_the_
             found = slot.opened()
             return await found if isinstance(found, Awaitable) else found
 
-        slot = Slot(BucketId(1, None, 0), Lane("test", InlineOffload(), Tasks()), open_tablet, clock)
+        slot = TabletSlot(BucketId(1, None, 0), Lane("test", InlineOffload(), Tasks()), open_tablet, clock)
         for seconds in (0.0, 0.0, REOPEN_PAUSE_S - 0.1):
             clock.advance(seconds)
             with pytest.raises(StorageOffline, match=str(problem)):
@@ -90,7 +90,7 @@ def test_a_job_that_begins_when_another_ends_is_waited_for_too(way: str) -> None
     async def main() -> None:
         running: list[str] = []
         tasks = Tasks()
-        slot = Slot(
+        slot = TabletSlot(
             BucketId(1, None, 0), Lane("test", InlineOffload(), tasks), cast(Any, None), SystemClock()
         )
         tablet = Closing(running)
@@ -205,7 +205,7 @@ def test_a_slot_with_work_is_not_quiet(busy: str | None) -> None:
         has_stages=busy == "has_stages",
     )
     lane = Lane("b", InlineOffload(), Tasks())
-    slot = Slot(BucketId(1, None, 0), lane, lambda: cast(Any, None), SystemClock())
+    slot = TabletSlot(BucketId(1, None, 0), lane, lambda: cast(Any, None), SystemClock())
     assert slot.quiet
     slot.tablet = cast(Any, tablet)
     assert slot.quiet == (busy is None)

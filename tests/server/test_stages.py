@@ -17,12 +17,12 @@ from strom.coordinator import commands
 from strom.errors import StorageOffline
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
-from strom.model.table import Table, TableDescription, TablePath
+from strom.model.table import TableDescription, TableEntry, TablePath
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import stages as messages
 from strom.record.layout import CHANGE_UPDATE_AFTER
 from strom.rpc.budget import Budget
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.server.tablets.tablets import wait_for
 from strom.tablet.log_tablet import LogTablet
 
@@ -37,7 +37,7 @@ def rows(*numbers: int) -> bytes:
 class Place:
     """One bucket of a table, at the node that leads it."""
 
-    def __init__(self, node: Node, table: Table) -> None:
+    def __init__(self, node: Node, table: TableEntry) -> None:
         self.node = node
         self.stages = node.node.stages
         self.table_id = table.table_id
@@ -67,7 +67,7 @@ class Place:
                 **more,
             }
         )
-        call: Any = SimpleNamespace(request=request, share=Share(Budget(1 << 30)))
+        call: Any = SimpleNamespace(request=request, share=BudgetShare(Budget(1 << 30)))
         answer = await self.stages.stage_rows(call)
         assert isinstance(answer, messages.StageRowsResponse)
         return answer

@@ -6,7 +6,7 @@ import asyncio
 
 from strom.protocol.api_keys import FETCH_ROWS, LIST_OFFSETS
 from strom.rpc.budget import Budget
-from strom.rpc.traffic import SMALL_BYTES_MAX, Traffic
+from strom.rpc.traffic import SMALL_BYTES_MAX, ListenerTraffic
 from strom.runtime.clock import SystemClock
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import InlineOffload, Tasks
@@ -120,7 +120,7 @@ def test_the_bulk_jobs_of_a_lane_wait_for_their_turn_and_the_order_stays() -> No
 
 def test_a_small_call_for_rows_is_noticed_and_no_other() -> None:
     budget = Budget(1)
-    traffic = Traffic("one", Metrics(), SystemClock(), budget)
+    traffic = ListenerTraffic("one", Metrics(), SystemClock(), budget)
     traffic.answered(FETCH_ROWS, traffic.now(), 100, [b"x" * SMALL_BYTES_MAX])
     traffic.answered(LIST_OFFSETS, traffic.now(), 100, [b"x"])
     traffic.answered(None, traffic.now(), 100, [b"x"])

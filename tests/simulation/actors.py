@@ -24,7 +24,7 @@ from strom.model.bucket import BucketId
 from strom.protocol.api_keys import INIT_WRITER, PRODUCE_LOG
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages.log import InitWriterRequest, ProduceLogBucketRequest, ProduceLogRequest
-from strom.protocol.messages.tables import TablePath
+from strom.protocol.messages.tables import WireTablePath
 from strom.record.encode import encode
 from strom.server.folder.folder import bucket_path, buckets_path
 from strom.testing.cluster import FOLDER, HOST, PORT, SimulatedCluster
@@ -223,7 +223,7 @@ class PlainActor(Actor):
         ]
 
     async def _begin_again(self) -> None:
-        path = TablePath(database_name="fluss", table_name=TABLE)
+        path = WireTablePath(database_name="fluss", table_name=TABLE)
         try:
             cluster = self.database.session.cluster
             response = await cluster.ask(INIT_WRITER, InitWriterRequest(table_path=[path]))

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
-from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.options import SourceOptions
 from strom.spark.source.batch_reader import BatchReader
 from strom.spark.source.pinned import pin, schema_of
 from strom.spark.source.stream_position import BEGINNING
@@ -26,7 +26,7 @@ DAYS = {"day": "STRING", "id": "BIGINT"}
 
 def reader_of(server: ServerProcess, table: Any, **more: str) -> StreamReader:
     said = {"bootstrap.servers": server.address, "table": table.name, "start": "full"}
-    options = ReadOptions.of(said | more)
+    options = SourceOptions.of(said | more)
     return StreamReader(options, schema_of(options, table.info.schema), None)
 
 
@@ -93,7 +93,7 @@ def test_a_row_that_its_key_names_is_read_as_it_was(server: ServerProcess, place
         at = {"a snapshot": str(truth.snapshot_id), "a time": then.isoformat(), "offsets": '{"0": 1}'}[place]
         said = {"bootstrap.servers": server.address, "table": table.name, "where": "id = 7", "pin": "query"}
         for more, expected in (({"at": at}, ["then"]), ({}, ["now"])):
-            options = ReadOptions.of(said | more)
+            options = SourceOptions.of(said | more)
             reader = BatchReader(options, schema_of(options, table.info.schema), None)
             found = [
                 row for task in reader.partitions() for part in reader.read(task) for row in part.to_pylist()
@@ -107,7 +107,7 @@ def test_a_batch_of_the_changes_of_a_log_begins_in_the_lake(server: ServerProces
         tierer.round(table)
         let_retention_drop(tierer, table, "a")
         said = {"bootstrap.servers": server.address, "table": table.name, "changelog": "true"}
-        options = ReadOptions.of(said)
+        options = SourceOptions.of(said)
         reader = BatchReader(options, schema_of(options, table.info.schema), pin(options, table))
         found = [
             row for task in reader.partitions() for part in reader.read(task) for row in part.to_pylist()

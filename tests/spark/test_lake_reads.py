@@ -179,13 +179,13 @@ def test_a_stream_from_a_time_that_only_the_lake_has_is_refused(
 def test_the_size_of_a_table_counts_both_tiers(
     spark: SparkSession, forgetful: ServerProcess, db: strom.Database, tierer: SmallTierer
 ) -> None:
-    from strom.spark.catalog.catalog_calls import Call, _statistics
+    from strom.spark.catalog.catalog_calls import CatalogCall, _statistics
 
     table = db.create_table("spark_cold_size", COLUMNS, buckets=1, properties=SHORT)
     append(table, 0, 300)
     tierer.round(table)
     wait_until_forgotten(table)
-    found = _statistics(Call({"bootstrap.servers": forgetful.address, "table": table.name}, {}))
+    found = _statistics(CatalogCall({"bootstrap.servers": forgetful.address, "table": table.name}, {}))
     assert found["rows"] == 300
     assert found["bytes"] > 300 * 40
 

@@ -8,20 +8,20 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strom.errors import InvalidRequest
-from strom.spark.connect.options import ReadOptions, Server, place_text
+from strom.spark.connect.options import ConnectOptions, SourceOptions, place_text
 from strom.spark.sink.stream_writer import named
 
 SAID = {"bootstrap.servers": "localhost:9123", "table": "shop.orders"}
 
 
-def options(**more: str) -> ReadOptions:
-    return ReadOptions.of(CaseInsensitiveDict({**SAID, **more}))
+def options(**more: str) -> SourceOptions:
+    return SourceOptions.of(CaseInsensitiveDict({**SAID, **more}))
 
 
 def test_nothing_but_a_server_and_a_table_is_needed() -> None:
     found = options()
     assert (found.table, found.changelog, found.columns, found.pin) == ("shop.orders", False, None, "load")
-    assert ReadOptions.of({"bootstrap.servers": "h", "path": "t"}).table == "t"
+    assert SourceOptions.of({"bootstrap.servers": "h", "path": "t"}).table == "t"
 
 
 def test_a_changelog_is_a_table_with_a_suffix_or_an_option() -> None:
@@ -76,13 +76,13 @@ def test_a_wrong_word_is_an_error_that_says_what_to_write(more: dict[str, str], 
 
 def test_a_server_and_a_table_have_to_be_named() -> None:
     with pytest.raises(InvalidRequest, match="say where the server is"):
-        ReadOptions.of({"table": "t"})
+        SourceOptions.of({"table": "t"})
     with pytest.raises(InvalidRequest, match="say which table"):
-        ReadOptions.of({"bootstrap.servers": "h"})
+        SourceOptions.of({"bootstrap.servers": "h"})
 
 
 def test_a_password_is_never_shown() -> None:
-    server = Server.of({"bootstrap.servers": "h", "user": "ann", "password": "s3cret"})
+    server = ConnectOptions.of({"bootstrap.servers": "h", "user": "ann", "password": "s3cret"})
     assert server.password == "s3cret"
     assert "s3cret" not in repr(server)
 

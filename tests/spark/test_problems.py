@@ -17,7 +17,7 @@ from api.place import EVENTS, events
 from spark.place import drain, ids, table_on, users, users_on, write
 from strom.errors import Disconnected, Expired
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.problems import Problem, problem_of, told
 from strom.testing.process import ServerProcess
 
@@ -174,9 +174,9 @@ def test_what_a_worker_imports_is_the_light_client() -> None:
 
 
 def test_a_connection_is_shared_until_it_is_forgotten(server: ServerProcess) -> None:
-    where = Server(server.address)
+    where = ConnectOptions(server.address)
     first = connections.database(where)
-    assert connections.database(Server(server.address)) is first
+    assert connections.database(ConnectOptions(server.address)) is first
     connections.forget(where)
     second = connections.database(where)
     assert second is not first
@@ -188,7 +188,7 @@ def test_a_connection_is_shared_until_it_is_forgotten(server: ServerProcess) -> 
 
 
 def test_a_problem_says_what_to_do_and_hides_the_password() -> None:
-    server = Server("h:1", "ann", "s3cret")
+    server = ConnectOptions("h:1", "ann", "s3cret")
     told_of = problem_of(Disconnected("no answer for ann:s3cret"), server)
     assert str(told_of) == "the server at h:1 cannot be reached: no answer for ann:***"
     assert "load it again" in str(problem_of(Expired("offset 3 is gone")))

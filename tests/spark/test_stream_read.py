@@ -18,7 +18,7 @@ from api.place import EVENTS, events
 from spark.place import drain, table_on, users, users_on, write
 from strom.errors import Expired
 from strom.spark.connect.problems import Problem
-from strom.spark.source.reading import Wanted
+from strom.spark.source.reading import QueryRead
 from strom.spark.source.source import StromSource
 from strom.testing.process import ServerProcess
 
@@ -368,9 +368,9 @@ def test_an_instant_that_is_gone_when_the_query_starts_again_asks_for_a_new_chec
             reader.initialOffset(), reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
         )
 
-        def gone(_: Wanted, task: Any) -> Any:
+        def gone(_: QueryRead, task: Any) -> Any:
             raise Expired(f"the table is not kept as it was at offset {task.parts[0].at} any more")
 
-        monkeypatch.setattr(Wanted, "rows", gone)
+        monkeypatch.setattr(QueryRead, "rows", gone)
         with pytest.raises(Problem, match=r"no longer kept .* start the query with a new checkpointLocation"):
             list(reader.read(tasks[0]))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strom.client.plan.key_plan import Instant, KeyScanPlan
 from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.model.bucket import BucketId
-from strom.spark.connect.tasks import TASK_BYTES_MIN, Part, Sizes, Task, cut_and_packed, width
+from strom.spark.connect.tasks import TASK_BYTES_MIN, Part, ReadTask, Sizes, cut_and_packed, width
 
 MB = 1024 * 1024
 
@@ -69,11 +69,11 @@ def test_a_table_of_medium_size_still_keeps_many_cores_busy() -> None:
 
 
 def test_a_task_is_plain_data_that_says_what_the_client_reads() -> None:
-    task = Task(1, 2, (*ranges(3), *instants(4)))
+    task = ReadTask(1, 2, (*ranges(3), *instants(4)))
     again = pickle.loads(pickle.dumps(task))
     plans = again.plans
     assert [type(plan) for plan in plans] == [KeyScanPlan, ScanPlan]
-    assert len(pickle.dumps(Task(1, 2, tuple(ranges(3))))) < 500
+    assert len(pickle.dumps(ReadTask(1, 2, tuple(ranges(3))))) < 500
 
 
 def test_as_many_tasks_as_can_run_at_once() -> None:

@@ -30,7 +30,7 @@ from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet
 from strom.tablet.log_tablet import Durability, LogTablet
 from strom.tablet.stage_room import StageRoom
-from strom.tablet.stages import Staged, StageLimits, StagePiece, StageStore
+from strom.tablet.stages import StageLimits, StagePiece, StageState, StageStore
 from strom.testing.disk import ForgettingDisk, Survival
 
 Row = tuple[int | None, int]
@@ -199,7 +199,7 @@ class Bench:
             self.tablet.append(batch, layout_of=self.form.layout_of, now_ms=self.now_ms)
         self.units.append(Unit(tuple(rows), start, self.tablet.end_offset))
 
-    def piece(self, stage_id: bytes, sequence: int, rows: Sequence[Row], *, seal: bool = False) -> Staged:
+    def piece(self, stage_id: bytes, sequence: int, rows: Sequence[Row], *, seal: bool = False) -> StageState:
         records = memoryview(batch_of(rows, keys=self.keys)) if rows else memoryview(b"")
         piece = StagePiece(stage_id, "sink", 7, LEASE_MS, sequence, (), records, seal)
         return self.tablet.stage_piece(piece, form=self.form, now_ms=self.now_ms)

@@ -14,7 +14,7 @@ from strom.record.columns import ColumnLayout
 from strom.record.encode import encode
 from strom.record.project import Projection
 from strom.tablet.log_tablet import LogTablet
-from strom.tablet.recent import BATCH_BYTES_MAX, BATCHES_MAX, Recent
+from strom.tablet.recent import BATCH_BYTES_MAX, BATCHES_MAX, RecentBatches
 from strom.testing.disk import ForgettingDisk
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -79,7 +79,7 @@ def test_what_is_not_durable_is_not_shown() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    recent = Recent()
+    recent = RecentBatches()
     for offset in range(100):
         recent.add(memoryview(b"x" * 10), base_offset=offset, next_offset=offset + 1, rows=1, schema_id=1)
     assert recent.read(99 - BATCHES_MAX, until=100, max_bytes=10**6, projection=None) is None

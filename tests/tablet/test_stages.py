@@ -6,7 +6,14 @@ import pytest
 
 from strom.errors import Busy, InvalidRequest, StageNotFound, StorageFull, StorageOffline, StromError
 from strom.tablet import stages
-from strom.tablet.stage_file import Piece, StageHead, StageSeal, encode_head, encode_piece, encode_seal
+from strom.tablet.stage_file import (
+    StagedBatches,
+    StageHead,
+    StageSeal,
+    encode_head,
+    encode_piece,
+    encode_seal,
+)
 from strom.tablet.stage_room import StageRoom
 from strom.tablet.stages import StagePiece, StageStore
 from strom.testing.disk import Drawn, FirstBytes, ForgettingDisk, Survival
@@ -317,7 +324,7 @@ def test_any_file_can_be_looked_at() -> None:
     disk = ForgettingDisk()
     head = StageHead(A, "sink", 1, LEASE_MS, 1)
     content = encode_head(head)
-    content += b"".join(map(bytes, encode_piece(Piece(0, (1, 2), b"rows", 3))))
+    content += b"".join(map(bytes, encode_piece(StagedBatches(0, (1, 2), b"rows", 3))))
     content += encode_seal(StageSeal(1, 3, len(content), 99))
     path = f"b/stages/{A.hex()}"
     disk.make_folder("b/stages")

@@ -17,7 +17,7 @@ from strom.client.admin.describing import MergeEngine, SchemaLike, describe
 from strom.client.admin.lake import LakeDoor, LakeFacts
 from strom.client.admin.lake_status import LakeStatus, lake_status
 from strom.client.cluster.cluster import Cluster
-from strom.client.cluster.connections import Traffic
+from strom.client.cluster.connections import ClientTraffic
 from strom.client.cluster.options import ClientOptions
 from strom.errors import TableNotFound
 from strom.model.lake.lake_owner import LakeOwner
@@ -310,7 +310,7 @@ class Database:
         """Wait until all rows given to ``append`` are acknowledged; raise what went wrong first."""
         await self._session.flush()
 
-    def statistics(self) -> Traffic:
+    def statistics(self) -> ClientTraffic:
         """Bytes and requests over this connection so far."""
         return self._session.cluster.traffic()
 

@@ -29,12 +29,12 @@ Value = TypeVar("Value")
 def house_of(session: Session, run: Loop) -> House:
     """What a query needs of a connection; ``run`` waits for work of its loop, from any other thread."""
     from strom.sql.query import House
-    from strom.sql.tables import Catalog
+    from strom.sql.tables import TableFinder
 
     admin = session.admin
     return House(
         cluster=session.cluster,
-        catalog=Catalog(
+        catalog=TableFinder(
             table=lambda path: find_table(session, path), tables=admin.tables, databases=admin.databases
         ),
         warehouses=session.warehouses,

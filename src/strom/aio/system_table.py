@@ -11,7 +11,7 @@ from strom.aio.session import Session
 from strom.aio.system_tables import LAKE, OFFSETS, system_rows
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.filters import WhereLike, filter_of
-from strom.client.plan.log_place import LATEST, Kind, PlaceLike, place_of
+from strom.client.plan.log_place import LATEST, PlaceKind, PlaceLike, place_of
 from strom.client.plan.partition_choice import PartitionChoice
 from strom.errors import InvalidRequest
 from strom.model.table import TablePath
@@ -82,9 +82,9 @@ class SystemTable:
         moment = None
         if at is not None:
             place = place_of(at, default=LATEST)
-            if place.kind not in (Kind.OFFSET, Kind.TIME):
+            if place.kind not in (PlaceKind.OFFSET, PlaceKind.TIME):
                 raise InvalidRequest("at= of the lake is a snapshot's id or a datetime", found=repr(at)[:60])
-            timed = place.kind is Kind.TIME
+            timed = place.kind is PlaceKind.TIME
             moment = Moment(time_ms=place.value) if timed else Moment(snapshot_id=place.value)
         core = UnionScan(
             self._session.cluster,

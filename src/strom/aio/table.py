@@ -24,7 +24,7 @@ from strom.client.plan.dead_offsets import dead_offsets
 from strom.client.plan.filters import Filter, WhereLike, filter_of
 from strom.client.plan.key_filter import keys_named
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.log_place import EARLIEST, LATEST, Key, Kind, PlaceLike, place_of
+from strom.client.plan.log_place import EARLIEST, LATEST, Key, PlaceKind, PlaceLike, place_of
 from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of, check_place
 from strom.client.plan.offsets import Offsets
 from strom.client.plan.partition_choice import PartitionChoice, partition_texts
@@ -259,11 +259,14 @@ class Table(Log):
             # The servers hold every live row of a primary-key table, but for partitions whose time was over: keys are
             # looked up there where none can be, and offsets are theirs.
             whole = tier == "both" and at is None and not info.partitioned
-            if (whole and keys_named(info, where) is not None) or place.kind in (Kind.OFFSET, Kind.EACH):
+            if (whole and keys_named(info, where) is not None) or place.kind in (
+                PlaceKind.OFFSET,
+                PlaceKind.EACH,
+            ):
                 return Scan(self._key_scan(columns, where, place, limit, partitions))
         elif at is not None and end is not None:
             raise InvalidRequest("at= and end= say the same of a log table: give one of them")
-        timed = place.kind is Kind.TIME
+        timed = place.kind is PlaceKind.TIME
         if moment is None and timed and (info.description.has_primary_key or tier == "lake"):
             moment = Moment(time_ms=place.value)
         core = UnionScan(

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from strom import aio
 from strom.aio.database import start_server
 from strom.aio.transaction import Transaction as Face
-from strom.api.session import Session, Target
+from strom.api.session import ConnectTarget, Session
 from strom.api.table import Table
 from strom.api.transaction import Transaction
 from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.admin.describing import MergeEngine, SchemaLike
 from strom.client.admin.lake import LakeFacts
 from strom.client.admin.lake_status import LakeStatus
-from strom.client.cluster.connections import Traffic
+from strom.client.cluster.connections import ClientTraffic
 from strom.client.cluster.options import ClientOptions
 from strom.model.lake.lake_owner import LakeOwner
 from strom.model.table import DEFAULT_DATABASE
@@ -48,7 +48,7 @@ def connect(
 
     >>> db = strom.connect("localhost:9123")
     """
-    return Database(Session(Target(address, user, password, database, options)))
+    return Database(Session(ConnectTarget(address, user, password, database, options)))
 
 
 def open(folder: str | os.PathLike[str], *, database: str = DEFAULT_DATABASE, **settings: object) -> Database:
@@ -60,7 +60,7 @@ def open(folder: str | os.PathLike[str], *, database: str = DEFAULT_DATABASE, **
     """
     server = start_server(folder, settings)
     try:
-        return Database(Session(Target(server.address, None, None, database, None), server))
+        return Database(Session(ConnectTarget(server.address, None, None, database, None), server))
     except BaseException:
         server.close()
         raise
@@ -383,7 +383,7 @@ class Database:
         """
         self._session.run(self._session.face.flush())
 
-    def statistics(self) -> Traffic:
+    def statistics(self) -> ClientTraffic:
         """Bytes and requests over this connection so far.
 
         >>> db.statistics().bytes_received

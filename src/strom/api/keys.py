@@ -11,7 +11,7 @@ from strom import aio
 from strom.api.session import Session
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.written import WrittenTo
-from strom.client.lookup.lookup import Found, Lookup
+from strom.client.lookup.lookup import Lookup, LookupHits
 from strom.client.lookup.lookups import Lookups, names_of
 from strom.client.lookup.row_lookup import Missing
 from strom.client.plan.key_facts import IndexStatus
@@ -160,7 +160,7 @@ class Keys:
             self._session.flush_table(face.table_id)
         return face.lookups
 
-    def _find(self, lookup: Lookup, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[Found]:
+    def _find(self, lookup: Lookup, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[LookupHits]:
         """In this thread while all goes well, else by the loop, which knows how to go on."""
         found = lookup.find_directly(keys, at_least)
         return self._session.run(lookup.find(keys, at_least)) if found is None else found

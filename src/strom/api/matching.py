@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.client.cluster.metadata import TableInfo
-from strom.client.cluster.written import Written, WrittenTo
+from strom.client.cluster.written import WrittenTo, WrittenUpTo
 from strom.client.input.arrow_input import concatenate
-from strom.client.lookup.lookup import Found, Lookup
+from strom.client.lookup.lookup import Lookup, LookupHits
 from strom.client.lookup.lookups import Lookups
 from strom.client.plan.key_facts import KeyFacts
 from strom.client.plan.key_plan import Planner
@@ -43,7 +43,7 @@ class Matches(NamedTuple):
         return Matches(self.rows.take(pa.array(chosen)), self.keys[chosen])
 
 
-class Part(NamedTuple):
+class MatchPart(NamedTuple):
     """What was found of the keys from ``start`` to before ``end``; positions count from the first key of all."""
 
     start: int
@@ -96,7 +96,7 @@ class Matching:
         rows = concatenate([one.matches.rows for one in found])
         return Matches(rows, np.concatenate([one.matches.keys for one in found]))
 
-    def parts(self, keys: pa.RecordBatch, at_least: WrittenTo | None = None) -> Iterator[Part]:
+    def parts(self, keys: pa.RecordBatch, at_least: WrittenTo | None = None) -> Iterator[MatchPart]:
         """The same, some keys after the other: no more is held at once than the servers send in one answer."""
         batch = self._lookup.keys(keys)
         start = 0
@@ -115,10 +115,10 @@ class Matching:
                 continue
             if count == self.at_once:
                 self.at_once += self.at_once // 4 + 1
-            yield Part(start, start + count, self._one(found, start))
+            yield MatchPart(start, start + count, self._one(found, start))
             start += count
 
-    def _pages(self, key: pa.RecordBatch, place: int, at_least: WrittenTo | None) -> Iterator[Part]:
+    def _pages(self, key: pa.RecordBatch, place: int, at_least: WrittenTo | None) -> Iterator[MatchPart]:
         """The rows of one key that has more than an answer holds, page by page; at least one part."""
         more = False
         for bucket in self._session.run(self._lookup.buckets(key)):
@@ -126,16 +126,16 @@ class Matching:
             while after is not None:
                 found, after = self._session.run(self._lookup.page(key, bucket, after, at_least))
                 if found is not None:
-                    yield Part(place, place + 1, self._one([found], place), more)
+                    yield MatchPart(place, place + 1, self._one([found], place), more)
                     more = True
         if not more:
-            yield Part(place, place + 1, self.nothing)
+            yield MatchPart(place, place + 1, self.nothing)
 
-    def _found(self, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[Found]:
+    def _found(self, keys: pa.RecordBatch, at_least: WrittenTo | None) -> list[LookupHits]:
         found = self._lookup.find_directly(keys, at_least)
         return self._session.run(self._lookup.find(keys, at_least)) if found is None else found
 
-    def _one(self, found: Sequence[Found], start: int) -> Matches:
+    def _one(self, found: Sequence[LookupHits], start: int) -> Matches:
         if not found:
             return self.nothing
         rows = found[0].rows if len(found) == 1 else concatenate([one.rows for one in found])
@@ -151,14 +151,14 @@ def _too_large(lookup: Lookup, error: LimitExceeded) -> LimitExceeded:
     )
 
 
-def written_to(database: Database, table: TableInfo) -> dict[BucketId, Written]:
+def written_to(database: Database, table: TableInfo) -> dict[BucketId, WrittenUpTo]:
     """How far every bucket of a primary-key table can be seen now: for ``at_least``, in any process."""
     session = database.session
 
-    async def ask() -> dict[BucketId, Written]:
+    async def ask() -> dict[BucketId, WrittenUpTo]:
         cluster = session.face.session.cluster
         buckets = [bucket for bucket, _ in await Planner(cluster, table, None, None).buckets()]
         facts = await KeyFacts(cluster, table).of(buckets)
-        return {bucket: Written(known.high_watermark, known.epoch) for bucket, known in facts.items()}
+        return {bucket: WrittenUpTo(known.high_watermark, known.epoch) for bucket, known in facts.items()}
 
     return session.run(ask())

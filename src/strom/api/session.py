@@ -30,7 +30,7 @@ EXIT_TIMEOUT_S = 15.0
 """How long a program that ends waits for rows it did not flush."""
 
 
-class Target(NamedTuple):
+class ConnectTarget(NamedTuple):
     """How to connect; kept to connect again after a fork."""
 
     address: str
@@ -56,7 +56,7 @@ class Target(NamedTuple):
 class Session:
     """One blocking connection."""
 
-    def __init__(self, target: Target, server: LocalServer | None = None) -> None:
+    def __init__(self, target: ConnectTarget, server: LocalServer | None = None) -> None:
         self.target = target
         self._server = server
         self.closed = False

@@ -8,7 +8,7 @@ import typer
 
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.group import group
-from strom.cli.terminal.output import Form, note, print_rows
+from strom.cli.terminal.output import OutputForm, note, print_rows
 
 app = group("Databases: create, list, drop.", "strom database create shop", "strom database list")
 
@@ -29,7 +29,7 @@ def create(
 @app.command("list", help="List databases.\n\nExample:  strom database list -o json")
 def list_(
     context: typer.Context,
-    output: Annotated[Form, typer.Option("-o", "--output", help="How to print.")] = Form.table,
+    output: Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")] = OutputForm.table,
 ) -> None:
     """List databases."""
     with connected(context) as database:

@@ -8,7 +8,7 @@ import typer
 
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.group import group
-from strom.cli.terminal.output import Form, note, print_rows
+from strom.cli.terminal.output import OutputForm, note, print_rows
 from strom.cli.terminal.words import names
 
 app = group(
@@ -20,7 +20,7 @@ app = group(
 
 Name = Annotated[str, typer.Argument(help="The table.")]
 Index = Annotated[str, typer.Argument(help="The index.")]
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 
 CREATE_HELP = """Index columns of a live table. The servers build it in the background.
 
@@ -46,7 +46,7 @@ def create(
 
 
 @app.command("list", help="List the indexes of a table.\n\nExample:  strom index list users -o json")
-def list_(context: typer.Context, table: Name, output: Output = Form.table) -> None:
+def list_(context: typer.Context, table: Name, output: Output = OutputForm.table) -> None:
     """List indexes."""
     with connected(context) as database:
         found = database.table(table).indexes()

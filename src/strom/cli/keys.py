@@ -11,7 +11,7 @@ import typer
 from strom.cli.input.naming import check_file, input_of
 from strom.cli.terminal.changes import data_of
 from strom.cli.terminal.connection import connected
-from strom.cli.terminal.output import Form, note, write_batches
+from strom.cli.terminal.output import OutputForm, note, write_batches
 from strom.cli.terminal.words import SkipMissing, key_words, names, pairs, place
 from strom.client.input.files.form import InputForm
 from strom.runtime.units import counted
@@ -75,7 +75,7 @@ Examples:
 
 Name = Annotated[str, typer.Argument(help="The table.")]
 Keys = Annotated[list[str] | None, typer.Argument(help="Keys: values, or column=value,column=value.")]
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Columns, with commas; all otherwise.")]
 Format = Annotated[
     InputForm | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
@@ -89,7 +89,7 @@ def lookup(
     index: Annotated[str | None, typer.Option(help="Look up by this index.")] = None,
     prefix: Annotated[bool, typer.Option("--prefix", help="Look up by the bucket key.")] = False,
     columns: Columns = None,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """Print rows by key."""
     if not keys:
@@ -215,7 +215,7 @@ def changelog(
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many changes.")] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what arrives.")] = False,
     skip_missing: SkipMissing = False,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """Print changes."""
     wanted, first, last = names(columns), place(start), place(end)
@@ -232,9 +232,9 @@ def changelog(
         write_batches((data_of(batch, found.schema) for batch in tail), found.schema, _streamed(output))
 
 
-def _streamed(output: Form) -> Form:
+def _streamed(output: OutputForm) -> OutputForm:
     """A table needs its end to be drawn."""
-    return Form.json if output is Form.table else output
+    return OutputForm.json if output is OutputForm.table else output
 
 
 def _indexed(table: Table, index: str) -> list[str]:

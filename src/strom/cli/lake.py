@@ -8,7 +8,7 @@ import typer
 
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.group import group
-from strom.cli.terminal.output import Form, note, print_rows, print_table
+from strom.cli.terminal.output import OutputForm, note, print_rows, print_table
 from strom.client.show.row_text import cell
 from strom.runtime.units import counted
 
@@ -26,7 +26,7 @@ app = group(
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only look, and say what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 
 LIST_COLUMNS = (
     "table",
@@ -144,7 +144,7 @@ Examples:
 
 
 @app.command("list", help=LIST_HELP)
-def list_tables(context: typer.Context, output: Output = Form.table) -> None:
+def list_tables(context: typer.Context, output: Output = OutputForm.table) -> None:
     """List the tables of the lake."""
     with connected(context) as database:
         found = database.lake_tables()
@@ -170,7 +170,7 @@ def status(
     context: typer.Context,
     table: Annotated[str | None, typer.Argument(help="One table; all, when it is left out.")] = None,
     buckets: Annotated[bool, typer.Option("--buckets", help="Every bucket of the table.")] = False,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """How far the lake is behind."""
     with connected(context) as database:
@@ -180,7 +180,7 @@ def status(
         note("no table is in the lake; set table.datalake.enabled = true on one, and run `strom tier`")
     if buckets:
         print_rows([row for one in found for row in _bucket_rows(one)], output, BUCKET_COLUMNS)
-    elif output is Form.table:
+    elif output is OutputForm.table:
         _status_for_eyes([_status_row(one) for one in found], whole=table is not None)
     else:
         print_rows([_status_row(one) for one in found], output, STATUS_COLUMNS)
@@ -192,7 +192,7 @@ def _status_for_eyes(rows: list[dict[str, Any]], *, whole: bool) -> None:
         for row in rows:
             print_table(["fact", str(row["table"])], [[name, cell(row[name])] for name in STATUS_COLUMNS[1:]])
         return
-    print_rows(rows, Form.table, SHORT_STATUS)
+    print_rows(rows, OutputForm.table, SHORT_STATUS)
     for row in rows:
         for name in ("progress", "problem"):
             if row[name]:
@@ -230,7 +230,7 @@ def rebuild(
         bool, typer.Option("--roll-back", help="Take commits of others back; needs the tables' names.")
     ] = False,
     yes: Yes = False,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """Bring records back."""
     if roll_back and not tables:

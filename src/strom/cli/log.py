@@ -11,7 +11,7 @@ import typer
 
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.group import group
-from strom.cli.terminal.output import Form, note, print_rows
+from strom.cli.terminal.output import OutputForm, note, print_rows
 
 if TYPE_CHECKING:
     from strom.client.read.damage import DamagedRange
@@ -33,7 +33,7 @@ Bucket = Annotated[int, typer.Option(min=0, help="The bucket.")]
 Start = Annotated[int, typer.Option("--from", min=0, help="The first offset.")]
 End = Annotated[int, typer.Option("--to", min=1, help="The offset behind the last one.")]
 Partition = Annotated[str | None, typer.Option(help="The partition, by name or id.")]
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 
 MARK_HELP = """Give up rows that nobody can read: every reader goes on behind them, and so does tiering.
 
@@ -76,7 +76,7 @@ Examples:
 def show(
     segment: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The .log file.")],
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first batches.")] = None,
-    output: Annotated[Form, typer.Option("-o", "--output", help="How to print.")] = Form.table,
+    output: Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")] = OutputForm.table,
 ) -> None:
     """Show and check a segment."""
     import itertools
@@ -101,7 +101,7 @@ def mark(
     start: Start,
     end: End,
     partition: Partition = None,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """Give up offsets."""
     with connected(context) as database:
@@ -118,7 +118,7 @@ def unmark(
     start: Start,
     end: End,
     partition: Partition = None,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """Take marks back."""
     with connected(context) as database:
@@ -128,14 +128,14 @@ def unmark(
 
 
 @damage.command("list", help=LIST_HELP)
-def list_marks(context: typer.Context, table: Table, output: Output = Form.table) -> None:
+def list_marks(context: typer.Context, table: Table, output: Output = OutputForm.table) -> None:
     """List what was given up."""
     with connected(context) as database:
         marks = database.table(table).damage()
     _print_marks(marks, output)
 
 
-def _print_marks(marks: Sequence[DamagedRange], output: Form) -> None:
+def _print_marks(marks: Sequence[DamagedRange], output: OutputForm) -> None:
     rows = [
         {
             "partition": mark.partition or "",

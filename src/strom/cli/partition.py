@@ -8,7 +8,7 @@ import typer
 
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.group import group
-from strom.cli.terminal.output import Form, note, print_rows
+from strom.cli.terminal.output import OutputForm, note, print_rows
 from strom.cli.terminal.words import pairs
 
 app = group(
@@ -39,7 +39,7 @@ def create(
 def list_(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table.")],
-    output: Annotated[Form, typer.Option("-o", "--output", help="How to print.")] = Form.table,
+    output: Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")] = OutputForm.table,
 ) -> None:
     """List partitions."""
     with connected(context) as database:

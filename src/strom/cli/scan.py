@@ -11,7 +11,7 @@ import typer
 
 from strom.cli.terminal.changes import data_of
 from strom.cli.terminal.connection import connected
-from strom.cli.terminal.output import Form, write_batches
+from strom.cli.terminal.output import OutputForm, write_batches
 from strom.cli.terminal.words import SkipMissing, instant, names, pairs, place
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ Examples:
   strom count users --at 2026-11-15T08:00:00Z
 """
 
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Columns, with commas; all otherwise.")]
 Where = Annotated[str | None, typer.Option("--where", "-w", help="Only rows for which this is true.")]
 
@@ -81,7 +81,7 @@ def scan(
     tier: Annotated[
         Tier | None, typer.Option(help="Only what the servers, or only what the lake has.")
     ] = None,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """Print a table."""
     wanted, first, last, then = names(columns), place(start), place(end), instant(at)
@@ -129,7 +129,7 @@ def tail(
     columns: Columns = None,
     where: Where = None,
     skip_missing: SkipMissing = False,
-    output: Output = Form.json,
+    output: Output = OutputForm.json,
 ) -> None:
     """Print the newest rows, then what arrives."""
     wanted = names(columns)

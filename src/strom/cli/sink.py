@@ -9,7 +9,7 @@ import typer
 
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.group import group
-from strom.cli.terminal.output import Form, note, print_rows
+from strom.cli.terminal.output import OutputForm, note, print_rows
 
 if TYPE_CHECKING:
     from strom.client.admin.admin import SkippedStage
@@ -21,7 +21,7 @@ app = group(
 )
 
 Name = Annotated[str, typer.Argument(help="The sink's name.")]
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 
 COLUMNS = ("sink", "tables", "query", "version", "number", "pending buckets", "problem")
 
@@ -67,7 +67,7 @@ Example:
 def list_sinks(
     context: typer.Context,
     all_sinks: Annotated[bool, typer.Option("--all", help="Unnamed transactions too.")] = False,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """List sinks."""
     with connected(context) as database:

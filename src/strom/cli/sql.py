@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strom.cli.terminal.connection import connected
-from strom.cli.terminal.output import Form, write_batches
+from strom.cli.terminal.output import OutputForm, write_batches
 from strom.cli.terminal.words import moment, pairs
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ PROGRESS_EVERY_S = 0.2
 def sql(
     context: typer.Context,
     query: Annotated[str, typer.Argument(help="The query; - for standard input.")],
-    output: Annotated[Form, typer.Option("-o", "--output", help="How to print.")] = Form.table,
+    output: Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")] = OutputForm.table,
     database: Annotated[
         str | None, typer.Option("--database", "-d", help="Where tables without one are.")
     ] = None,
@@ -63,7 +63,7 @@ def sql(
         with _shown(result.query, progress and sys.stderr.isatty()):
             reader = result.query.reader()
         batches = result.query.rest_of(reader)
-        if output is Form.table and reader.schema.names == EXPLAINED:
+        if output is OutputForm.table and reader.schema.names == EXPLAINED:
             for plan in (row["explain_value"] for batch in batches for row in batch.to_pylist()):
                 print(plan.rstrip())
         else:

@@ -10,7 +10,7 @@ import typer
 
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.group import group
-from strom.cli.terminal.output import Form, note, print_facts, print_rows, print_table
+from strom.cli.terminal.output import OutputForm, note, print_facts, print_rows, print_table
 from strom.cli.terminal.words import names, pairs
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ app = group(
     "strom table describe events",
 )
 
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 Name = Annotated[str, typer.Argument(help="The table: name, or database.name.")]
 
 CREATE_HELP = """Create a table.
@@ -57,7 +57,7 @@ Examples:
 """
 
 
-class Engine(enum.StrEnum):
+class MergeEngine(enum.StrEnum):
     """What ``--merge-engine`` takes."""
 
     first_row = "first_row"
@@ -76,7 +76,8 @@ def create(
     primary_key: Annotated[str | None, typer.Option(help="Tell rows apart by these columns.")] = None,
     index: Annotated[list[str] | None, typer.Option(help="name=column,column; repeat it.")] = None,
     merge_engine: Annotated[
-        Engine | None, typer.Option(help="What a second row of a key does; it replaces the first otherwise.")
+        MergeEngine | None,
+        typer.Option(help="What a second row of a key does; it replaces the first otherwise."),
     ] = None,
     auto_increment: Annotated[
         str | None, typer.Option(help="A column that the server numbers; what is sent for it does not count.")
@@ -129,7 +130,7 @@ def _field(text: str) -> pa.Field:
 def list_(
     context: typer.Context,
     database: Annotated[str, typer.Option("--database", "-d", help="Which database.")] = "fluss",
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """List tables."""
     with connected(context) as opened:
@@ -147,14 +148,14 @@ def describe(
     context: typer.Context,
     name: Name,
     ddl: Annotated[bool, typer.Option("--ddl", help="The command that makes such a table.")] = False,
-    output: Output = Form.table,
+    output: Output = OutputForm.table,
 ) -> None:
     """Describe a table."""
     with connected(context) as database:
         table = database.table(name)
         if ddl:
             print(_creation(table))
-        elif output is Form.table:
+        elif output is OutputForm.table:
             _describe_for_eyes(table)
         else:
             print_rows([_facts(table)], output, list(_facts(table)))

@@ -61,7 +61,7 @@ def tier(
     ] = None,
 ) -> None:
     """Run the service."""
-    from strom.spark.connect.options import Server
+    from strom.spark.connect.options import ConnectOptions
     from strom.spark.tiering.round_plan import Bounds
     from strom.spark.tiering.running import Where, run
     from strom.spark.tiering.service import TieringOptions
@@ -69,7 +69,7 @@ def tier(
     connection = context.find_object(Connection)
     assert connection is not None
     where = Where(
-        server=Server(bootstrap_servers or connection.server, connection.user, connection.password),
+        server=ConnectOptions(bootstrap_servers or connection.server, connection.user, connection.password),
         master=master,
         spark=_settings(conf or []),
         metrics_file=metrics_file,

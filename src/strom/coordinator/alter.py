@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_schema, encode_table
-from strom.coordinator.plan import Plan
+from strom.coordinator.plan import UpdatePlan
 from strom.errors import InvalidAlter
 from strom.metadata.changes import Put, Update
 from strom.model import properties, types
 from strom.model.document import Document
 from strom.model.key_properties import INDEX_PREFIX
 from strom.model.schema import SCHEMA_ID_MAX, Schema
-from strom.model.table import Table, TableDescription, TablePath
+from strom.model.table import TableDescription, TableEntry, TablePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,15 @@ class Alteration:
         return cls(tuple(columns), doc.mapping("set"), doc.texts("unset"))
 
 
-def alter_table(catalog: Catalog, path: TablePath, alteration: Alteration, *, now_ms: int) -> Plan[Table]:
+def alter_table(
+    catalog: Catalog, path: TablePath, alteration: Alteration, *, now_ms: int
+) -> UpdatePlan[TableEntry]:
     """Add columns, set and unset properties."""
     table = catalog.table(path)
     schema = _with_columns(table.schema, alteration)
     description = _with_properties(replace(table.description, schema=schema), alteration)
     if description == table.description:
-        return Plan(table)
+        return UpdatePlan(table)
     properties.validate_table(description)
     altered = replace(
         table,
@@ -78,7 +80,7 @@ def alter_table(catalog: Catalog, path: TablePath, alteration: Alteration, *, no
     if schema is not table.schema:
         replaced = keys.schema(table.table_id, table.schema.schema_id)
         updates.append(Put(replaced, encode_schema(table.schema)))
-    return Plan(altered, [catalog.unchanged(key)], updates)
+    return UpdatePlan(altered, [catalog.unchanged(key)], updates)
 
 
 def _with_columns(schema: Schema, alteration: Alteration) -> Schema:

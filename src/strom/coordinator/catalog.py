@@ -15,8 +15,8 @@ from copy import copy
 from typing import TypeVar
 
 from strom.coordinator import entries, keys
-from strom.coordinator.entries import Address, Database, Led, Server
-from strom.coordinator.limits import Limits
+from strom.coordinator.entries import DatabaseEntry, Led, ListenerAddress, ServerEntry
+from strom.coordinator.limits import DecisionLimits
 from strom.coordinator.sink_rows import SinkRow, decode_sink
 from strom.coordinator.touched import Changed, Touched
 from strom.errors import DatabaseNotFound, MetadataCorrupt, PartitionNotFound, TableNotFound
@@ -27,9 +27,9 @@ from strom.model.bucket import BucketId
 from strom.model.lake.lake_record import LakeRecord
 from strom.model.names import nearest
 from strom.model.schema import Schema
-from strom.model.table import Partition, Table, TablePath
+from strom.model.table import Partition, TableEntry, TablePath
 
-__all__ = ["Address", "Catalog", "Database", "Server"]
+__all__ = ["Catalog", "DatabaseEntry", "ListenerAddress", "ServerEntry"]
 
 FIRST_ID = 1
 
@@ -40,28 +40,28 @@ V = TypeVar("V")
 class Catalog:
     """Databases, tables, partitions, servers and counters at one version of the metadata."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: DecisionLimits) -> None:
         """Use ``of``."""
         self.version = 0
         self.limits = limits
         self._entries: SharingMap[str, Entry] = SharingMap()
-        self._databases: SharingMap[str, Database] = SharingMap()
+        self._databases: SharingMap[str, DatabaseEntry] = SharingMap()
         self._ids: SharingMap[str, SharingMap[str, int]] = SharingMap()
         """By database and name."""
         self._name_count = 0
-        self._tables: SharingMap[int, Led[Table]] = SharingMap()
+        self._tables: SharingMap[int, Led[TableEntry]] = SharingMap()
         self._schemas: SharingMap[int, Mapping[int, Schema]] = SharingMap()
         self._partitions: SharingMap[int, Led[Partition]] = SharingMap()
         self._partitions_of: SharingMap[int, SharingMap[str, Partition]] = SharingMap()
-        self._servers: dict[int, Server] = {}
+        self._servers: dict[int, ServerEntry] = {}
         self._counters: SharingMap[str, int] = SharingMap()
         self._sinks: SharingMap[str, SinkRow] = SharingMap()
         self._floors: SharingMap[int, int] = SharingMap()
         self._lakes: SharingMap[int, LakeRecord] = SharingMap()
-        self.coordinator: Server | None = None
+        self.coordinator: ServerEntry | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, limits: Limits) -> Catalog:
+    def of(cls, snapshot: Snapshot, limits: DecisionLimits) -> Catalog:
         """The catalog of a whole snapshot."""
         return cls(limits).advanced(Delta(0, snapshot.version, snapshot.entries, ()))[0]
 
@@ -89,11 +89,11 @@ class Catalog:
         """Names of all databases, sorted."""
         return sorted(self._databases)
 
-    def find_database(self, name: str) -> Database | None:
+    def find_database(self, name: str) -> DatabaseEntry | None:
         """The database of this name, or None."""
         return self._databases.get(name)
 
-    def database(self, name: str) -> Database:
+    def database(self, name: str) -> DatabaseEntry:
         """The database of this name."""
         found = self._databases.get(name)
         if found is None:
@@ -110,17 +110,17 @@ class Catalog:
         """How many tables a database has."""
         return len(self._ids.get(database) or ())
 
-    def all_tables(self) -> list[Table]:
+    def all_tables(self) -> list[TableEntry]:
         """Every table, by id."""
         return [self._tables[table_id].value for table_id in sorted(self._tables)]
 
-    def find_table(self, path: TablePath) -> Table | None:
+    def find_table(self, path: TablePath) -> TableEntry | None:
         """The table of this path, or None."""
         ids = self._ids.get(path.database)
         table_id = None if ids is None else ids.get(path.table)
         return None if table_id is None else self._tables[table_id].value
 
-    def table(self, path: TablePath) -> Table:
+    def table(self, path: TablePath) -> TableEntry:
         """The table of this path. In a database that does not exist there is no table: the peer's answer too."""
         found = self.find_table(path)
         if found is None:
@@ -129,7 +129,7 @@ class Catalog:
             raise TableNotFound(f"There is no table {path}{hint}", table=str(path))
         return found
 
-    def table_by_id(self, table_id: int) -> Table | None:
+    def table_by_id(self, table_id: int) -> TableEntry | None:
         """The table with this id, or None."""
         led = self._tables.get(table_id)
         return None if led is None else led.value
@@ -154,7 +154,7 @@ class Catalog:
         found = self._partitions_of.get(table_id)
         return None if found is None else found.get(name)
 
-    def partition(self, table: Table, name: str) -> Partition:
+    def partition(self, table: TableEntry, name: str) -> Partition:
         """The partition of this name."""
         found = self.find_partition(table.table_id, name)
         if found is None:
@@ -171,7 +171,7 @@ class Catalog:
     # --- leaders, servers, counters --------------------------------------------------------------------------
 
     @property
-    def servers(self) -> Mapping[int, Server]:
+    def servers(self) -> Mapping[int, ServerEntry]:
         """The tablet servers, by id."""
         return self._servers
 
@@ -187,7 +187,7 @@ class Catalog:
         led = self._led(table_id, partition_id)
         return 0 if led is None else led.epoch
 
-    def _led(self, table_id: int, partition_id: int | None) -> Led[Table] | Led[Partition] | None:
+    def _led(self, table_id: int, partition_id: int | None) -> Led[TableEntry] | Led[Partition] | None:
         if partition_id is None:
             return self._tables.get(table_id)
         led = self._partitions.get(partition_id)

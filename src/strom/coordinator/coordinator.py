@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from strom.coordinator.catalog import Catalog
-from strom.coordinator.limits import Limits
-from strom.coordinator.plan import Plan
+from strom.coordinator.limits import DecisionLimits
+from strom.coordinator.plan import UpdatePlan
 from strom.coordinator.touched import Touched
 from strom.errors import Conflict
 from strom.metadata.newest import Newest
@@ -35,9 +35,9 @@ class News(NamedTuple):
 class Coordinator:
     """Keeps the newest catalog of a store and performs commands on it."""
 
-    def __init__(self, store: MetadataStore, limits: Limits | None = None) -> None:
+    def __init__(self, store: MetadataStore, limits: DecisionLimits | None = None) -> None:
         self._store = store
-        self._newest = Newest(News(Catalog.of(store.read(), limits or Limits()), Touched()))
+        self._newest = Newest(News(Catalog.of(store.read(), limits or DecisionLimits()), Touched()))
 
     @property
     def catalog(self) -> Catalog:
@@ -66,7 +66,7 @@ class Coordinator:
         return self._newest.change(lambda known: News(known.catalog, Touched()))[0]
 
     def perform(
-        self, command: Callable[Concatenate[Catalog, P], Plan[T]], *arguments: P.args, **named: P.kwargs
+        self, command: Callable[Concatenate[Catalog, P], UpdatePlan[T]], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Plan and commit a command of ``commands.py``; return its result when it is durable and in the catalog."""
         for _ in range(ATTEMPTS_MAX):

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from strom.coordinator import keys, tables
 from strom.coordinator.catalog import Catalog
-from strom.coordinator.entries import Database, encode_database
-from strom.coordinator.plan import Plan
+from strom.coordinator.entries import DatabaseEntry, encode_database
+from strom.coordinator.plan import UpdatePlan
 from strom.errors import DatabaseExists, DatabaseNotEmpty, InvalidDatabase
 from strom.metadata.changes import Delete, Put, Requirement, Update
 from strom.model.names import check_comment, check_name
 from strom.model.table import DEFAULT_DATABASE, TablePath
 
 
-def bootstrap(catalog: Catalog, *, now_ms: int) -> Plan[None]:
+def bootstrap(catalog: Catalog, *, now_ms: int) -> UpdatePlan[None]:
     """What must exist before the first call: the database ``fluss``."""
     return create_database(catalog, DEFAULT_DATABASE, ignore_if_exists=True, now_ms=now_ms)
 
@@ -27,25 +27,25 @@ def create_database(
     custom_properties: Mapping[str, str] | None = None,
     ignore_if_exists: bool = False,
     now_ms: int,
-) -> Plan[None]:
+) -> UpdatePlan[None]:
     """A new, empty database."""
     check_name("database", name)
     check_comment(comment)
     if catalog.find_database(name) is not None:
         if ignore_if_exists:
-            return Plan(None)
+            return UpdatePlan(None)
         raise DatabaseExists(f"There is a database {name!r} already", database=name)
-    database = Database(name, now_ms, now_ms, comment, custom_properties or {})
+    database = DatabaseEntry(name, now_ms, now_ms, comment, custom_properties or {})
     key = keys.database(name)
-    return Plan(None, [catalog.unchanged(key)], [Put(key, encode_database(database))])
+    return UpdatePlan(None, [catalog.unchanged(key)], [Put(key, encode_database(database))])
 
 
 def drop_database(
     catalog: Catalog, name: str, *, ignore_if_not_exists: bool = False, cascade: bool = False
-) -> Plan[None]:
+) -> UpdatePlan[None]:
     """Remove a database; with ``cascade`` its tables too."""
     if catalog.find_database(name) is None and ignore_if_not_exists:
-        return Plan(None)
+        return UpdatePlan(None)
     catalog.database(name)
     if name == DEFAULT_DATABASE:
         raise InvalidDatabase(f"The database {name!r} always exists and cannot be dropped", database=name)
@@ -65,4 +65,4 @@ def drop_database(
         plan = tables.drop_table(catalog, path)
         requirements += [one for one in plan.requirements if one not in requirements]
         updates += plan.updates
-    return Plan(None, requirements, updates)
+    return UpdatePlan(None, requirements, updates)

@@ -13,9 +13,9 @@ from strom.errors import MetadataCorrupt, StromError
 from strom.model.document import Document, canonical
 from strom.model.lake.lake_record import LakeRecord
 from strom.model.schema import SCHEMA_ID_MAX, Schema
-from strom.model.table import Partition, Table, TableDescription, TablePath
+from strom.model.table import Partition, TableDescription, TableEntry, TablePath
 
-T = TypeVar("T", Table, Partition)
+T = TypeVar("T", TableEntry, Partition)
 
 ID_MAX = 2**63 - 1
 TIME_MAX = 2**63 - 1
@@ -23,7 +23,7 @@ EPOCH_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class DatabaseEntry:
     """A database that exists."""
 
     name: str
@@ -33,7 +33,7 @@ class Database:
     custom_properties: Mapping[str, str] = field(default_factory=dict)
 
 
-class Address(NamedTuple):
+class ListenerAddress(NamedTuple):
     """Where a server listens."""
 
     host: str
@@ -41,11 +41,11 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerEntry:
     """A server and its advertised addresses, by listener name."""
 
     server_id: int
-    listeners: Mapping[str, Address]
+    listeners: Mapping[str, ListenerAddress]
 
 
 class Led(NamedTuple, Generic[T]):
@@ -58,7 +58,7 @@ class Led(NamedTuple, Generic[T]):
 # --- writing -------------------------------------------------------------------------------------------------
 
 
-def encode_database(database: Database) -> bytes:
+def encode_database(database: DatabaseEntry) -> bytes:
     """The value under ``databases/``."""
     return _json(
         comment=database.comment,
@@ -68,7 +68,7 @@ def encode_database(database: Database) -> bytes:
     )
 
 
-def encode_table(table: Table, epoch: int) -> bytes:
+def encode_table(table: TableEntry, epoch: int) -> bytes:
     """The value under ``tables/``. Older schemas have entries of their own."""
     return _json(
         database=table.path.database,
@@ -98,7 +98,7 @@ def encode_partition(partition: Partition, epoch: int) -> bytes:
     )
 
 
-def encode_server(server: Server) -> bytes:
+def encode_server(server: ServerEntry) -> bytes:
     """The value under ``servers/``."""
     listeners = {name: {"host": host, "port": port} for name, (host, port) in server.listeners.items()}
     return _json(id=server.server_id, listeners=listeners)
@@ -116,10 +116,10 @@ def _json(**values: object) -> bytes:
 # --- reading -------------------------------------------------------------------------------------------------
 
 
-def decode_database(key: str, value: bytes) -> Database:
+def decode_database(key: str, value: bytes) -> DatabaseEntry:
     """A database."""
     doc = Document.parse(value, key, MetadataCorrupt)
-    return Database(
+    return DatabaseEntry(
         name=key.split("/")[1],
         created_ms=_time(doc, "created"),
         modified_ms=_time(doc, "modified"),
@@ -128,7 +128,7 @@ def decode_database(key: str, value: bytes) -> Database:
     )
 
 
-def decode_table(key: str, value: bytes, older: Mapping[int, Schema]) -> Led[Table]:
+def decode_table(key: str, value: bytes, older: Mapping[int, Schema]) -> Led[TableEntry]:
     """A table, given its older schemas by id."""
     doc = Document.parse(value, key, MetadataCorrupt)
     schema_id = doc.integer("schema_id", low=1, high=SCHEMA_ID_MAX)
@@ -140,7 +140,7 @@ def decode_table(key: str, value: bytes, older: Mapping[int, Schema]) -> Led[Tab
         raise MetadataCorrupt(f"{key}: {error.message}", key=key) from error
     if description.bucket_count is None:
         doc.refuse("description", "has no bucket count")
-    table = Table(
+    table = TableEntry(
         table_id=id_in(key, 1),
         path=TablePath(doc.text("database"), doc.text("table")),
         description=description,
@@ -175,14 +175,14 @@ def decode_partition(key: str, value: bytes) -> Led[Partition]:
     return Led(partition, doc.integer("epoch", low=0, high=EPOCH_MAX))
 
 
-def decode_server(key: str, value: bytes) -> Server:
+def decode_server(key: str, value: bytes) -> ServerEntry:
     """A server."""
     doc = Document.parse(value, key, MetadataCorrupt)
     listeners = doc.document("listeners")
-    return Server(
+    return ServerEntry(
         server_id=doc.integer("id", low=0),
         listeners={
-            name: Address(
+            name: ListenerAddress(
                 listeners.document(name).text("host"), listeners.document(name).integer("port", low=0)
             )
             for name in listeners.value

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_number
-from strom.coordinator.plan import Plan
+from strom.coordinator.plan import UpdatePlan
 from strom.errors import LimitExceeded, TableNotFound
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model.lake.lake import LakeKey, Tiered
@@ -40,11 +40,11 @@ class Stored:
     reason: str | None = None
 
 
-def allocate_rounds(catalog: Catalog, count: int) -> Plan[range]:
+def allocate_rounds(catalog: Catalog, count: int) -> UpdatePlan[range]:
     """The next ``count`` numbers for rounds. What a coordinator does not use of them is never used."""
     first = catalog.next_id(keys.ROUND_COUNTER)
     update = Put(keys.ROUND_COUNTER, encode_number(first + count))
-    return Plan(range(first, first + count), [catalog.unchanged(keys.ROUND_COUNTER)], [update])
+    return UpdatePlan(range(first, first + count), [catalog.unchanged(keys.ROUND_COUNTER)], [update])
 
 
 def store_lake(
@@ -57,7 +57,7 @@ def store_lake(
     now_ms: int,
     rebuild: bool = False,
     replaces: int | None = None,
-) -> Plan[Stored]:
+) -> UpdatePlan[Stored]:
     """Remember what a round reports. ``fresh_ms`` None: as fresh as before. What changes nothing is not written.
 
     A rebuild that found nothing in the lake forgets the record.
@@ -69,22 +69,22 @@ def store_lake(
     before = catalog.lake_of(table_id)
     if before is None and not rebuild and not lake_enabled(table.description.properties):
         # Its lake was given up, and may be gone: with a record, retention would drop what is nowhere else.
-        return Plan(Stored(None, "the table is not copied into the lake any more"))
+        return UpdatePlan(Stored(None, "the table is not copied into the lake any more"))
     if rebuild and replaces not in (None, _snapshot_of(before)):
-        return Plan(Stored(before, "a round reported meanwhile: look at the lake again"))
+        return UpdatePlan(Stored(before, "a round reported meanwhile: look at the lake again"))
     if before is not None and not rebuild:
         behind = _behind(catalog, before, report.offsets)
         if behind is not None:
-            return Plan(Stored(before, behind))
+            return UpdatePlan(Stored(before, behind))
     if rebuild and report.snapshot_id is None and not report.offsets and report.state == "active":
         gone: list[Update] = [Delete(key) for key in catalog.lake_keys(table_id)]
-        return Plan(Stored(None), [catalog.unchanged(keys.lake(table_id))] if gone else [], gone)
+        return UpdatePlan(Stored(None), [catalog.unchanged(keys.lake(table_id))] if gone else [], gone)
     record = _record(table_id, report, before, round=round, fresh_ms=fresh_ms, now_ms=now_ms)
     record = replace(record, dropped=_still_dropped(catalog, before, report, rebuild))
     if before is not None and _says_the_same(before, record):
-        return Plan(Stored(replace(before, fresh_ms=record.fresh_ms)))
+        return UpdatePlan(Stored(replace(before, fresh_ms=record.fresh_ms)))
     requirements: list[Requirement] = [Exists(keys.table(table_id)), catalog.unchanged(keys.lake(table_id))]
-    return Plan(Stored(record), requirements, puts_of(catalog, record))
+    return UpdatePlan(Stored(record), requirements, puts_of(catalog, record))
 
 
 def drop_from_lake(catalog: Catalog, table_id: int, name: str) -> LakeRecord | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DecisionLimits:
     """Settings that decisions depend upon; the names in comments are the settings'."""
 
     bucket_num_max: int = 4096  # max.bucket.num: per table, or per partition of a partitioned table

@@ -14,7 +14,7 @@ from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_number, encode_partition
 from strom.coordinator.lake import drop_from_lake, puts_of
 from strom.coordinator.placement import leaders
-from strom.coordinator.plan import Plan
+from strom.coordinator.plan import UpdatePlan
 from strom.errors import InvalidPartition, PartitionExists, TableNotPartitioned, TooManyPartitions
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
@@ -22,7 +22,7 @@ from strom.model.auto_partition import AutoPartition
 from strom.model.filters.partition_pruning import check_texts
 from strom.model.lake.lake import LakeKey
 from strom.model.partitions import check_spec, matches, partition_name, values_of
-from strom.model.table import Partition, Table, TablePath
+from strom.model.table import Partition, TableEntry, TablePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def create_partition(
     *,
     ignore_if_exists: bool = False,
     now_ms: int,
-) -> Plan[Partition]:
+) -> UpdatePlan[Partition]:
     """A new partition, given a value for each partition key."""
     table = partitioned_table(catalog, path)
     partition_keys = table.description.partition_keys
@@ -50,22 +50,22 @@ def create_partition(
     existing = catalog.find_partition(table.table_id, name)
     if existing is not None:
         if ignore_if_exists:
-            return Plan(existing)
+            return UpdatePlan(existing)
         raise PartitionExists(f"Table {path} has partition {name!r} already", table=str(path), partition=name)
     _check_room(catalog, table)
     _check_retention(table, row, now_ms)
     partitions = _new_partitions(catalog, table, [row], now_ms)
-    return Plan(partitions[0], _requirements(catalog, table), _puts(partitions))
+    return UpdatePlan(partitions[0], _requirements(catalog, table), _puts(partitions))
 
 
 def drop_partition(
     catalog: Catalog, path: TablePath, values: Mapping[str, str], *, ignore_if_not_exists: bool = False
-) -> Plan[Partition | None]:
+) -> UpdatePlan[Partition | None]:
     """Remove a partition, and let the lake forget it too. Its id stays used."""
     table = partitioned_table(catalog, path)
     name = partition_name(values_of(values, table.description.partition_keys))
     if ignore_if_not_exists and catalog.find_partition(table.table_id, name) is None:
-        return Plan(None)
+        return UpdatePlan(None)
     partition = catalog.partition(table, name)
     key = keys.partition(table.table_id, partition.partition_id)
     requirements: list[Requirement] = [catalog.unchanged(key)]
@@ -74,7 +74,7 @@ def drop_partition(
     if record is not None:
         requirements.append(catalog.unchanged(keys.lake(table.table_id)))
         updates += puts_of(catalog, record)
-    return Plan(partition, requirements, updates)
+    return UpdatePlan(partition, requirements, updates)
 
 
 def list_partitions(
@@ -95,7 +95,7 @@ def auto_partition(
     now_ms: int,
     expire_ms: int | None = None,
     ends: Mapping[LakeKey, int] | None = None,
-) -> Plan[AutoPartitioned]:
+) -> UpdatePlan[AutoPartitioned]:
     """Create the partitions that time calls for and drop those it has passed, as far as the table asks for it.
 
     ``expire_ms``: the time to drop by, where that is not the clock's (which may have leapt).
@@ -107,7 +107,7 @@ def auto_partition(
         None if table is None else properties.auto_partition(table.description.properties, table.description)
     )
     if table is None or rule is None:
-        return Plan(AutoPartitioned())
+        return UpdatePlan(AutoPartitioned())
     existing = {partition.name: partition for partition in catalog.partitions_of(table_id)}
     plan = rule.plan(now_ms, existing)
     old = plan.drop if expire_ms is None else rule.plan(expire_ms, existing).drop
@@ -121,7 +121,7 @@ def auto_partition(
     ]
     if created:
         updates += _puts(created)
-    return Plan(AutoPartitioned(created, dropped), _requirements(catalog, table), updates)
+    return UpdatePlan(AutoPartitioned(created, dropped), _requirements(catalog, table), updates)
 
 
 def is_due(catalog: Catalog, table_id: int, *, now_ms: int, expire_ms: int | None = None) -> bool:
@@ -137,7 +137,7 @@ def is_due(catalog: Catalog, table_id: int, *, now_ms: int, expire_ms: int | Non
     return bool(plan.create or (plan.drop if expire_ms is None else rule.plan(expire_ms, names).drop))
 
 
-def _awaited(catalog: Catalog, table: Table, partition: Partition, ends: Mapping[LakeKey, int]) -> bool:
+def _awaited(catalog: Catalog, table: TableEntry, partition: Partition, ends: Mapping[LakeKey, int]) -> bool:
     """Whether the lake has yet to be given some of a partition, or may have: a bucket whose end is not known."""
     if not properties.lake_enabled(table.description.properties):
         return False
@@ -150,7 +150,7 @@ def _awaited(catalog: Catalog, table: Table, partition: Partition, ends: Mapping
     return False
 
 
-def partitioned_table(catalog: Catalog, path: TablePath) -> Table:
+def partitioned_table(catalog: Catalog, path: TablePath) -> TableEntry:
     """The table of this path, which must have partitions."""
     table = catalog.table(path)
     if not table.partitioned:
@@ -158,7 +158,7 @@ def partitioned_table(catalog: Catalog, path: TablePath) -> Table:
     return table
 
 
-def _check_room(catalog: Catalog, table: Table) -> None:
+def _check_room(catalog: Catalog, table: TableEntry) -> None:
     count, count_max = catalog.partition_count(table.table_id), catalog.limits.partition_num_max
     if count >= count_max:
         raise TooManyPartitions(
@@ -169,7 +169,7 @@ def _check_room(catalog: Catalog, table: Table) -> None:
         )
 
 
-def _check_retention(table: Table, row: Sequence[str], now_ms: int) -> None:
+def _check_retention(table: TableEntry, row: Sequence[str], now_ms: int) -> None:
     """Refuse a partition that retention would drop at once, and its rows with it."""
     rule: AutoPartition | None = properties.auto_partition(table.description.properties, table.description)
     if rule is not None and rule.expired(row[rule.key_position], now_ms):
@@ -181,7 +181,7 @@ def _check_retention(table: Table, row: Sequence[str], now_ms: int) -> None:
 
 
 def _new_partitions(
-    catalog: Catalog, table: Table, rows: Iterable[tuple[str, ...]], now_ms: int
+    catalog: Catalog, table: TableEntry, rows: Iterable[tuple[str, ...]], now_ms: int
 ) -> tuple[Partition, ...]:
     first = catalog.next_id(keys.PARTITION_COUNTER)
     return tuple(
@@ -197,7 +197,7 @@ def _new_partitions(
     )
 
 
-def _requirements(catalog: Catalog, table: Table) -> list[Requirement]:
+def _requirements(catalog: Catalog, table: TableEntry) -> list[Requirement]:
     """No partition came meanwhile (the counter also guards names and the limit), and the table is still there."""
     return [Exists(keys.table(table.table_id)), catalog.unchanged(keys.PARTITION_COUNTER)]
 

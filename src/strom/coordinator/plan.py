@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Generic[T]):
+class UpdatePlan(Generic[T]):
     """Updates that are right as long as the requirements hold, and what the caller gets once they are made.
 
     Without updates there is nothing to do (``ignore_if_exists`` met something that exists).

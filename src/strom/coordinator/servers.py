@@ -6,30 +6,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strom.coordinator import keys
-from strom.coordinator.catalog import Catalog, Server
+from strom.coordinator.catalog import Catalog, ServerEntry
 from strom.coordinator.entries import encode_partition, encode_server, encode_table
 from strom.coordinator.placement import leaders
-from strom.coordinator.plan import Plan
+from strom.coordinator.plan import UpdatePlan
 from strom.metadata.changes import Delete, Put, Requirement, Update
 
 
-def register_server(catalog: Catalog, server: Server) -> Plan[None]:
+def register_server(catalog: Catalog, server: ServerEntry) -> UpdatePlan[None]:
     """Say where a tablet server listens."""
     return _register(catalog, keys.server(server.server_id), server, catalog.servers.get(server.server_id))
 
 
-def register_coordinator(catalog: Catalog, server: Server) -> Plan[None]:
+def register_coordinator(catalog: Catalog, server: ServerEntry) -> UpdatePlan[None]:
     """Say where the coordinator listens."""
     return _register(catalog, keys.COORDINATOR, server, catalog.coordinator)
 
 
-def _register(catalog: Catalog, key: str, server: Server, known: Server | None) -> Plan[None]:
+def _register(catalog: Catalog, key: str, server: ServerEntry, known: ServerEntry | None) -> UpdatePlan[None]:
     if known == server:
-        return Plan(None)
-    return Plan(None, [catalog.unchanged(key)], [Put(key, encode_server(server))])
+        return UpdatePlan(None)
+    return UpdatePlan(None, [catalog.unchanged(key)], [Put(key, encode_server(server))])
 
 
-def reassign_leaders(catalog: Catalog, live_ids: Sequence[int]) -> Plan[int]:
+def reassign_leaders(catalog: Catalog, live_ids: Sequence[int]) -> UpdatePlan[int]:
     """Let exactly these servers lead every bucket, and forget the others; the result counts what was moved.
 
     Whoever is led anew gets a higher epoch, so that a late word of the former leader is known as such.
@@ -53,4 +53,4 @@ def reassign_leaders(catalog: Catalog, live_ids: Sequence[int]) -> Plan[int]:
                 epoch = catalog.leader_epoch_of(table.table_id, partition.partition_id) + 1
                 requirements.append(catalog.unchanged(key))
                 updates.append(Put(key, encode_partition(replace(partition, leaders=wanted), epoch)))
-    return Plan(len(updates) - len(gone), requirements, updates)
+    return UpdatePlan(len(updates) - len(gone), requirements, updates)

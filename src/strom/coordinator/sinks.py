@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_number
-from strom.coordinator.plan import Plan
+from strom.coordinator.plan import UpdatePlan
 from strom.coordinator.sink_rows import (
     NAME_CHARACTERS_MAX,
     ROW_BYTES_MAX,
@@ -37,7 +37,7 @@ from strom.errors import InvalidRequest, LimitExceeded, SinkConflict, SinkNotFou
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
 from strom.model.document import encodable
-from strom.model.table import Table
+from strom.model.table import TableEntry
 
 ONE_SHOT_KEPT_MS = 600_000
 """A one-shot decision without stages has no deadline that would refuse a repeated call: it is remembered so long."""
@@ -46,7 +46,7 @@ BUCKET_STAGES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ProposalPart:
     """One part of a proposal, with the lowest and the highest deadline among its buckets."""
 
     part: StagedPart
@@ -63,7 +63,7 @@ class Proposal:
     epoch: int
     one_shot: bool
     tables: frozenset[int]
-    stages: Sequence[Listed] = ()
+    stages: Sequence[ProposalPart] = ()
     overwrites: Sequence[tuple[int, int | None]] = ()
     """Tables, or partitions of them."""
     query_name: str | None = None
@@ -132,13 +132,13 @@ def warnings_of(row: SinkRow | None, epoch: int) -> tuple[str, ...]:
     )
 
 
-def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) -> Plan[Decision | None]:
+def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) -> UpdatePlan[Decision | None]:
     """Decide an epoch. None: the sink has a decision other than ``rolled``; roll that forward and ask again."""
     check_proposal(proposal)
     row = catalog.sinks.get(proposal.sink)
     check_owner(row, proposal.query_id)
     if row is not None and row.number != rolled:
-        return Plan(None)
+        return UpdatePlan(None)
     last: Mapping[int, int] = {} if row is None else row.last
     opened = frozenset(table_id for table_id in proposal.tables if last.get(table_id, -1) < proposal.epoch)
     warnings = warnings_of(row, proposal.epoch)
@@ -147,7 +147,7 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) ->
     if not opened or (proposal.one_shot and not listed and not overwrites):
         # A call that is repeated because its answer was lost is told what the first one was told.
         decided = frozenset() if row is None else _decided_by(row, proposal)
-        return Plan(Decision(0 if row is None else row.number, decided, warnings))
+        return UpdatePlan(Decision(0 if row is None else row.number, decided, warnings))
     requirements = _requirements(catalog, opened, listed)
     key = keys.sink(proposal.sink)
     number = catalog.next_id(keys.DECISION_COUNTER)
@@ -169,7 +169,7 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) ->
     )
     requirements += [catalog.unchanged(key), catalog.unchanged(keys.DECISION_COUNTER)]
     updates = [Put(key, _bounded(new)), Put(keys.DECISION_COUNTER, encode_number(number + 1))]
-    return Plan(Decision(number, opened, warnings), requirements, updates)
+    return UpdatePlan(Decision(number, opened, warnings), requirements, updates)
 
 
 def _decided_by(row: SinkRow, proposal: Proposal) -> frozenset[int]:
@@ -192,7 +192,9 @@ def _decided_by(row: SinkRow, proposal: Proposal) -> frozenset[int]:
     return frozenset(mine | (unstaged - set(row.earlier)))
 
 
-def _requirements(catalog: Catalog, opened: frozenset[int], listed: Sequence[Listed]) -> list[Requirement]:
+def _requirements(
+    catalog: Catalog, opened: frozenset[int], listed: Sequence[ProposalPart]
+) -> list[Requirement]:
     """Every table and partition exists, and no stage that is listed may have been freed."""
     requirements: list[Requirement] = []
     for table_id in sorted(opened):
@@ -220,7 +222,7 @@ def _requirements(catalog: Catalog, opened: frozenset[int], listed: Sequence[Lis
     return [*requirements, *(catalog.unchanged(keys.floor(table_id)) for table_id in floors)]
 
 
-def _check_stage_count(listed: Sequence[Listed]) -> None:
+def _check_stage_count(listed: Sequence[ProposalPart]) -> None:
     """A bucket takes a bounded number of stages at once; what is decided must be possible to apply."""
     count: Counter[tuple[int, int | None, int]] = Counter()
     for one in listed:
@@ -266,7 +268,7 @@ def _emptied(catalog: Catalog, overwrites: Iterable[tuple[int, int | None]]) -> 
     return tuple(found)
 
 
-def _check_may_be_emptied(catalog: Catalog, table: Table) -> None:
+def _check_may_be_emptied(catalog: Catalog, table: TableEntry) -> None:
     """A log that is emptied says nothing of the rows that went; the lake would keep them."""
     in_lake = (
         properties.lake_enabled(table.description.properties) or catalog.lake_of(table.table_id) is not None
@@ -279,7 +281,7 @@ def _check_may_be_emptied(catalog: Catalog, table: Table) -> None:
         )
 
 
-def _parts_of(catalog: Catalog, table: Table, partition_id: int | None) -> Sequence[int | None]:
+def _parts_of(catalog: Catalog, table: TableEntry, partition_id: int | None) -> Sequence[int | None]:
     if partition_id is not None or not table.partitioned:
         return (partition_id,)
     return [partition.partition_id for partition in catalog.partitions_of(table.table_id)]
@@ -300,17 +302,17 @@ def _bounded(row: SinkRow) -> bytes:
 # --- floors and forgetting -----------------------------------------------------------------------------------------
 
 
-def raise_floor(catalog: Catalog, table_id: int, floor_ms: int) -> Plan[int]:
+def raise_floor(catalog: Catalog, table_id: int, floor_ms: int) -> UpdatePlan[int]:
     """Let no stage of the table with a deadline up to ``floor_ms`` be listed from now on; the floor after it."""
     floor_now = catalog.floor_of(table_id)
     if floor_ms <= floor_now or catalog.table_by_id(table_id) is None:
-        return Plan(floor_now)
+        return UpdatePlan(floor_now)
     key = keys.floor(table_id)
     requirements: list[Requirement] = [Exists(keys.table(table_id)), catalog.unchanged(key)]
-    return Plan(floor_ms, requirements, [Put(key, encode_number(floor_ms))])
+    return UpdatePlan(floor_ms, requirements, [Put(key, encode_number(floor_ms))])
 
 
-def forget_sinks(catalog: Catalog, applied: Mapping[str, int], *, now_ms: int) -> Plan[list[str]]:
+def forget_sinks(catalog: Catalog, applied: Mapping[str, int], *, now_ms: int) -> UpdatePlan[list[str]]:
     """Forget one-shot sinks whose decision (by number) is applied and whose deadlines are over; raise the floors."""
     forgotten = [
         row
@@ -330,10 +332,10 @@ def forget_sinks(catalog: Catalog, applied: Mapping[str, int], *, now_ms: int) -
         plan = raise_floor(catalog, table_id, floor_ms)
         requirements += plan.requirements
         updates += plan.updates
-    return Plan([row.name for row in forgotten], requirements, updates)
+    return UpdatePlan([row.name for row in forgotten], requirements, updates)
 
 
-def skip_lost(catalog: Catalog, name: str, *, number: int) -> Plan[SinkRow]:
+def skip_lost(catalog: Catalog, name: str, *, number: int) -> UpdatePlan[SinkRow]:
     """Let decision ``number`` be published without what is lost of it. What is there is published all the same.
 
     A later decision is left alone: who saw rows lost did not see it.
@@ -343,18 +345,18 @@ def skip_lost(catalog: Catalog, name: str, *, number: int) -> Plan[SinkRow]:
     """
     row = _sink(catalog, name)
     if row.skip_lost or row.number != number:
-        return Plan(row)
+        return UpdatePlan(row)
     key, told = keys.sink(name), replace(row, skip_lost=True)
-    return Plan(told, [catalog.unchanged(key)], [Put(key, encode_sink(told))])
+    return UpdatePlan(told, [catalog.unchanged(key)], [Put(key, encode_sink(told))])
 
 
-def drop_sink(catalog: Catalog, name: str, *, rolled: int) -> Plan[bool]:
+def drop_sink(catalog: Catalog, name: str, *, rolled: int) -> UpdatePlan[bool]:
     """Forget a sink; False: it has a decision other than ``rolled``, which is rolled forward first."""
     row = _sink(catalog, name)
     if row.number != rolled:
-        return Plan(False)
+        return UpdatePlan(False)
     key = keys.sink(name)
-    return Plan(True, [catalog.unchanged(key)], [Delete(key)])
+    return UpdatePlan(True, [catalog.unchanged(key)], [Delete(key)])
 
 
 def _sink(catalog: Catalog, name: str) -> SinkRow:

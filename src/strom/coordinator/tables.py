@@ -8,13 +8,13 @@ from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_number, encode_table
 from strom.coordinator.placement import leaders
-from strom.coordinator.plan import Plan
+from strom.coordinator.plan import UpdatePlan
 from strom.errors import InvalidConfig, TableExists, TooManyBuckets
 from strom.metadata.changes import Delete, Exists, Put, Requirement, Update
 from strom.model import properties
 from strom.model.aggregation import with_aggregates
 from strom.model.key_properties import DELETE_BEHAVIOR, MERGE_ENGINE, delete_behavior
-from strom.model.table import Table, TableDescription, TablePath
+from strom.model.table import TableDescription, TableEntry, TablePath
 
 REPLICATION_FACTOR = "table.replication.factor"
 REPLICATION_FACTOR_MAX = 1
@@ -36,14 +36,14 @@ def create_table(
     *,
     ignore_if_exists: bool = False,
     now_ms: int,
-) -> Plan[Table]:
+) -> UpdatePlan[TableEntry]:
     """A new table, log or primary-key, under an id that no table ever had."""
     path.check()
     catalog.database(path.database)
     existing = catalog.find_table(path)
     if existing is not None:
         if ignore_if_exists:
-            return Plan(existing)
+            return UpdatePlan(existing)
         raise TableExists(
             f'There is a table {path} already; if_exists="ignore" (in SQL IF NOT EXISTS) takes it as it is',
             table=str(path),
@@ -52,7 +52,7 @@ def create_table(
     _check(catalog, path, description)
     table_id = catalog.next_id(keys.TABLE_COUNTER)
     assert description.bucket_count is not None
-    table = Table(
+    table = TableEntry(
         table_id=table_id,
         path=path,
         description=description,
@@ -73,15 +73,15 @@ def create_table(
         Put(keys.table(table_id), encode_table(table, epoch=0)),
         Put(keys.TABLE_COUNTER, encode_number(table_id + 1)),
     ]
-    return Plan(table, requirements, updates)
+    return UpdatePlan(table, requirements, updates)
 
 
 def drop_table(
     catalog: Catalog, path: TablePath, *, ignore_if_not_exists: bool = False
-) -> Plan[Table | None]:
+) -> UpdatePlan[TableEntry | None]:
     """Remove a table with its partitions and schemas. Its id stays used."""
     if ignore_if_not_exists and catalog.find_table(path) is None:
-        return Plan(None)
+        return UpdatePlan(None)
     table = catalog.table(path)
     table_id = table.table_id
     requirements: list[Requirement] = [
@@ -104,7 +104,7 @@ def drop_table(
             Delete(keys.partition(table_id, partition.partition_id))
             for partition in catalog.partitions_of(table_id)
         ]
-    return Plan(table, requirements, updates)
+    return UpdatePlan(table, requirements, updates)
 
 
 def _completed(catalog: Catalog, description: TableDescription) -> TableDescription:

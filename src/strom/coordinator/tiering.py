@@ -32,7 +32,7 @@ Holder = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReportedProgress:
     """How far a round is, as its service says."""
 
     rows_done: int = 0
@@ -41,7 +41,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ReportedRound:
     """A round under way. ``started_ms`` None: it began under an earlier coordinator."""
 
     table_id: int
@@ -50,7 +50,7 @@ class Round:
     started_ms: int | None
     named_ms: int
     due_ms: int
-    progress: Progress = Progress()
+    progress: ReportedProgress = ReportedProgress()
     principal: str | None = None
     """The user it was given to, where users log in: nobody else may end it."""
 
@@ -66,7 +66,7 @@ class Beat:
 
     service_id: str
     wants: int = 0
-    running: Mapping[tuple[int, int], Progress] = field(default_factory=dict)
+    running: Mapping[tuple[int, int], ReportedProgress] = field(default_factory=dict)
     failed: Mapping[tuple[int, int], str | None] = field(default_factory=dict)
     only: Collection[int] = ()
     skip: Collection[int] = ()
@@ -85,7 +85,7 @@ class Beat:
 class Orders:
     """What it is told: rounds that are its from now on, and numbers of rounds that are not."""
 
-    assigned: tuple[Round, ...]
+    assigned: tuple[ReportedRound, ...]
     cancelled: tuple[int, ...]
     next_due_ms: int | None
     """How long until another table is due; None when no table is in the line."""
@@ -117,13 +117,13 @@ class Tiering:
 
     def __init__(self, *, lease_ms: int = LEASE_MS) -> None:
         self.lease_ms = lease_ms
-        self._rounds: dict[int, Round] = {}
+        self._rounds: dict[int, ReportedRound] = {}
         self._lines: dict[int, _Line] = {}
         self._services: dict[str, int] = {}
 
     # --- facts ---------------------------------------------------------------------------------------------
 
-    def round_of(self, table_id: int) -> Round | None:
+    def round_of(self, table_id: int) -> ReportedRound | None:
         """The round under way, or None."""
         return self._rounds.get(table_id)
 
@@ -166,7 +166,7 @@ class Tiering:
 
     def ended(
         self, table_id: int, number: int, freshness_ms: int, now_ms: int, *, more: bool
-    ) -> Round | None:
+    ) -> ReportedRound | None:
         """A round was reported: the table waits for its freshness, or with ``more`` not at all; the round, if known."""
         found = self._rounds.get(table_id)
         if found is None or found.number != number:
@@ -199,7 +199,7 @@ class Tiering:
             return f"round {number} is not service {holder[0]}'s, or not any more"
         if found is not None and found.named_ms + self.lease_ms <= now_ms:
             return f"service {holder[0]} was silent for too long, and round {number} is not its any more"
-        progress = Progress() if found is None else found.progress
+        progress = ReportedProgress() if found is None else found.progress
         if not self._keep(holder, table_id, number, progress, tables, now_ms, issued):
             return f"round {number} was given to nobody"
         return None
@@ -215,7 +215,7 @@ class Tiering:
         holder: Holder,
         table_id: int,
         number: int,
-        progress: Progress,
+        progress: ReportedProgress,
         tables: Mapping[int, int],
         now_ms: int,
         issued: int,
@@ -230,7 +230,7 @@ class Tiering:
                 return False
             # Free, and named: it began under an earlier coordinator, or its service was silent and nobody took it.
             due_ms = now_ms if line is None else line.due_ms
-            found = Round(table_id, number, holder[0], None, now_ms, due_ms, principal=holder[1])
+            found = ReportedRound(table_id, number, holder[0], None, now_ms, due_ms, principal=holder[1])
         elif found.holder != holder or found.number != number:
             return False
         self._rounds[table_id] = replace(found, named_ms=now_ms, progress=progress)
@@ -281,9 +281,9 @@ class Tiering:
             if table_id not in self._rounds and table_id not in skip and (not only or table_id in only)
         ]
 
-    def _assign(self, table_id: int, holder: Holder, now_ms: int, numbers: Iterator[int]) -> Round:
+    def _assign(self, table_id: int, holder: Holder, now_ms: int, numbers: Iterator[int]) -> ReportedRound:
         due_ms = min(self._lines[table_id].due_ms, now_ms)
-        found = Round(table_id, next(numbers), holder[0], now_ms, now_ms, due_ms, principal=holder[1])
+        found = ReportedRound(table_id, next(numbers), holder[0], now_ms, now_ms, due_ms, principal=holder[1])
         self._rounds[table_id] = found
         return found
 

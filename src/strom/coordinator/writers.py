@@ -5,7 +5,7 @@ from __future__ import annotations
 from strom.coordinator import keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.entries import encode_number
-from strom.coordinator.plan import Plan
+from strom.coordinator.plan import UpdatePlan
 from strom.errors import LimitExceeded, UnknownBucket
 from strom.metadata.changes import Put
 from strom.model.data_type import Int
@@ -14,15 +14,15 @@ INT_MAX = 2**31 - 1
 BIGINT_MAX = 2**63 - 2
 
 
-def allocate_writer_ids(catalog: Catalog, count: int) -> Plan[range]:
+def allocate_writer_ids(catalog: Catalog, count: int) -> UpdatePlan[range]:
     """The next ``count`` writer ids. What a server does not use of them is never used."""
     assert count > 0
     first = catalog.next_id(keys.WRITER_COUNTER)
     update = Put(keys.WRITER_COUNTER, encode_number(first + count))
-    return Plan(range(first, first + count), [catalog.unchanged(keys.WRITER_COUNTER)], [update])
+    return UpdatePlan(range(first, first + count), [catalog.unchanged(keys.WRITER_COUNTER)], [update])
 
 
-def allocate_numbers(catalog: Catalog, table_id: int, count: int) -> Plan[range]:
+def allocate_numbers(catalog: Catalog, table_id: int, count: int) -> UpdatePlan[range]:
     """The next ``count`` numbers of a table's auto-increment column; what is not used of them leaves a gap."""
     assert count > 0
     table = catalog.table_by_id(table_id)
@@ -37,4 +37,4 @@ def allocate_numbers(catalog: Catalog, table_id: int, count: int) -> Plan[range]
         raise LimitExceeded(f"{table.path} has used up all numbers of column {name!r}", table=str(table.path))
     # The table itself, so that no counter is left behind by a drop at the same time.
     requirements = [catalog.unchanged(key), catalog.unchanged(keys.table(table_id))]
-    return Plan(range(first, first + count), requirements, [Put(key, encode_number(first + count))])
+    return UpdatePlan(range(first, first + count), requirements, [Put(key, encode_number(first + count))])

@@ -67,7 +67,7 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChangelogPlan:
     """The records of one changelog batch. Without records the batch is empty, and takes one offset all the same."""
 
     kinds: Bytes

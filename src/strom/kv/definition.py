@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from strom.errors import SchemaNotFound
 from strom.model.schema import Schema
-from strom.model.table import Table
+from strom.model.table import TableEntry
 
 ChangelogImage = Literal["FULL", "WAL"]
 
@@ -40,7 +40,7 @@ class KeyDefinition:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: Table) -> KeyDefinition:
+    def of(cls, table: TableEntry) -> KeyDefinition:
         """From the catalog's table."""
         description, schema = table.description, table.schema
         partition = set(description.partition_keys)

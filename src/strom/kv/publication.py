@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.changes import Bools, Bytes, Ints, Plan
+from strom.kv.changes import Bools, Bytes, ChangelogPlan, Ints
 from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_BEFORE
 
 Hashes = npt.NDArray[np.uint64]
@@ -47,7 +47,7 @@ class Records(NamedTuple):
     """Per group, the position of its last stored record, or -1."""
 
     @classmethod
-    def of_plan(cls, plan: Plan) -> Records:
+    def of_plan(cls, plan: ChangelogPlan) -> Records:
         """As the write pass planned them."""
         return cls(plan.stored, plan.kinds == CHANGE_DELETE, plan.group, plan.previous, plan.newest)
 

@@ -26,9 +26,9 @@ from strom.kv.definition import KeyDefinition
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import rows_equal
 from strom.kv.gather.row_layout import RowLayout
-from strom.kv.gather.row_source import Int32s, Source, kinds_of, source_of
+from strom.kv.gather.row_source import ColumnSource, Int32s, kinds_of, source_of
 from strom.kv.index.hashing import Hasher
-from strom.kv.index.index import Index
+from strom.kv.index.index import KeyIndex
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.index.series import Series
 from strom.kv.publication import (
@@ -98,7 +98,7 @@ class KeyStore:
         lock: AbstractContextManager[object],
         *,
         rows: Rows,
-        index: Index,
+        index: KeyIndex,
         series: Series,
         published: int,
     ) -> None:
@@ -130,15 +130,15 @@ class KeyStore:
 
     # --- keys ----------------------------------------------------------------------------------------------
 
-    def key_source(self, rows: pa.RecordBatch) -> Source:
+    def key_source(self, rows: pa.RecordBatch) -> ColumnSource:
         """The key columns of rows of the whole table."""
         return source_of(rows, self.key_layout.kinds, self.definition.key)
 
-    def key_part(self, rows: Source) -> Source:
+    def key_part(self, rows: ColumnSource) -> ColumnSource:
         """The key columns of a source with all columns."""
-        return Source(rows.rows, rows.addresses[self._key_positions], rows.keep)
+        return ColumnSource(rows.rows, rows.addresses[self._key_positions], rows.keep)
 
-    def keys_of(self, rows: Source, *, placed: bool) -> tuple[KeyGroups, Int32s, Int32s]:
+    def keys_of(self, rows: ColumnSource, *, placed: bool) -> tuple[KeyGroups, Int32s, Int32s]:
         """The distinct keys among rows of the whole table, and where their newest records lie (source -1: none).
 
         Without ``placed`` the places mean nothing. In the lane.
@@ -154,7 +154,7 @@ class KeyStore:
         groups = self.groups_of(keys, hashes)
         return groups, *self.rows.locate(offsets_of(groups.versions), stored)
 
-    def groups_of(self, keys: Source, hashes: Hashes) -> KeyGroups:
+    def groups_of(self, keys: ColumnSource, hashes: Hashes) -> KeyGroups:
         """The distinct keys among rows, and what the store knows of them, step by step. In the lane."""
         directory = None if self.hasher.bijective else Directory(self.key_layout, (keys,))
         order, starts = self.index.group(hashes, None if directory is None else self._same_within(directory))
@@ -163,16 +163,16 @@ class KeyStore:
         row_ids = self.index.find(hashes, None if directory is None else self._same(directory, firsts))
         return KeyGroups(order, starts, hashes, row_ids, self.index.newest(row_ids))
 
-    def find(self, keys: Source) -> Ints:
+    def find(self, keys: ColumnSource) -> Ints:
         """The row ids of keys, -1 for those that are not here. In the lane, or under the lock."""
         hashes = self.hasher.hash(keys)
         return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
 
-    def find_hashed(self, keys: Source, hashes: Hashes) -> Ints:
+    def find_hashed(self, keys: ColumnSource, hashes: Hashes) -> Ints:
         """As ``find``, with hashes made before the lock was taken."""
         return self.index.find(hashes, None if self.hasher.bijective else self._same_keys(keys))
 
-    def _same_keys(self, keys: Source) -> Same:
+    def _same_keys(self, keys: ColumnSource) -> Same:
         return self._same(Directory(self.key_layout, (keys,)), None)
 
     def _same(self, directory: Directory, firsts: Ints | None) -> Same:
@@ -218,11 +218,11 @@ class KeyStore:
 
     def publish(
         self,
-        batch: Source,
+        batch: ColumnSource,
         publication: Publication,
         *,
         base_offset: int,
-        images: Source | None = None,
+        images: ColumnSource | None = None,
         rows: Int32s = NO_ROWS,
     ) -> None:
         """Take in one changelog batch that is in the log at ``base_offset``.
@@ -338,7 +338,7 @@ class KeyStore:
 
     # --- reclaiming ----------------------------------------------------------------------------------------
 
-    def reclaim(self, keys: Source, versions: Ints) -> int:
+    def reclaim(self, keys: ColumnSource, versions: Ints) -> int:
         """Forget keys whose newest record is still this tombstone; their row ids go to other keys. In the lane."""
         hashes = self.hasher.hash(keys)
         row_ids = self.find_hashed(keys, hashes)

@@ -21,7 +21,7 @@ from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather
-from strom.kv.gather.row_source import Int32s, Source, source_of
+from strom.kv.gather.row_source import ColumnSource, Int32s, source_of
 from strom.kv.publication import Publication, Records
 from strom.kv.publication_kernels import place_records
 from strom.kv.store import KeyStore
@@ -30,7 +30,7 @@ from strom.kv.versions import are_images
 EngineOf = Callable[[tuple[int, ...] | None], Engine]
 
 
-class Written(NamedTuple):
+class WriteOutcome(NamedTuple):
     """What one batch of changes comes to: a record per change that has an effect, or two."""
 
     kinds: Bytes
@@ -39,7 +39,7 @@ class Written(NamedTuple):
     """Where each record's row lies, in the directory."""
     row: Int32s
     publication: Publication
-    images: Source | None
+    images: ColumnSource | None
     """Holds, at ``row``, the rows of all stored records; None when some of them are old ones (tombstones)."""
 
 
@@ -50,8 +50,8 @@ def write_pass(
     *,
     targets: tuple[int, ...] | None,
     engine: Engine,
-    source: Source | None = None,
-) -> Written:
+    source: ColumnSource | None = None,
+) -> WriteOutcome:
     """The records of some changes. ``rows`` has all columns of the newest schema; ``source`` is theirs. In the lane."""
     source = source_of(rows, store.kinds) if source is None else source
     image = store.definition.image
@@ -75,17 +75,17 @@ def write_pass(
     place_records(plan.from_, plan.row, old_source, old_row, len(directory.sources) - 1, where, row)
     records = Records.of_plan(plan)
     images = None if records.tombstone.any() else source
-    return Written(plan.kinds, directory, where, row, Publication(groups, records), images)
+    return WriteOutcome(plan.kinds, directory, where, row, Publication(groups, records), images)
 
 
-def _last_rows(store: KeyStore, source: Source, *, full: bool) -> Written:
+def _last_rows(store: KeyStore, source: ColumnSource, *, full: bool) -> WriteOutcome:
     """The default engine without deletes, where every change has an effect: all in one go."""
     groups, old_source, old_row = store.keys_of(source, placed=full)
     directory = store.rows.beside(source)
     kinds, where, row, records = plan_last_row(
         groups, old_source, old_row, len(directory.sources) - 1, full=full
     )
-    return Written(kinds, directory, where, row, Publication(groups, records), source)
+    return WriteOutcome(kinds, directory, where, row, Publication(groups, records), source)
 
 
 def whole_rows(rows: pa.RecordBatch, targets: Sequence[int] | None, schema: pa.Schema) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strom.log.index import Index
+from strom.log.index import SegmentIndex
 from strom.log.segment import Segment, SegmentFiles
 from strom.log.sidecar import encode_header
 from strom.runtime.files import Bytes, Files
@@ -15,7 +15,7 @@ def create_segment(files: Files, segment: Segment, *, interval_bytes: int) -> No
     log.truncate(0)
     sidecar.truncate(0)
     sidecar.append([encode_header(segment.base_offset)])
-    segment.index = Index(segment.base_offset, interval_bytes=interval_bytes)
+    segment.index = SegmentIndex(segment.base_offset, interval_bytes=interval_bytes)
     segment.files = SegmentFiles(log, sidecar, segment.index)
     segment.created = True
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from strom.errors import ChecksumMismatch, OffsetOutOfRange
 from strom.log.epochs import Epochs
-from strom.log.index import Anchor, Index, IndexFacts, decode_index
+from strom.log.index import Anchor, SegmentIndex, SegmentSpan, decode_index
 from strom.log.segment import Segment, SegmentFiles
-from strom.log.sidecar import Entry
+from strom.log.sidecar import SidecarEntry
 from strom.log.walk import Walk
 from strom.runtime.files import File, Files
 
@@ -22,13 +22,13 @@ SEALED_OPEN_MAX = 3
 CURSORS_MAX = 64
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """A batch in the chain: its entry, and the walk that stands behind it."""
 
     segment: Segment
     files: SegmentFiles
     walk: Walk
-    entry: Entry
+    entry: SidecarEntry
 
 
 class Chain:
@@ -55,9 +55,9 @@ class Chain:
         """The first offset of the log."""
         return self.segments[0].base_offset
 
-    def new_index(self, base_offset: int) -> Index:
+    def new_index(self, base_offset: int) -> SegmentIndex:
         """An index without anchors."""
-        return Index(base_offset, interval_bytes=self._interval_bytes)
+        return SegmentIndex(base_offset, interval_bytes=self._interval_bytes)
 
     # --- segments ----------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Chain:
             segment.first_timestamp_ms, segment.last_timestamp_ms = facts[-2:]
         return SegmentFiles(log, sidecar, index)
 
-    def _rebuild_index(self, segment: Segment, log: File, sidecar: File | None) -> Index:
+    def _rebuild_index(self, segment: Segment, log: File, sidecar: File | None) -> SegmentIndex:
         segment.worn = True
         index = self.new_index(segment.base_offset)
         files = SegmentFiles(log, sidecar, index)
@@ -153,7 +153,7 @@ class Chain:
 
     # --- places ------------------------------------------------------------------------------------------------
 
-    def locate(self, offset: int) -> Place:
+    def locate(self, offset: int) -> BatchPlace:
         """The batch that holds ``offset``, which must be written."""
         cursor = self._cursors.get(offset)
         if cursor is not None and cursor[0].end_offset == offset:
@@ -169,12 +169,12 @@ class Chain:
             # The anchor may be what is wrong. The start of a segment never is.
             return self._walk_to(offset, segment, files, files.index.start)
 
-    def _walk_to(self, offset: int, segment: Segment, files: SegmentFiles, anchor: Anchor) -> Place:
+    def _walk_to(self, offset: int, segment: Segment, files: SegmentFiles, anchor: Anchor) -> BatchPlace:
         walk = self.walk(segment, files, anchor)
         entry = walk.next()
         while entry.next_offset <= offset:
             entry = walk.next()
-        return Place(segment, files, walk, entry)
+        return BatchPlace(segment, files, walk, entry)
 
     def walk(self, segment: Segment, files: SegmentFiles, anchor: Anchor) -> Walk:
         """A walk along a segment."""
@@ -216,7 +216,7 @@ def walk_through(segment: Segment, files: SegmentFiles, epochs: Epochs) -> tuple
 
 def read_index(
     files: Files, segment: Segment, epochs: Epochs, *, interval_bytes: int
-) -> tuple[Index, IndexFacts] | None:
+) -> tuple[SegmentIndex, SegmentSpan] | None:
     """A segment's index file, or None when it is missing, wrong, or not about all of the segment."""
     try:
         content = files.read_whole(segment.index_path)

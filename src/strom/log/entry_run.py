@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strom.log import layout as at
-from strom.log.sidecar import Entry
+from strom.log.sidecar import SidecarEntry
 from strom.record.checksum import crc32c
 from strom.record.struct_fields import positions
 
@@ -40,7 +40,7 @@ _SAME = np.array(
 class EntryRun(NamedTuple):
     """Sound entries from ``first`` on. A batch begins where the one before it ends."""
 
-    first: Entry
+    first: SidecarEntry
     batches: int
     """How many they are."""
     head_crcs: list[int]
@@ -48,7 +48,7 @@ class EntryRun(NamedTuple):
     """One row per batch: the checksums of its buffers."""
 
 
-def entries_like(first: Entry, source: bytes, start: int, count: int) -> EntryRun:
+def entries_like(first: SidecarEntry, source: bytes, start: int, count: int) -> EntryRun:
     """Of up to ``count`` entries from ``start`` on those that can be told of as ``first``, which lies there."""
     size = first.entry_size
     count = min(count, (len(source) - start) // size)

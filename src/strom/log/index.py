@@ -33,7 +33,7 @@ class Anchor(NamedTuple):
     sidecar_position: int
 
 
-class IndexFacts(NamedTuple):
+class SegmentSpan(NamedTuple):
     """What an index says of its segment as a whole: how far it reaches, and when its batches came."""
 
     base_offset: int
@@ -54,7 +54,7 @@ class IndexFacts(NamedTuple):
         return self.end_offset == self.base_offset or self.last_epoch == epochs.epoch_of(self.end_offset - 1)
 
 
-class Index:
+class SegmentIndex:
     """Sparse anchors of one segment, rising in every column."""
 
     def __init__(self, base_offset: int, *, interval_bytes: int) -> None:
@@ -105,7 +105,7 @@ class Index:
         self._columns = columns = self._columns.first(bisect_left(self._columns.positions, position))
         self._next_position = columns.positions[-1] + self._interval_bytes if columns.positions else 0
 
-    def encode(self, facts: IndexFacts) -> bytes:
+    def encode(self, facts: SegmentSpan) -> bytes:
         """The bytes of the file."""
         columns = self._columns
         header = at.INDEX_HEADER.pack(at.INDEX_FORMAT, 0, len(columns.offsets), *facts)
@@ -146,19 +146,21 @@ class _Columns:
         return taken
 
 
-def decode_index(content: bytes, *, base_offset: int, interval_bytes: int) -> tuple[Index, IndexFacts] | None:
+def decode_index(
+    content: bytes, *, base_offset: int, interval_bytes: int
+) -> tuple[SegmentIndex, SegmentSpan] | None:
     """The index in a file's bytes, or None when they are not an index of this segment."""
     if len(content) < at.INDEX_HEADER.size:
         return None
     form, checksum, count, *rest = at.INDEX_HEADER.unpack_from(content)
-    facts = IndexFacts(*rest)
+    facts = SegmentSpan(*rest)
     if form != at.INDEX_FORMAT or checksum != crc32c(content[_CHECKED_FROM:]):
         return None
     column_size = count * array(_CODE).itemsize
     size = at.INDEX_HEADER.size + column_size * len(at.ANCHOR_FIELDS)
     if len(content) != size or count > at.ANCHORS_MAX or facts.base_offset != base_offset:
         return None
-    index = Index(base_offset, interval_bytes=interval_bytes)
+    index = SegmentIndex(base_offset, interval_bytes=interval_bytes)
     for number, column in enumerate(index._columns.all()):
         start = at.INDEX_HEADER.size + number * column_size
         column.frombytes(content[start : start + column_size])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from strom.log import layout as at
 from strom.log.epochs import Epochs
-from strom.log.index import Index, IndexFacts
+from strom.log.index import SegmentIndex, SegmentSpan
 from strom.runtime.files import File
 
 
@@ -22,7 +22,7 @@ class SegmentFiles:
     log: File
     sidecar: File | None
     """None when it is missing; then every entry is made from its batch."""
-    index: Index
+    index: SegmentIndex
 
 
 class Segment:
@@ -55,7 +55,7 @@ class Segment:
         #: Whether its files exist; the first append of a log makes them.
         self.created = False
         #: The active segment keeps its index and, once used, its files here; the sealed ones share a few (chain.py).
-        self.index: Index | None = None
+        self.index: SegmentIndex | None = None
         self.files: SegmentFiles | None = None
         #: A reader found the sidecar or the index wrong; housekeeping makes them again.
         self.worn = False
@@ -80,9 +80,9 @@ class Segment:
         """Whether it holds no batch."""
         return self.log_size == 0
 
-    def facts(self, end_offset: int, epochs: Epochs) -> IndexFacts:
+    def facts(self, end_offset: int, epochs: Epochs) -> SegmentSpan:
         """What its index says of it, when it ends at ``end_offset``."""
-        return IndexFacts(
+        return SegmentSpan(
             self.base_offset,
             end_offset,
             self.log_size,

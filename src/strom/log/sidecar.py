@@ -29,7 +29,7 @@ _STAMP = Struct("<qibq")
 _CHECKED_FROM = at.CHECKSUM_LENGTH
 
 
-class Entry(NamedTuple):
+class SidecarEntry(NamedTuple):
     """One batch of a segment. Fields as in layout.ENTRY_FIELDS."""
 
     checksum: int
@@ -124,18 +124,18 @@ def encode_entry(
     return at.CHECKSUM.pack(crc32c(checked)) + checked
 
 
-def decode_entry(chunk: bytes, position: int = 0) -> Entry | None:
+def decode_entry(chunk: bytes, position: int = 0) -> SidecarEntry | None:
     """The entry at ``position``, or None when the bytes there are not a whole and sound entry."""
     if len(chunk) - position < at.ENTRY_SIZE:
         return None
-    entry = Entry._make(at.ENTRY.unpack_from(chunk, position))
+    entry = SidecarEntry._make(at.ENTRY.unpack_from(chunk, position))
     end = position + at.ENTRY_SIZE + entry[1] * at.BUFFER_CRC_LENGTH
     if end > len(chunk) or entry[0] != crc32c(chunk[position + _CHECKED_FROM : end]):
         return None
     return entry
 
 
-def decode_buffer_crcs(chunk: bytes, position: int, entry: Entry) -> tuple[int, ...]:
+def decode_buffer_crcs(chunk: bytes, position: int, entry: SidecarEntry) -> tuple[int, ...]:
     """The buffer checksums of the sound entry at ``position``."""
     return _crcs_of(entry.buffer_count).unpack_from(chunk, position + at.ENTRY_SIZE)
 
@@ -145,7 +145,7 @@ def _crcs_of(count: int) -> Struct:
     return Struct(f"<{count}I")
 
 
-def check_batch(view: memoryview, entry: Entry) -> None:
+def check_batch(view: memoryview, entry: SidecarEntry) -> None:
     """Raise ChecksumMismatch unless ``view`` is, byte for byte, the batch this entry was made for."""
     stamped = _STAMP.pack(
         entry.base_offset, entry.batch_size - batch_at.LENGTH_OVERHEAD, entry.magic, entry.timestamp_ms
@@ -160,13 +160,13 @@ def check_batch(view: memoryview, entry: Entry) -> None:
         raise damaged_batch(entry, "its bytes do not fit its checksum")
 
 
-def check_head(head: Bytes, entry: Entry) -> None:
+def check_head(head: Bytes, entry: SidecarEntry) -> None:
     """Raise ChecksumMismatch unless ``head`` is the head of the batch this entry was made for."""
     if len(head) != entry.head_size or crc32c(head) != entry.head_crc:
         raise damaged_batch(entry, "its head does not fit its checksum")
 
 
-def damaged_batch(entry: Entry, reason: str) -> ChecksumMismatch:
+def damaged_batch(entry: SidecarEntry, reason: str) -> ChecksumMismatch:
     """The error for a batch that cannot be served."""
     return ChecksumMismatch(
         f"the batch at offset {entry.base_offset} is damaged: {reason}",

@@ -14,7 +14,7 @@ from strom.log.entry_run import EntryRun, entries_like
 from strom.log.epochs import Epochs
 from strom.log.index import Anchor
 from strom.log.segment import SegmentFiles
-from strom.log.sidecar import Entry, decode_buffer_crcs, decode_entry, encode_entry
+from strom.log.sidecar import SidecarEntry, decode_buffer_crcs, decode_entry, encode_entry
 from strom.record import layout as batch_at
 from strom.record.batch import check_crc, read_columns, read_header
 from strom.runtime.files import File
@@ -58,7 +58,7 @@ class Walk:
         self._source = b""
         self._source_at = 0
 
-    def next(self) -> Entry:
+    def next(self) -> SidecarEntry:
         """The entry here; the walk then stands before the one after it."""
         at_chunk = self.sidecar_position - self._chunk_start
         entry = decode_entry(self._chunk, at_chunk)
@@ -75,7 +75,7 @@ class Walk:
         self.sidecar_position += entry.entry_size
         return entry
 
-    def run_from(self, first: Entry, count: int) -> EntryRun:
+    def run_from(self, first: SidecarEntry, count: int) -> EntryRun:
         """The entry that ``next`` returned last and those that follow it and are like it, ``count`` at most.
 
         The walk does not move. A run is none longer for being damaged, or for ending with what was read ahead.
@@ -109,7 +109,7 @@ class Walk:
         size = at.ENTRY_SIZE + at.ENTRY.unpack_from(self._source, self._source_at)[1] * at.BUFFER_CRC_LENGTH
         return self._source[self._source_at : self._source_at + size]
 
-    def buffer_crcs(self, entry: Entry) -> tuple[int, ...]:
+    def buffer_crcs(self, entry: SidecarEntry) -> tuple[int, ...]:
         """The checksums per buffer of the entry that ``next`` returned last."""
         return decode_buffer_crcs(self._source, self._source_at, entry)
 
@@ -117,7 +117,7 @@ class Walk:
         """Where it stands."""
         return Anchor(self.offset, self.position, self.sidecar_position)
 
-    def _read_chunk(self) -> Entry | None:
+    def _read_chunk(self) -> SidecarEntry | None:
         sidecar = self._files.sidecar
         if sidecar is None:
             return None

@@ -39,7 +39,7 @@ class Summary(NamedTuple):
     crc_sum: int
 
 
-class Database:
+class SqliteFile:
     """One connection to the file. Calls are made inside ``reading()`` or ``writing()``."""
 
     def __init__(self, path: str, *, create: bool = False) -> None:

@@ -33,7 +33,7 @@ class Known:
     entries: SharingMap[str, Entry]
 
 
-class Recent:
+class RecentDeltas:
     """All entries at the newest version that was heard of, and the deltas that led to it. One hand at a time."""
 
     def __init__(self, version: int = 0, entries: Mapping[str, Entry] | None = None) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from strom.errors import Closed, StorageOffline, StromError
 from strom.metadata import layout
 from strom.metadata.changes import Requirement, Update, check_requirements, check_updates
-from strom.metadata.database import Database, Summary
-from strom.metadata.deltas import Recent, delta_of
+from strom.metadata.database import SqliteFile, Summary
+from strom.metadata.deltas import RecentDeltas, delta_of
 from strom.metadata.opening import LOG, condition_of, prepare
 from strom.metadata.recovery import Action, Condition, decide, refusal
 from strom.metadata.second_copy import SecondCopy
@@ -43,12 +43,12 @@ class EmbeddedStore:
         self._closed = False
         self._offline: StromError | None = None
         self._writing = threading.Lock()
-        self._writer = Database(self.path)
+        self._writer = SqliteFile(self.path)
         self._reading = threading.Lock()
-        self._reader = Database(self.path)
+        self._reader = SqliteFile(self.path)
         self._data_version = -1
         self._summary = _NOTHING
-        self._recent = Recent()
+        self._recent = RecentDeltas()
 
     @classmethod
     def open(cls, files: Files, folder: str, *, owner: bool, create: bool = True) -> EmbeddedStore:

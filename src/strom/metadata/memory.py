@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from strom.errors import Closed
 from strom.metadata.changes import Requirement, Update, check_requirements, check_updates
-from strom.metadata.deltas import Recent, delta_of
+from strom.metadata.deltas import RecentDeltas, delta_of
 from strom.metadata.store import Delta, Snapshot, Watcher, Watchers
 
 
@@ -15,7 +15,7 @@ class MemoryStore:
     """A map with versions. Several servers of one process may share it."""
 
     def __init__(self) -> None:
-        self._recent = Recent()
+        self._recent = RecentDeltas()
         self._lock = threading.Lock()
         self._watchers = Watchers()
         self._closed = False

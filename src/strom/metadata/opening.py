@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from strom.errors import MetadataCorrupt
 from strom.metadata import layout
-from strom.metadata.database import Database
+from strom.metadata.database import SqliteFile
 from strom.metadata.recovery import Action, Condition, decide, refusal
 from strom.metadata.second_copy import CopyState, SecondCopy
 from strom.metadata.sqlite_errors import translated
@@ -64,7 +64,7 @@ def _examine(files: Files, path: str) -> _Found:
     if not files.exists(path):
         return _Found(Condition(found=False), {})
     try:
-        database = Database(path)
+        database = SqliteFile(path)
         try:
             with database.reading():
                 database.check_format()
@@ -93,7 +93,7 @@ def _create(files: Files, folder: str, second: SecondCopy, *, create: bool) -> N
 
 
 def _roll_forward(path: str, copy: CopyState) -> None:
-    database = Database(path)
+    database = SqliteFile(path)
     try:
         database.begin_writing()
         summary, entries = database.entries()
@@ -111,7 +111,7 @@ def build(files: Files, folder: str, version: int, entries: dict[str, Entry]) ->
     files.open(
         building, create=True
     ).close()  # with the rights of all our files; SQLite would let everybody read it
-    database = Database(building, create=True)
+    database = SqliteFile(building, create=True)
     try:
         database.begin_writing()
         database.create(version, entries)

@@ -59,7 +59,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Remedy:
     """What to do, and the sentence for the log; ``loud`` when a plain crash does not explain it."""
 
     action: Action
@@ -67,30 +67,30 @@ class Decision:
     loud: bool = False
 
 
-def decide(database: Condition, copy: Condition) -> Decision:
+def decide(database: Condition, copy: Condition) -> Remedy:
     """The table above."""
     if not database.found and not copy.found:
-        return Decision(Action.CREATE)
+        return Remedy(Action.CREATE)
     if database.whole:
         return _with_a_whole_database(database, copy)
     if copy.whole:
         notice = f"it {database}; restored from the second copy, version {copy.version}"
-        return Decision(Action.RESTORE, notice, loud=True)
-    return Decision(Action.REFUSE, f"it {database}, and the second copy {copy}", loud=True)
+        return Remedy(Action.RESTORE, notice, loud=True)
+    return Remedy(Action.REFUSE, f"it {database}, and the second copy {copy}", loud=True)
 
 
-def _with_a_whole_database(database: Condition, copy: Condition) -> Decision:
+def _with_a_whole_database(database: Condition, copy: Condition) -> Remedy:
     if copy.whole and copy.version == database.version:
-        return Decision(Action.KEEP)
+        return Remedy(Action.KEEP)
     if copy.version <= database.version:
         notice = f"the second copy {copy}; written anew from version {database.version}"
-        return Decision(Action.REWRITE_COPY, notice, loud=not copy.whole)
+        return Remedy(Action.REWRITE_COPY, notice, loud=not copy.whole)
     if not copy.whole:
         notice = f"it is at version {database.version}, and the second copy is past that but {copy}"
-        return Decision(Action.REFUSE, notice, loud=True)
+        return Remedy(Action.REFUSE, notice, loud=True)
     missing = copy.version - database.version
     notice = f"it lacked the last {missing} commit(s); taken from the second copy, version {copy.version}"
-    return Decision(Action.ROLL_FORWARD, notice, loud=missing > 1)
+    return Remedy(Action.ROLL_FORWARD, notice, loud=missing > 1)
 
 
 def refusal(path: str, copy_path: str, notice: str) -> MetadataCorrupt:

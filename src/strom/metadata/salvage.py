@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from strom.errors import MetadataCorrupt, StromError
 from strom.metadata import layout
-from strom.metadata.database import Database
+from strom.metadata.database import SqliteFile
 from strom.metadata.opening import build
 from strom.metadata.second_copy import SecondCopy
 from strom.metadata.sqlite_errors import translated
@@ -48,7 +48,7 @@ def _readable(files: Files, path: str) -> dict[str, Entry]:
     if not files.exists(path):
         return {}
     try:
-        database = Database(path)
+        database = SqliteFile(path)
     except MetadataCorrupt:
         return {}
     try:

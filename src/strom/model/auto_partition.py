@@ -30,7 +30,7 @@ _PIECE = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?([0-5]\d))?")
 
 
-class Plan(NamedTuple):
+class PartitionPlan(NamedTuple):
     """What to do now: names to create (earliest first) and names to drop."""
 
     create: tuple[str, ...]
@@ -60,13 +60,13 @@ class AutoPartition:
         if self.key_count > 1 and self.precreate > 0:
             raise InvalidConfig("A table with several partition keys cannot create partitions ahead")
 
-    def plan(self, now_ms: int, existing: Iterable[str]) -> Plan:
+    def plan(self, now_ms: int, existing: Iterable[str]) -> PartitionPlan:
         """Which partitions to create and to drop at this moment."""
         names = set(existing)
         ahead = [self.value_at(now_ms, units) for units in range(self.precreate)]
         create = tuple(dict.fromkeys(name for name in ahead if name not in names))
         drop = tuple(sorted(name for name in names if self.expired(self._time_value(name), now_ms)))
-        return Plan(create, drop)
+        return PartitionPlan(create, drop)
 
     def value_at(self, now_ms: int, units: int = 0) -> str:
         """The partition value of the moment given, or of the moment some units later."""

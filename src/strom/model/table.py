@@ -169,7 +169,7 @@ class TableDescription:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableEntry:
     """A table that exists. ``schemas`` are all versions, oldest first; the description has the newest.
 
     ``leaders`` names the leading server of each bucket; it is empty for a partitioned table, whose partitions

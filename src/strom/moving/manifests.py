@@ -26,7 +26,7 @@ _POSITION_DELETES = 1
 _DELETED = 2
 
 
-class Rewritten(NamedTuple):
+class MovedDeletes(NamedTuple):
     """A file of deletes: its size, and the paths it names from and to."""
 
     size: int
@@ -46,7 +46,7 @@ class Manifests:
     """By manifest (of now): its size."""
     grown: dict[str, int] = field(default_factory=dict)
     """By manifest or list (of now): how many bytes the live files that it names grew by."""
-    _deletes: dict[str, Rewritten | None] = field(default_factory=dict)
+    _deletes: dict[str, MovedDeletes | None] = field(default_factory=dict)
 
     def manifest(self, path: str, file: AvroFile) -> None:
         """One manifest, and the deletes that it names."""
@@ -99,13 +99,13 @@ class Manifests:
         if made is not None:
             _set(data, "file_size_in_bytes", made.size)
 
-    def _rewritten(self, path: str) -> Rewritten | None:
+    def _rewritten(self, path: str) -> MovedDeletes | None:
         """The file of deletes there, written anew once; None when it is gone, as files of old snapshots may be."""
         if path not in self._deletes:
             self._deletes[path] = self._rewrite(path)
         return self._deletes[path]
 
-    def _rewrite(self, path: str) -> Rewritten | None:
+    def _rewrite(self, path: str) -> MovedDeletes | None:
         try:
             found = pq.read_table(pa.BufferReader(trees.read(path)))
         except (FileNotFoundError, pa.ArrowException):
@@ -123,7 +123,7 @@ class Manifests:
         pq.write_table(made, out, compression="zstd", store_schema=False, use_dictionary=[PATH_COLUMN])
         content = out.getvalue().to_pybytes()
         self._write(path, content)
-        return Rewritten(len(content), min(names, default=""), max(names, default=""))
+        return MovedDeletes(len(content), min(names, default=""), max(names, default=""))
 
     def _path(self, record: dict[str, Any], key: str) -> None:
         value = _value(record.get(key))

@@ -37,7 +37,7 @@ _BELOW_WAREHOUSE = 4
 logger = logging.getLogger(__name__)
 
 
-class Row(NamedTuple):
+class CatalogRow(NamedTuple):
     """A table in the catalog, and where its metadata are and were before."""
 
     number: int
@@ -88,7 +88,7 @@ def finish(config: LakeConfig) -> None:
             folders.add(os.path.dirname(path))
     for folder in folders:
         trees.sync_folder(folder)
-    _switch(config.catalog_uri, [Row(*row) for row in rows])
+    _switch(config.catalog_uri, [CatalogRow(*row) for row in rows])
     os.unlink(f"{root}/{MARK}")
     trees.sync_folder(root)
 
@@ -140,7 +140,7 @@ def _write_beside(root: str, moved: Moved) -> list[str]:
 # --- the catalog ----------------------------------------------------------------------------------------------
 
 
-def _rows(path: str) -> list[Row]:
+def _rows(path: str) -> list[CatalogRow]:
     if not os.path.exists(path):
         return []
     with closing(sqlite3.connect(path)) as database:
@@ -149,14 +149,14 @@ def _rows(path: str) -> list[Row]:
         found = database.execute(
             f"SELECT rowid, metadata_location, previous_metadata_location FROM {_TABLES}"
         ).fetchall()
-    return [Row(*one) for one in found]
+    return [CatalogRow(*one) for one in found]
 
 
-def _concerned(rows: Iterable[Row], moved: Moved) -> bool:
+def _concerned(rows: Iterable[CatalogRow], moved: Moved) -> bool:
     return any(one.location is not None and moved.uri(one.location) != one.location for one in rows)
 
 
-def _told_by(rows: Iterable[Row], root: str) -> list[str]:
+def _told_by(rows: Iterable[CatalogRow], root: str) -> list[str]:
     """Where a warehouse was that does not say so: where its catalog has files that lie here, too."""
     found = []
     for one in rows:
@@ -169,11 +169,13 @@ def _told_by(rows: Iterable[Row], root: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _changed(rows: Iterable[Row], moved: Moved) -> list[Row]:
-    return [Row(one.number, moved.anything(one.location), moved.anything(one.previous)) for one in rows]
+def _changed(rows: Iterable[CatalogRow], moved: Moved) -> list[CatalogRow]:
+    return [
+        CatalogRow(one.number, moved.anything(one.location), moved.anything(one.previous)) for one in rows
+    ]
 
 
-def _switch(path: str, rows: Sequence[Row]) -> None:
+def _switch(path: str, rows: Sequence[CatalogRow]) -> None:
     if not rows:
         return
     with closing(sqlite3.connect(path)) as database, database:

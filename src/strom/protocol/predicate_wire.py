@@ -104,19 +104,19 @@ _INT64_LIMIT = 1 << 63
 # --- to the wire ---------------------------------------------------------------------------------------------
 
 
-def to_wire(predicate: Predicate, schema: Schema) -> wire.Predicate:
+def to_wire(predicate: Predicate, schema: Schema) -> wire.WirePredicate:
     """A checked filter, for a table with this schema."""
     if isinstance(predicate, Compound):
         children = [to_wire(child, schema) for child in predicate.children]
         function = AND if isinstance(predicate, And) else OR
-        return wire.Predicate(
+        return wire.WirePredicate(
             type=COMPOUND, compound=wire.CompoundPredicate(function=function, children=children)
         )
     assert isinstance(predicate, Leaf)
     column = schema.column(predicate.column)
     function, values = _leaf(predicate)
     literals = [_literal(value, column.type) for value in values]
-    return wire.Predicate(
+    return wire.WirePredicate(
         type=LEAF, leaf=wire.LeafPredicate(function=function, field_id=column.id, literals=literals)
     )
 
@@ -168,13 +168,13 @@ def _decimal_values(value: Any, data_type: Decimal) -> dict[str, Any]:
 
 
 def from_wire(
-    message: wire.Predicate, schema: Schema, *, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_MAX
+    message: wire.WirePredicate, schema: Schema, *, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_MAX
 ) -> Predicate:
     """The filter a message holds, checked against the schema. Raises InvalidPredicate or LimitExceeded."""
     return _read(message, schema).check(schema, depth_max=depth_max, nodes_max=nodes_max)
 
 
-def _read(message: wire.Predicate, schema: Schema) -> Predicate:
+def _read(message: wire.WirePredicate, schema: Schema) -> Predicate:
     if message.type == LEAF and message.leaf is not None:
         return _read_leaf(message.leaf, schema)
     if message.type != COMPOUND or message.compound is None:

@@ -27,7 +27,7 @@ _NANOS_PER_MILLI = 1_000_000
 Comparable = Any
 
 
-class Slot(NamedTuple):
+class ValueSlot(NamedTuple):
     """How values of one type lie in a row."""
 
     write: Callable[[bytearray, int, Comparable], None]
@@ -41,7 +41,7 @@ def bits_size(field_count: int) -> int:
     return (field_count + 63 + at.ROW_HEADER_BITS) // 64 * 8
 
 
-def write_row(slots: Sequence[Slot], values: Sequence[Comparable]) -> bytearray:
+def write_row(slots: Sequence[ValueSlot], values: Sequence[Comparable]) -> bytearray:
     """One row; None is null."""
     start = bits_size(len(slots))
     row = bytearray(start + at.ROW_SLOT_LENGTH * len(slots))
@@ -54,7 +54,7 @@ def write_row(slots: Sequence[Slot], values: Sequence[Comparable]) -> bytearray:
     return row
 
 
-def read_field(row: memoryview, field_count: int, index: int, slot: Slot) -> Comparable:
+def read_field(row: memoryview, field_count: int, index: int, slot: ValueSlot) -> Comparable:
     """One field of a row, None when null. Raises struct.error or IndexError when the row is too short."""
     bit = index + at.ROW_HEADER_BITS
     if row[bit >> 3] & (1 << (bit & 7)):
@@ -62,7 +62,7 @@ def read_field(row: memoryview, field_count: int, index: int, slot: Slot) -> Com
     return slot.read(row, bits_size(field_count) + at.ROW_SLOT_LENGTH * index)
 
 
-def slot_of(kind: pa.DataType) -> Slot | None:
+def slot_of(kind: pa.DataType) -> ValueSlot | None:
     """The slot of a type, None when statistics do not cover it."""
     number = kind.id
     if number in _SLOTS:
@@ -77,9 +77,9 @@ def slot_of(kind: pa.DataType) -> Slot | None:
     return None
 
 
-def _plain(code: str) -> Slot:
+def _plain(code: str) -> ValueSlot:
     form = struct.Struct("<" + code)
-    return Slot(
+    return ValueSlot(
         lambda row, position, value: form.pack_into(row, position, value),
         lambda row, position: form.unpack_from(row, position)[0],
     )
@@ -135,14 +135,14 @@ def unscaled_of(value: Decimal, scale: int) -> int:
     return -number if sign else number
 
 
-def _compact_decimal(scale: int) -> Slot:
-    return Slot(
+def _compact_decimal(scale: int) -> ValueSlot:
+    return ValueSlot(
         lambda row, position, value: _LONG.pack_into(row, position, unscaled_of(value, scale)),
         lambda row, position: decimal_of(_LONG.unpack_from(row, position)[0], scale),
     )
 
 
-def _wide_decimal(scale: int) -> Slot:
+def _wide_decimal(scale: int) -> ValueSlot:
     def write(row: bytearray, position: int, value: Decimal) -> None:
         number = unscaled_of(value, scale)
         content = number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
@@ -152,23 +152,23 @@ def _wide_decimal(scale: int) -> Slot:
     def read(row: memoryview, position: int) -> Decimal:
         return decimal_of(int.from_bytes(_referred(row, position), "big", signed=True), scale)
 
-    return Slot(write, read)
+    return ValueSlot(write, read)
 
 
 # --- times ----------------------------------------------------------------------------------------------------
 
 
-def _scaled(code: str, factor: int) -> Slot:
+def _scaled(code: str, factor: int) -> ValueSlot:
     """A coarser unit kept in a finer one."""
     form = struct.Struct("<" + code)
-    return Slot(
+    return ValueSlot(
         lambda row, position, value: form.pack_into(row, position, value * factor),
         lambda row, position: form.unpack_from(row, position)[0] // factor,
         ((1 << (8 * form.size - 1)) - 1) // factor,
     )
 
 
-def _fine_timestamp(units_per_milli: int) -> Slot:
+def _fine_timestamp(units_per_milli: int) -> ValueSlot:
     """Milliseconds in the tail, the nanoseconds beyond them in the slot."""
     nanos_per_unit = _NANOS_PER_MILLI // units_per_milli
 
@@ -181,13 +181,13 @@ def _fine_timestamp(units_per_milli: int) -> Slot:
         millis = int(_LONG.unpack_from(row, start)[0])
         return millis * units_per_milli + int(nanos) // nanos_per_unit
 
-    return Slot(write, read)
+    return ValueSlot(write, read)
 
 
 _TIMESTAMP = pa.timestamp("ms").id
 _TIME32 = pa.time32("ms").id
 _DECIMAL = pa.decimal128(1).id
-_BYTES = Slot(_write_bytes, _read_bytes)
+_BYTES = ValueSlot(_write_bytes, _read_bytes)
 _SLOTS = {
     pa.bool_().id: _plain("?"),
     pa.int8().id: _plain("b"),

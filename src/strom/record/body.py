@@ -33,7 +33,7 @@ NOWHERE = -1
 _ZEROS = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
 
 
-class Step(NamedTuple):
+class BodyRead(NamedTuple):
     """One read."""
 
     start: int
@@ -99,14 +99,14 @@ class Body:
         return self._joint
 
 
-def _steps(buffers: Sequence[tuple[int, int, int, int]]) -> list[Step]:
-    steps: list[Step] = []
+def _steps(buffers: Sequence[tuple[int, int, int, int]]) -> list[BodyRead]:
+    steps: list[BodyRead] = []
     for _, start, place, length in buffers:
         step = steps[-1] if steps else None
         end = step.start + step.size if step is not None else 0
         gap = start - end
         if step is None or gap > GAP_BYTES_MAX or step.size >= STEP_BYTES or len(step.rooms) >= ROOMS_MAX:
-            steps.append(Step(start, length, [(place, length)], [(place, length)]))
+            steps.append(BodyRead(start, length, [(place, length)], [(place, length)]))
             continue
         rooms, last = step.rooms, step.rooms[-1]
         if place - (last[0] + last[1]) == gap:

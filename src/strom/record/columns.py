@@ -39,7 +39,7 @@ class BatchColumns(NamedTuple):
     """-1 none, 0 LZ4 frame, 1 ZSTD."""
 
 
-class Kind(IntEnum):
+class NodeKind(IntEnum):
     """What buffers a node has."""
 
     NULL = 0  # none at all
@@ -57,10 +57,25 @@ LIST_CHILD = -2
 
 # Plain integers: the check below runs for every node of every batch.
 _NULL, _BITS, _FIXED, _VARIABLE, _LIST, _STRUCT = (
-    int(kind) for kind in (Kind.NULL, Kind.BITS, Kind.FIXED, Kind.VARIABLE, Kind.LIST, Kind.STRUCT)
+    int(kind)
+    for kind in (
+        NodeKind.NULL,
+        NodeKind.BITS,
+        NodeKind.FIXED,
+        NodeKind.VARIABLE,
+        NodeKind.LIST,
+        NodeKind.STRUCT,
+    )
 )
 
-BUFFERS_OF_KIND = {Kind.NULL: 0, Kind.BITS: 2, Kind.FIXED: 2, Kind.VARIABLE: 3, Kind.LIST: 2, Kind.STRUCT: 1}
+BUFFERS_OF_KIND = {
+    NodeKind.NULL: 0,
+    NodeKind.BITS: 2,
+    NodeKind.FIXED: 2,
+    NodeKind.VARIABLE: 3,
+    NodeKind.LIST: 2,
+    NodeKind.STRUCT: 1,
+}
 
 
 class NodeLayout(NamedTuple):
@@ -147,7 +162,7 @@ class ColumnLayout:
         self.nodes.append(NodeLayout(int(kind), node, self._buffer_count, width, parent, name))
         self._buffer_count += BUFFERS_OF_KIND[kind]
         for child in children:
-            above = node if kind is Kind.STRUCT else LIST_CHILD
+            above = node if kind is NodeKind.STRUCT else LIST_CHILD
             self._walk(child.type, f"{name}.{child.name}", parent=above, depth=depth + 1)
 
     def check(
@@ -275,25 +290,25 @@ _FIXED_KINDS = (
 _known: dict[int, tuple[weakref.ref[Any], ColumnLayout]] = {}
 
 
-def _shape(kind_of: pa.DataType, name: str) -> tuple[Kind, int, list[pa.Field]]:
+def _shape(kind_of: pa.DataType, name: str) -> tuple[NodeKind, int, list[pa.Field]]:
     """Kind, width in bytes and children of a type. Dictionaries, views, unions and extensions are refused."""
     types = pa.types
     if isinstance(kind_of, pa.BaseExtensionType):
         raise InvalidTable(f"column {name}: no batch holds the type {kind_of}", column=name)
     if types.is_null(kind_of):
-        return Kind.NULL, 0, []
+        return NodeKind.NULL, 0, []
     if types.is_boolean(kind_of):
-        return Kind.BITS, 0, []
+        return NodeKind.BITS, 0, []
     if types.is_string(kind_of) or types.is_binary(kind_of):
-        return Kind.VARIABLE, 0, []
+        return NodeKind.VARIABLE, 0, []
     if types.is_list(kind_of):
-        return Kind.LIST, 0, [kind_of.value_field]
+        return NodeKind.LIST, 0, [kind_of.value_field]
     if types.is_map(kind_of):
-        return Kind.LIST, 0, [pa.field("entries", pa.struct([kind_of.key_field, kind_of.item_field]))]
+        return NodeKind.LIST, 0, [pa.field("entries", pa.struct([kind_of.key_field, kind_of.item_field]))]
     if types.is_struct(kind_of):
-        return Kind.STRUCT, 0, list(kind_of)
+        return NodeKind.STRUCT, 0, list(kind_of)
     if types.is_fixed_size_binary(kind_of):
-        return Kind.FIXED, kind_of.byte_width, []
+        return NodeKind.FIXED, kind_of.byte_width, []
     if any(is_kind(kind_of) for is_kind in _FIXED_KINDS):
-        return Kind.FIXED, kind_of.bit_width // 8, []
+        return NodeKind.FIXED, kind_of.bit_width // 8, []
     raise InvalidTable(f"column {name}: no batch holds the type {kind_of}", column=name)

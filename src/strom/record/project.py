@@ -50,7 +50,7 @@ class _Shape(NamedTuple):
     body: Body
 
 
-class Cut(NamedTuple):
+class ProjectedBatch(NamedTuple):
     """A batch to be: its head is written but for the checksum, its body is still to be read."""
 
     head: bytearray
@@ -106,7 +106,7 @@ class Projection:
             return None
         return known
 
-    def cut(self, head: Bytes, header: BatchHeader) -> Cut:
+    def cut(self, head: Bytes, header: BatchHeader) -> ProjectedBatch:
         """What to read of a batch, and what to put before it. ``head`` is the batch up to its Arrow body.
 
         The head is one that was checked before it was stored; of its buffers only the wanted ones are looked at.
@@ -147,11 +147,11 @@ class Projection:
             Body(filled, plan.body_size),
         )
 
-    def _framed(self, header: BatchHeader, between: Bytes, shape: _Shape) -> Cut:
+    def _framed(self, header: BatchHeader, between: Bytes, shape: _Shape) -> ProjectedBatch:
         head = bytearray().join((_NO_HEADER, between, shape.metadata))
         size = len(head) + shape.body.size
         write_plain_header(head, header, size)
-        return Cut(head, shape.ranges, shape.body, size)
+        return ProjectedBatch(head, shape.ranges, shape.body, size)
 
     def message(self, view: Bytes, header: BatchHeader, columns: BatchColumns) -> list[Bytes]:
         """The Arrow message of the wanted columns of a batch in memory, in pieces."""

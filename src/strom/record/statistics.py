@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from strom.model.filters.predicate_literals import order_key
 from strom.record import layout as at
-from strom.record.aligned_row import Comparable, Slot, read_field, slot_of, write_row
+from strom.record.aligned_row import Comparable, ValueSlot, read_field, slot_of, write_row
 from strom.record.bounds import bounds
 from strom.record.header import BatchHeader, read_header
 from strom.runtime.files import Bytes
@@ -53,7 +53,7 @@ class Collector:
     def __init__(self) -> None:
         self._positions: list[int] = []
         self._null_counts: list[int] = []
-        self._slots: list[Slot] = []
+        self._slots: list[ValueSlot] = []
         self._minima: list[Comparable | None] = []
         self._maxima: list[Comparable | None] = []
 
@@ -78,7 +78,7 @@ class Collector:
         return _write(self._positions, self._null_counts, self._slots, self._minima, self._maxima)
 
 
-def _fits(bound: Comparable | None, slot: Slot) -> bool:
+def _fits(bound: Comparable | None, slot: ValueSlot) -> bool:
     if isinstance(bound, bytes):
         return len(bound) <= TEXT_BYTES_MAX
     return bound is None or slot.largest is None or abs(bound) <= slot.largest
@@ -87,7 +87,7 @@ def _fits(bound: Comparable | None, slot: Slot) -> bool:
 def _write(
     positions: list[int],
     null_counts: list[int],
-    slots: list[Slot],
+    slots: list[ValueSlot],
     minima: list[Comparable | None],
     maxima: list[Comparable | None],
 ) -> bytes:

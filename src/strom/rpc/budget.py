@@ -24,7 +24,7 @@ SMALL_PART = 4
 """One part in so many is for small things."""
 
 
-class Place:
+class QueuePlace:
     """A place in the line."""
 
     __slots__ = ("amount", "called", "gone")
@@ -48,8 +48,8 @@ class Pool:
         self.used = 0
         self.peak = 0
         """The most that was used since somebody set this back."""
-        self._line: deque[Place] = deque()
-        self._seen: Place | None = None
+        self._line: deque[QueuePlace] = deque()
+        self._seen: QueuePlace | None = None
         self._seen_at = 0.0
 
     @property
@@ -81,9 +81,9 @@ class Pool:
         assert self.used >= 0, "more given back than taken"
         self.serve()
 
-    def wait(self, amount: int, called: Callable[[], None]) -> Place:
+    def wait(self, amount: int, called: Callable[[], None]) -> QueuePlace:
         """Stand in line for ``amount`` (0: until it is not full); it is counted in before ``called`` is called."""
-        place = Place(amount, called)
+        place = QueuePlace(amount, called)
         self._line.append(place)
         return place
 
@@ -107,7 +107,7 @@ class Pool:
     def _fits(self, amount: int) -> bool:
         return self.used == 0 or self.used + amount <= self.limit
 
-    def _first(self) -> Place | None:
+    def _first(self) -> QueuePlace | None:
         while self._line and self._line[0].gone:
             self._line.popleft()
         return self._line[0] if self._line else None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from strom.protocol.api_keys import Api
 from strom.protocol.message import Message
 from strom.rpc.promise import Promise
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.runtime.files import Bytes
 
 Answer = Message | Awaitable[Message] | Promise[Message]
@@ -34,7 +34,7 @@ class Call(NamedTuple):
     """The user who is logged in; None on a listener without authentication."""
     listener_name: str
     connection_id: int
-    share: Share
+    share: BudgetShare
     """What the call holds of the server's memory; given back when the answer has left."""
 
 

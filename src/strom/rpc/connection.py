@@ -19,7 +19,7 @@ from strom.protocol.connection import AREA_BYTES, FrameReader
 from strom.protocol.frame import encode_error, read_request_head
 from strom.protocol.message import Message
 from strom.rpc.call import Call
-from strom.rpc.flow import Flow, Hold
+from strom.rpc.flow import Flow, PauseReason
 from strom.rpc.promise import Promise
 from strom.rpc.sending import send
 from strom.rpc.service import Service
@@ -131,11 +131,11 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._unsent_at = self._loop.time()
-        self.flow.hold(Hold.ANSWERS)
+        self.flow.hold(PauseReason.ANSWERS)
 
     def resume_writing(self) -> None:
         self.flow.count_unsent(0)
-        self.flow.release(Hold.ANSWERS)
+        self.flow.release(PauseReason.ANSWERS)
 
     # --- what the listener tells ----------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return "slow frame"
         if now - self._active_at > limits.idle_timeout_s:
             return "idle"
-        return self._stalled(now) if self.flow.holds & Hold.ANSWERS else None
+        return self._stalled(now) if self.flow.holds & PauseReason.ANSWERS else None
 
     def look(self, now: float) -> float:
         """How long it would hold the memory of its frame and its answers, at the pace since the look before."""
@@ -170,7 +170,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         unsent = self._unsent()
         self._looked = Look(now, reader.frames, reader.bytes, unsent)
         to_come = reader.frame_bytes - reader.frame_arrived
-        if reader.frames != before.frames or self.flow.holds & Hold.BUDGET:
+        if reader.frames != before.frames or self.flow.holds & PauseReason.BUDGET:
             to_come = 0  # it has just begun, or waits for us
         if unsent > before.unsent:
             unsent = 0  # more was asked for: look again
@@ -195,7 +195,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def stop(self) -> None:
         """Read no more; close when what waits is answered."""
-        self.flow.hold(Hold.STOPPING)
+        self.flow.hold(PauseReason.STOPPING)
         self._close_if_done()
 
     def cancel(self) -> None:
@@ -262,8 +262,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _give_way(self) -> None:
         """Others first."""
         flow = self.flow
-        flow.hold(Hold.TURN)
-        go_on = partial(flow.release, Hold.TURN)
+        flow.hold(PauseReason.TURN)
+        go_on = partial(flow.release, PauseReason.TURN)
         if self._was_late and self._service.slow.others_ask(self._traffic.now()):
             self._service.late.wait(self._loop, go_on)
         else:
@@ -275,9 +275,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         late_s = slow.had_it_s(passed_s, worked) - TURN_S
         self._was_late = late_s >= 0
         wait_s = slow.wait_s(late_s, self._traffic.now())
-        if wait_s and not self.flow.holds & Hold.SLOW:
-            self.flow.hold(Hold.SLOW)
-            self._loop.call_later(wait_s, self.flow.release, Hold.SLOW)
+        if wait_s and not self.flow.holds & PauseReason.SLOW:
+            self.flow.hold(PauseReason.SLOW)
+            self._loop.call_later(wait_s, self.flow.release, PauseReason.SLOW)
 
     def _refuse(self, error: StromError) -> None:
         """The stream makes no sense any more: say why if possible, then close."""
@@ -381,7 +381,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if transport is None:
             return
         send(transport, buffers)
-        if self.flow.holds & Hold.ANSWERS:
+        if self.flow.holds & PauseReason.ANSWERS:
             unsent = transport.get_write_buffer_size()
             self.flow.count_unsent(unsent)
             if unsent > self._limits.answer_bytes_max:
@@ -400,5 +400,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         return transport.get_write_buffer_size() if transport is not None else 0
 
     def _close_if_done(self) -> None:
-        if self.flow.holds & Hold.STOPPING and not self._waiting and (transport := self._live()) is not None:
+        if (
+            self.flow.holds & PauseReason.STOPPING
+            and not self._waiting
+            and (transport := self._live()) is not None
+        ):
             transport.close()

@@ -1,6 +1,6 @@
 """What one connection has in flight, and whether it may read on. Pure: the connection does what it is told.
 
-Reading stops while there is a reason (``Hold``) and goes on when the last one has gone.
+Reading stops while there is a reason (``PauseReason``) and goes on when the last one has gone.
 
 Counting. A large frame is counted as it arrives: first a little, which grows with what has come, and once so much
 is there that the frame is no empty promise (``Budget.trial_bytes``), all the rest of it. A small one is counted when
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from strom.rpc.budget import Budget, Place, Pool
-from strom.rpc.limits import Limits
+from strom.rpc.budget import Budget, Pool, QueuePlace
+from strom.rpc.limits import ListenerLimits
 
 FIRST_BYTES = 64 * 1024
 """What a frame may begin with while memory is short; it is doubled when that has come."""
@@ -22,7 +22,7 @@ CALL_BYTES = 2048
 """What a waiting call takes beside its frame."""
 
 
-class Hold:
+class PauseReason:
     """Why nothing is read. Plain bits, since they are looked at for every call."""
 
     ANSWERS = 1  # the other side does not read what it asked for
@@ -38,14 +38,14 @@ class Flow:
     """The counts of one connection."""
 
     def __init__(
-        self, limits: Limits, budget: Budget, *, pause: Callable[[], None], resume: Callable[[], None]
+        self, limits: ListenerLimits, budget: Budget, *, pause: Callable[[], None], resume: Callable[[], None]
     ) -> None:
         self._limits = limits
         self._budget = budget
         self._pause = pause
         self._resume = resume
         self.holds = 0
-        """The reasons, as bits of ``Hold``."""
+        """The reasons, as bits of ``PauseReason``."""
         self.calls = 0
         """Calls that wait for their answer."""
         self.bytes = 0
@@ -55,7 +55,7 @@ class Flow:
         self._size = 0  # of the large frame that is arriving, or may begin to
         self._arriving = 0  # of ``bytes``: what is counted for it so far
         self._granted = False  # the budget's line has counted more in, and nobody has asked yet
-        self._place: Place | None = None
+        self._place: QueuePlace | None = None
         self._pool: Pool = budget.small  # whose line ``_place`` is in
 
     # --- reading --------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Flow:
             return self._arriving
         if self._size == 0:
             if self.bytes and self.bytes + size > self._limits.connection_inflight_bytes_max:
-                self.hold(Hold.BYTES)
+                self.hold(PauseReason.BYTES)
                 return 0
             self._size = size
         target = self._target(size, max(arrived, self._arriving))
@@ -141,9 +141,9 @@ class Flow:
             self.bytes += size
             self._budget.add(size)
         if self.calls >= self._limits.calls_max:
-            self.hold(Hold.CALLS)
+            self.hold(PauseReason.CALLS)
         if self.bytes >= self._limits.connection_inflight_bytes_max:
-            self.hold(Hold.BYTES)
+            self.hold(PauseReason.BYTES)
 
     def ended(self, size: int) -> None:
         """A call that waited is answered."""
@@ -151,7 +151,7 @@ class Flow:
         assert self.calls >= 0
         self._budget.small.give(CALL_BYTES)
         self.uncount(size)
-        self.release(Hold.CALLS)
+        self.release(PauseReason.CALLS)
 
     def uncount(self, size: int) -> None:
         """The frame of an answered call is needed no more."""
@@ -159,7 +159,7 @@ class Flow:
         assert self.bytes >= 0
         self._budget.give(size)
         if self.bytes < self._limits.connection_inflight_bytes_max:
-            self.release(Hold.BYTES)
+            self.release(PauseReason.BYTES)
 
     def count_unsent(self, size: int) -> None:
         """``size`` bytes of answers wait for the other side to read."""
@@ -190,9 +190,9 @@ class Flow:
             self.bytes += more
             self._arriving += more
             self._granted = more > 0
-            self.release(Hold.BUDGET)
+            self.release(PauseReason.BUDGET)
 
-        self.hold(Hold.BUDGET)
+        self.hold(PauseReason.BUDGET)
         self._pool = pool
         self._place = pool.wait(more, called)
 

@@ -11,7 +11,7 @@ MIB = 1024 * KIB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ListenerLimits:
     """Bounds of one listener. Bytes and counts are per connection unless they say otherwise."""
 
     frame_bytes_max: int = 100 * MIB

@@ -14,10 +14,10 @@ from strom.protocol.api_keys import LOG_APIS, Api
 from strom.rpc.budget import Budget
 from strom.rpc.call import Handler
 from strom.rpc.connection import ServerConnection
-from strom.rpc.limits import Limits
+from strom.rpc.limits import ListenerLimits
 from strom.rpc.sasl import Sasl
 from strom.rpc.service import Service
-from strom.rpc.traffic import InFlight, Traffic
+from strom.rpc.traffic import InFlight, ListenerTraffic
 from strom.runtime.metrics import Metrics
 from strom.runtime.sockets import Listening
 from strom.runtime.world import World
@@ -38,7 +38,7 @@ class Listener:
         handler: Handler,
         *,
         authentication: Sasl | None = None,
-        limits: Limits | None = None,
+        limits: ListenerLimits | None = None,
         budget: Budget | None = None,
         metrics: Metrics | None = None,
         apis: Iterable[Api[Any, Any]] = LOG_APIS,
@@ -48,7 +48,7 @@ class Listener:
         self.host = host
         self._port = port
         self._network = world.network
-        self._limits = limits or Limits()
+        self._limits = limits or ListenerLimits()
         budget = budget or Budget(self._limits.inflight_bytes_max)
         self._service = Service(
             name,
@@ -56,7 +56,9 @@ class Listener:
             authentication=authentication,
             limits=self._limits,
             budget=budget,
-            traffic=Traffic(name, metrics or Metrics(), world.clock, budget, self._limits.slow_call_s),
+            traffic=ListenerTraffic(
+                name, metrics or Metrics(), world.clock, budget, self._limits.slow_call_s
+            ),
             apis=apis,
             server_type=server_type,
         )

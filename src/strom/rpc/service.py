@@ -20,18 +20,18 @@ from strom.protocol.messages.connection import ApiVersion, ApiVersionsResponse, 
 from strom.rpc.budget import Budget
 from strom.rpc.call import Answer, AtOnce, Call, Handler
 from strom.rpc.late_turns import LateTurns
-from strom.rpc.limits import Limits
+from strom.rpc.limits import ListenerLimits
 from strom.rpc.promise import Promise
 from strom.rpc.sasl import Sasl, user_named
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.rpc.slow_calls import SlowCalls
-from strom.rpc.traffic import Traffic
+from strom.rpc.traffic import ListenerTraffic
 from strom.runtime.files import Bytes
 
 logger = logging.getLogger(__name__)
 
 
-class Session:
+class PeerSession:
     """Who is at the other end of a connection."""
 
     __slots__ = ("address", "connection_id", "failed_logins", "logging_in", "principal", "welcome")
@@ -56,9 +56,9 @@ class Service:
         handler: Handler,
         *,
         authentication: Sasl | None,
-        limits: Limits,
+        limits: ListenerLimits,
         budget: Budget,
-        traffic: Traffic,
+        traffic: ListenerTraffic,
         apis: Iterable[Api[Any, Any]],
         server_type: int | None,
     ) -> None:
@@ -86,11 +86,11 @@ class Service:
             server_type=server_type,
         )
 
-    def session(self, connection_id: int) -> Session:
+    def session(self, connection_id: int) -> PeerSession:
         """Of a new connection."""
-        return Session(connection_id, welcome=self.authentication is None)
+        return PeerSession(connection_id, welcome=self.authentication is None)
 
-    def open(self, session: Session, api_key: int, version: int, frame: Bytes) -> Call:
+    def open(self, session: PeerSession, api_key: int, version: int, frame: Bytes) -> Call:
         """The call in a frame. Raises what is wrong with it."""
         api = self._apis.get(api_key)
         if not session.welcome and api is not API_VERSIONS and api is not AUTHENTICATE:
@@ -104,10 +104,10 @@ class Service:
                 version=version,
             )
         request = decode(api.request, frame, start=REQUEST_HEAD.size, fields_max=self.limits.fields_max)
-        share = Share(self.budget)
+        share = BudgetShare(self.budget)
         return Call(api, version, request, session.principal, self.name, session.connection_id, share)
 
-    def answer(self, session: Session, call: Call) -> Answer:
+    def answer(self, session: PeerSession, call: Call) -> Answer:
         """The answer to a call, or what will become it."""
         if call.api.role is not Role.CONNECTION:
             return self._handler(call)
@@ -132,7 +132,7 @@ class Service:
                 logger.exception("the answer to a failed %s failed", call.api.name)
         return encode_error(request_id, error)
 
-    def _login(self, session: Session, call: Call) -> Answer:
+    def _login(self, session: PeerSession, call: Call) -> Answer:
         """A login: answered at once, unless some have failed lately."""
         authentication = self.authentication
         if authentication is None:
@@ -159,7 +159,7 @@ class Service:
         loop.call_later(delay_s, _settle, promise, session, principal, problem)
         return promise
 
-    def _note_failed(self, session: Session, user: bytes, now: float) -> None:
+    def _note_failed(self, session: PeerSession, user: bytes, now: float) -> None:
         assert self.authentication is not None
         count, worth_a_line = self.authentication.delays.failed(session.address, user, now)
         self.traffic.login_failed()
@@ -173,7 +173,7 @@ class Service:
             )
 
 
-def _settled(session: Session, principal: str | None, problem: str | None) -> AuthenticateResponse:
+def _settled(session: PeerSession, principal: str | None, problem: str | None) -> AuthenticateResponse:
     session.logging_in = False
     session.principal = principal
     session.welcome = problem is None
@@ -183,7 +183,9 @@ def _settled(session: Session, principal: str | None, problem: str | None) -> Au
     return AuthenticateResponse()
 
 
-def _settle(promise: Promise[Message], session: Session, principal: str | None, problem: str | None) -> None:
+def _settle(
+    promise: Promise[Message], session: PeerSession, principal: str | None, problem: str | None
+) -> None:
     if promise.done():
         return  # the connection is gone
     try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 
 from strom.errors import Busy
-from strom.rpc.budget import Budget, Place, Pool
+from strom.rpc.budget import Budget, Pool, QueuePlace
 
 WAIT_S = 5.0
 """A call that finds no memory for so long is told to come again."""
 
 
-class Share:
+class BudgetShare:
     """One call's part of a budget. Belongs to its loop."""
 
     __slots__ = ("_budget", "_pool", "amount")
@@ -78,11 +78,11 @@ class Share:
         self._holds(pool, amount)
         return True
 
-    def part(self) -> Share:
+    def part(self) -> BudgetShare:
         """A share of its own, for a part of the call that is done beside others; ``join`` it in the end."""
-        return Share(self._budget)
+        return BudgetShare(self._budget)
 
-    def join(self, part: Share) -> None:
+    def join(self, part: BudgetShare) -> None:
         """Hold from now on what a part holds."""
         amount = part.amount
         if amount:
@@ -117,7 +117,7 @@ class Share:
         self._pool = pool
         self.amount += amount
 
-    def _given_up(self, place: Place, granted: asyncio.Future[None], pool: Pool, amount: int) -> bool:
+    def _given_up(self, place: QueuePlace, granted: asyncio.Future[None], pool: Pool, amount: int) -> bool:
         """Leave the line; True when it was our turn already, in the same moment."""
         if granted.done() and not granted.cancelled():
             self._holds(pool, amount)

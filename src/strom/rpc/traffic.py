@@ -44,7 +44,7 @@ class InFlight(NamedTuple):
     unsent_bytes: int
 
 
-class Traffic:
+class ListenerTraffic:
     """Calls, bytes, errors and connections of one listener.
 
     What happens once per call is only noted here, and handed to the metrics now and again (``flush``).

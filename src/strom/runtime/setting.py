@@ -12,7 +12,7 @@ from typing import Any
 from strom.runtime.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
 
 
-class Kind(Enum):
+class SettingKind(Enum):
     """What a setting's values are. Durations become milliseconds, sizes become bytes."""
 
     INT = "number"
@@ -30,7 +30,7 @@ class Setting:
     """One row of the table in ``settings_list.py``. ``default`` is written as a person would write it."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: str
     doc: str
     scope: str
@@ -58,15 +58,15 @@ class Setting:
 
     def show(self, value: Any) -> str:
         """A value as a person would write it; secrets stay hidden."""
-        if self.kind is Kind.DURATION:
+        if self.kind is SettingKind.DURATION:
             return format_duration(value)
-        if self.kind is Kind.BYTES:
+        if self.kind is SettingKind.BYTES:
             return format_size(value)
-        if self.kind is Kind.BOOL:
+        if self.kind is SettingKind.BOOL:
             return "true" if value else "false"
-        if self.kind is Kind.LIST:
+        if self.kind is SettingKind.LIST:
             return ",".join(value)
-        if self.kind is Kind.MAP:
+        if self.kind is SettingKind.MAP:
             return ",".join(f"{key}={'***' if self.secret else found}" for key, found in value.items())
         return "***" if self.secret and value else str(value)
 
@@ -123,15 +123,15 @@ def _quantity(parse: Callable[[str], int]) -> Callable[[object], int]:
     return lambda raw: parse(_read_str(raw))
 
 
-_READERS: Mapping[Kind, Callable[[object], Any]] = {
-    Kind.INT: _read_int,
-    Kind.BOOL: _read_bool,
-    Kind.STR: _read_str,
-    Kind.DURATION: _quantity(parse_duration_ms),
-    Kind.BYTES: _quantity(parse_size_bytes),
-    Kind.ENUM: lambda raw: _read_str(raw).strip().lower(),
-    Kind.LIST: _read_list,
-    Kind.MAP: _read_map,
+_READERS: Mapping[SettingKind, Callable[[object], Any]] = {
+    SettingKind.INT: _read_int,
+    SettingKind.BOOL: _read_bool,
+    SettingKind.STR: _read_str,
+    SettingKind.DURATION: _quantity(parse_duration_ms),
+    SettingKind.BYTES: _quantity(parse_size_bytes),
+    SettingKind.ENUM: lambda raw: _read_str(raw).strip().lower(),
+    SettingKind.LIST: _read_list,
+    SettingKind.MAP: _read_map,
 }
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from strom.errors import InvalidSetting
-from strom.runtime.setting import Kind, Setting, resolve
+from strom.runtime.setting import Setting, SettingKind, resolve
 from strom.runtime.settings_list import SETTINGS
 
-__all__ = ["SETTINGS", "Kind", "Setting", "Settings", "load", "reference_markdown"]
+__all__ = ["SETTINGS", "Setting", "SettingKind", "Settings", "load", "reference_markdown"]
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 BY_ENV = {setting.env: setting for setting in SETTINGS}

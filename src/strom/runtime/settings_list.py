@@ -6,13 +6,13 @@ what nobody would change is a constant beside the code that uses it.
 
 from __future__ import annotations
 
-from strom.runtime.setting import Kind, Setting
+from strom.runtime.setting import Setting, SettingKind
 
 SETTINGS: tuple[Setting, ...] = (
     # --- Addresses
     Setting(
         "bind.listeners",
-        Kind.LIST,
+        SettingKind.LIST,
         "CLIENT://127.0.0.1:9123",
         "Where the server listens: `NAME://host:port`, several with commas. A host that is not loopback "
         "needs a listener with SASL. Port 0 takes any free port.",
@@ -20,14 +20,14 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "advertised.listeners",
-        Kind.LIST,
+        SettingKind.LIST,
         "",
         "The addresses clients are told, by listener name, when they differ from those the server binds.",
         "Addresses",
     ),
     Setting(
         "http.host",
-        Kind.STR,
+        SettingKind.STR,
         "127.0.0.1",
         "Where metrics, health and the status page are served. They have no password: an address that others can reach "
         "needs `http.open-to-network`.",
@@ -35,14 +35,14 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "http.open-to-network",
-        Kind.BOOL,
+        SettingKind.BOOL,
         "false",
         "Let anyone who reaches `http.host` see the names of tables, their sizes and rates, though it is not loopback.",
         "Addresses",
     ),
     Setting(
         "http.port",
-        Kind.INT,
+        SettingKind.INT,
         "9249",
         "Port of metrics, health and the status page; 0 takes any free port, -1 turns them off.",
         "Addresses",
@@ -52,14 +52,14 @@ SETTINGS: tuple[Setting, ...] = (
     # --- Security
     Setting(
         "security.protocol.map",
-        Kind.MAP,
+        SettingKind.MAP,
         "",
         "Which listeners ask for a password: `NAME:sasl`. All others take anyone (`plaintext`).",
         "Security",
     ),
     Setting(
         "security.sasl.plain.credentials",
-        Kind.MAP,
+        SettingKind.MAP,
         "",
         "The users of SASL/PLAIN: `user=password,…`, or a TOML table. A value may be `${env:NAME}` or "
         "`${file:path}`, which keeps the password out of this file.",
@@ -68,11 +68,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     # --- The server
     Setting(
-        "data.dir", Kind.STR, "./strom-data", "The folder that holds everything this server stores.", "Server"
+        "data.dir",
+        SettingKind.STR,
+        "./strom-data",
+        "The folder that holds everything this server stores.",
+        "Server",
     ),
     Setting(
         "tablet-server.count",
-        Kind.INT,
+        SettingKind.INT,
         "1",
         "Tablet-server processes on this machine; buckets are spread over them. With 1, all roles share one "
         "process.",
@@ -82,7 +86,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.reader-threads",
-        Kind.INT,
+        SettingKind.INT,
         "4",
         "Threads per process for reads too long for the event loop.",
         "Server",
@@ -91,7 +95,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "shutdown.timeout",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "10 s",
         "How long a stopping server waits for calls that are under way.",
         "Server",
@@ -100,7 +104,7 @@ SETTINGS: tuple[Setting, ...] = (
     # --- Tables
     Setting(
         "default.bucket.number",
-        Kind.INT,
+        SettingKind.INT,
         "1",
         "Buckets of a table that does not say how many it wants.",
         "Tables",
@@ -108,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "default.replication.factor",
-        Kind.INT,
+        SettingKind.INT,
         "1",
         "Replicas of a table that does not say how many it wants.",
         "Tables",
@@ -116,16 +120,18 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "max.bucket.num",
-        Kind.INT,
+        SettingKind.INT,
         "4096",
         "Buckets one table may have, over all its partitions.",
         "Tables",
         minimum=1,
     ),
-    Setting("max.partition.num", Kind.INT, "1000", "Partitions one table may have.", "Tables", minimum=1),
+    Setting(
+        "max.partition.num", SettingKind.INT, "1000", "Partitions one table may have.", "Tables", minimum=1
+    ),
     Setting(
         "auto-partition.check.interval",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "10 min",
         "How often partitions are created ahead and expired ones dropped.",
         "Tables",
@@ -134,7 +140,7 @@ SETTINGS: tuple[Setting, ...] = (
     # --- The log
     Setting(
         "durability",
-        Kind.ENUM,
+        SettingKind.ENUM,
         "group",
         "What an acknowledged write survives: `os` a killed process, `group` also power loss (one fdatasync "
         "for many writes). A table may choose its own with `table.durability`.",
@@ -143,7 +149,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "logging.format",
-        Kind.ENUM,
+        SettingKind.ENUM,
         "text",
         "How a server writes its log to standard error: `text` for people, `json` for programs, one object a line.",
         "Server",
@@ -151,7 +157,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "logging.slow-call",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "2 s",
         "A call that takes longer is told in the log; 0 for none. Reads that wait for rows do not count.",
         "Server",
@@ -159,7 +165,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.segment.file-size",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "1 gb",
         "A segment larger than this is sealed and a new one begun.",
         "Log",
@@ -168,7 +174,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.segment.roll-age",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "7 d",
         "A segment older than this is sealed, so that retention by time can remove it.",
         "Log",
@@ -176,7 +182,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.index.interval-size",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "4 kb",
         "Bytes of log between two entries of the offset and time indexes.",
         "Log",
@@ -184,7 +190,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.retention.check-interval",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "5 min",
         "How often expired segments are looked for.",
         "Log",
@@ -192,7 +198,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "clock.trust-after",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "24 h",
         "How long a clock that leapt has to be steady before rows and partitions expire by it.",
         "Log",
@@ -200,7 +206,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.checkpoint.bytes",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "64 mb",
         "A bucket that took this many bytes writes a checkpoint, which bounds the work of recovery.",
         "Log",
@@ -208,7 +214,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.writer-id.expiration-time",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "7 d",
         "A writer that sent nothing for this long is forgotten; its retries are no longer recognised.",
         "Log",
@@ -216,7 +222,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "data-disk.free-bytes-min",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "64 mb",
         "With less room than this, writes are refused (clients retry) and reads go on.",
         "Log",
@@ -225,7 +231,7 @@ SETTINGS: tuple[Setting, ...] = (
     # --- Staged writes
     Setting(
         "stage.bytes-max",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "16 gb",
         "Rows that are staged and not published, in all buckets of one process together; more are refused until some "
         "are published or their leases are over.",
@@ -234,7 +240,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "stage.bucket.bytes-max",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "4 gb",
         "The same for one bucket.",
         "Staged writes",
@@ -242,7 +248,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "stage.number-max",
-        Kind.INT,
+        SettingKind.INT,
         "200000",
         "Stages (one for each task and bucket it writes to), in all buckets of one process together; one sink has at "
         "most half of them. More are refused (clients retry) until some are published, given up, or their leases are "
@@ -252,7 +258,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "stage.idle-timeout",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "1 h",
         "A stage that is not sealed and gets no rows for this long is given up, whatever its lease; its writer stages "
         "again.",
@@ -261,7 +267,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "stage.check-interval",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "30 s",
         "How often stages whose leases are over are looked for.",
         "Staged writes",
@@ -270,7 +276,7 @@ SETTINGS: tuple[Setting, ...] = (
     # --- Primary-key tables
     Setting(
         "kv.segment.file-size",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "64 mb",
         "A changelog segment of a primary-key table larger than this is sealed; its rows then move from memory to a "
         "base file.",
@@ -280,7 +286,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "kv.snapshot.interval",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "10 min",
         "How often a bucket that changed writes a snapshot of its index, which bounds the work of recovery.",
         "Primary keys",
@@ -288,7 +294,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "kv.snapshot.bytes",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "64 mb",
         "A bucket whose changelog grew by this much writes a snapshot earlier.",
         "Primary keys",
@@ -296,7 +302,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "kv.merge.dead-share",
-        Kind.INT,
+        SettingKind.INT,
         "50",
         "Base files of which this many percent of the rows are dead are written anew without them.",
         "Primary keys",
@@ -305,7 +311,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "kv.merge.files",
-        Kind.INT,
+        SettingKind.INT,
         "8",
         "This many neighbouring base files of about one size are merged into one.",
         "Primary keys",
@@ -314,7 +320,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "kv.memory.rows-max",
-        Kind.INT,
+        SettingKind.INT,
         "4194304",
         "With more rows of one bucket in memory than this, its changelog segment is sealed early.",
         "Primary keys",
@@ -322,7 +328,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "kv.scan.lease",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "60 s",
         "How long the instant of a scan is kept after its last slice was read.",
         "Primary keys",
@@ -330,7 +336,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "kv.jobs",
-        Kind.INT,
+        SettingKind.INT,
         "1",
         "Buckets per process that carry, merge or snapshot at the same time.",
         "Primary keys",
@@ -339,7 +345,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "kv.lookup.keys-max",
-        Kind.INT,
+        SettingKind.INT,
         "100000",
         "Keys one lookup may ask for.",
         "Primary keys",
@@ -348,7 +354,7 @@ SETTINGS: tuple[Setting, ...] = (
     # --- The lake
     Setting(
         "lake.warehouse",
-        Kind.STR,
+        SettingKind.STR,
         "",
         "Where tables with `table.datalake.enabled` are copied to: `file:///a/folder` or `s3://bucket/prefix`. Empty: "
         "the folder `lake` in the data folder. A path is written as it is, without escapes.",
@@ -356,7 +362,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "lake.catalog",
-        Kind.ENUM,
+        SettingKind.ENUM,
         "sqlite",
         "The Iceberg catalog that names the lake's tables: `sqlite`, a file, or `rest`, a server.",
         "Lake",
@@ -364,7 +370,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "lake.catalog.uri",
-        Kind.STR,
+        SettingKind.STR,
         "",
         "The catalog's file or address. Empty: `catalog.db` in the warehouse, or in the data folder when the warehouse "
         "is no folder.",
@@ -372,23 +378,23 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "lake.s3.endpoint",
-        Kind.STR,
+        SettingKind.STR,
         "",
         "The address of an object store other than AWS. Keys never come from the server: tiering services and readers "
         "have them in their own environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`).",
         "Lake",
     ),
-    Setting("lake.s3.region", Kind.STR, "", "The object store's region.", "Lake"),
+    Setting("lake.s3.region", SettingKind.STR, "", "The object store's region.", "Lake"),
     Setting(
         "lake.s3.path-style",
-        Kind.BOOL,
+        SettingKind.BOOL,
         "false",
         "Name buckets in the path instead of in the host. With `lake.s3.endpoint` it is always so.",
         "Lake",
     ),
     Setting(
         "lake.service.lease",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "60 s",
         "A tiering service that is silent for this long has lost its tables to the others.",
         "Lake",
@@ -397,7 +403,7 @@ SETTINGS: tuple[Setting, ...] = (
     # --- Limits
     Setting(
         "server.request.max-bytes",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "100 mb",
         "The largest request taken.",
         "Limits",
@@ -406,17 +412,19 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.request.max-bytes-before-login",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "64 kb",
         "The largest request taken from someone who has not logged in, on listeners that ask for it.",
         "Limits",
         minimum=1024,
         maximum=2**31 - 1,
     ),
-    Setting("server.connection.max", Kind.INT, "2000", "Connections per process.", "Limits", minimum=1),
+    Setting(
+        "server.connection.max", SettingKind.INT, "2000", "Connections per process.", "Limits", minimum=1
+    ),
     Setting(
         "server.connection.max-before-login",
-        Kind.INT,
+        SettingKind.INT,
         "256",
         "Connections of one address that have not logged in, on listeners that ask for it; with one more the oldest of "
         "them is closed. Each has ten seconds.",
@@ -425,7 +433,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.connection.inflight-bytes-max",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "64 mb",
         "Bytes of requests and answers under way on one connection; above it the server stops reading it.",
         "Limits",
@@ -433,7 +441,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.inflight-bytes-max",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "512 mb",
         "The same for all connections of a process together, with what their calls read and decompress. Who finds no "
         "room waits; when nothing becomes free, connections that hold some and hardly move are closed.",
@@ -442,7 +450,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.connection.idle-timeout",
-        Kind.DURATION,
+        SettingKind.DURATION,
         "10 min",
         "A connection that is silent for this long is closed.",
         "Limits",
@@ -450,7 +458,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.fetch.max-bytes",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "16 mb",
         "Record bytes in one fetch answer, whatever the client asks for; one larger batch is still sent.",
         "Limits",
@@ -459,7 +467,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.batch.decompressed-bytes-max",
-        Kind.BYTES,
+        SettingKind.BYTES,
         "256 mb",
         "What one batch may grow to when it is decompressed.",
         "Limits",
@@ -468,7 +476,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.projection.columns-max",
-        Kind.INT,
+        SettingKind.INT,
         "2000",
         "Columns one fetch may ask for.",
         "Limits",
@@ -476,7 +484,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.predicate.depth-max",
-        Kind.INT,
+        SettingKind.INT,
         "32",
         "How deep a row filter may be nested.",
         "Limits",
@@ -485,7 +493,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "server.predicate.nodes-max",
-        Kind.INT,
+        SettingKind.INT,
         "1000",
         "How many parts (comparisons, list items) a row filter may have.",
         "Limits",

@@ -18,7 +18,7 @@ CHUNK_BYTES = 1 << 20
 _FILE_MODE = 0o640
 
 
-class Entry(NamedTuple):
+class TreeFile(NamedTuple):
     """A file in a tree."""
 
     name: str
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     inode: int
 
 
-def walk(root: str) -> Iterator[Entry]:
+def walk(root: str) -> Iterator[TreeFile]:
     """Every file below a folder, by name; none when there is no folder. Links are not followed, nor listed."""
     pending = [""]
     while pending:
@@ -45,7 +45,7 @@ def walk(root: str) -> Iterator[Entry]:
                     seen = one.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # removed meanwhile
-                yield Entry(name, seen.st_size, seen.st_ino)
+                yield TreeFile(name, seen.st_size, seen.st_ino)
 
 
 def make_folders(path: str) -> None:

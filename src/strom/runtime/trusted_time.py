@@ -30,7 +30,7 @@ STAMPED_STOP_MS = 90 * STRIKING_MS
 logger = logging.getLogger(__name__)
 
 
-class Seen(NamedTuple):
+class ClockSighting(NamedTuple):
     """What a server knew of the time when it looked last; the next start goes on from there."""
 
     trusted_ms: int
@@ -46,7 +46,7 @@ class TrustedTime:
     """A clock that does not follow leaps at once. Any thread; ``now_ms`` is also a look at the clock."""
 
     def __init__(
-        self, clock: Clock, *, trust_after_ms: int, seen: Seen | None = None, tells: bool = True
+        self, clock: Clock, *, trust_after_ms: int, seen: ClockSighting | None = None, tells: bool = True
     ) -> None:
         self._clock = clock
         self._trust_after_ms = trust_after_ms
@@ -63,7 +63,7 @@ class TrustedTime:
         if seen is not None:
             self._go_on(seen, up)
 
-    def _go_on(self, seen: Seen, up: Uptime) -> None:
+    def _go_on(self, seen: ClockSighting, up: Uptime) -> None:
         passed_ms = None if seen.uptime is None else up.since(seen.uptime)
         if passed_ms is None:
             self._stop_ms = min(STOP_MS, max(seen.ahead_ms - LEAP_MS, LEAP_MS)) if seen.ahead_ms else STOP_MS
@@ -99,12 +99,12 @@ class TrustedTime:
         """How far the wall clock is ahead of what is trusted; 0 while it is trusted."""
         return self.seen().ahead_ms
 
-    def seen(self) -> Seen:
+    def seen(self) -> ClockSighting:
         """What the next start is to know."""
         with self._lock:
             trusted_ms, _ = self._look()
             ahead_ms = max(self._apart_ms, 0) if self._apart_since_ms is not None else 0
-            return Seen(trusted_ms, self._clock.uptime(), ahead_ms, self._apart_since_ms or 0)
+            return ClockSighting(trusted_ms, self._clock.uptime(), ahead_ms, self._apart_since_ms or 0)
 
     def _look(self) -> tuple[int, int]:
         """What is trusted, and the wall clock."""

@@ -12,7 +12,7 @@ from strom.errors import InvalidRequest
 from strom.lake.files.file_reader import LakeFile
 from strom.lake.read.union_plan import bucket_of
 from strom.spark.connect import connections
-from strom.spark.connect.options import CHANGELOG_SUFFIX, ReadOptions, place_text
+from strom.spark.connect.options import CHANGELOG_SUFFIX, SourceOptions, place_text
 from strom.spark.connect.tasks import LakePart
 from strom.spark.engine.sessions import SERVERS
 from strom.spark.union_frame import by_source, union_frame
@@ -59,7 +59,7 @@ def files(
 ) -> DataFrame:
     """The live rows of some files of a table's lake."""
     said = _said(spark, name, columns, where, {}, servers, options)
-    table = connections.table(ReadOptions.of(said).server, name)
+    table = connections.table(SourceOptions.of(said).server, name)
     parts = [LakePart(bucket_of(table.table_id, one), one.partition_name, one) for one in files]
     return by_source(spark, said, table, parts)
 

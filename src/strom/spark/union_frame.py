@@ -35,7 +35,7 @@ from strom.spark.cold.lake_share import has_doubles, has_time
 from strom.spark.cold.where_column import quoted, where_column
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined
-from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.options import SourceOptions
 from strom.spark.connect.tasks import LakePart, Part
 from strom.spark.engine import jar
 from strom.spark.engine.sessions import CATALOG
@@ -62,7 +62,7 @@ def union_frame(spark: SparkSession, said: Mapping[str, str]) -> DataFrame | Non
     if not _on_this_driver(spark):
         return None
     try:
-        options = ReadOptions.of(said)
+        options = SourceOptions.of(said)
         plain = options.limit is None and options.pin == "load" and not options.changelog
         if not plain or options.beside or options.lake_reader != "spark":
             return None
@@ -75,7 +75,7 @@ def union_frame(spark: SparkSession, said: Mapping[str, str]) -> DataFrame | Non
 
 
 def _framed(
-    spark: SparkSession, said: Mapping[str, str], options: ReadOptions, table: Table
+    spark: SparkSession, said: Mapping[str, str], options: SourceOptions, table: Table
 ) -> DataFrame | None:
     info = table.info
     predicate = combined(options.where, ())
@@ -120,7 +120,7 @@ def by_source(spark: SparkSession, said: Mapping[str, str], table: Table, parts:
         parallelism = {"_parallelism": str(spark.sparkContext.defaultParallelism)}
         return spark.read.format("strom").options(**told, **parallelism).load()
     every = list(table.info.schema.names)
-    columns = schema_of(ReadOptions.of(said), table.info.schema).names
+    columns = schema_of(SourceOptions.of(said), table.info.schema).names
     frame = _by_catalog(spark, told, table, parts)
     return frame if columns == every else frame.selectExpr(*map(quoted, columns))
 
@@ -147,7 +147,7 @@ def _plan(
     spark: SparkSession, said: Mapping[str, str], table: Table, parts: Sequence[Part]
 ) -> dict[str, Any]:
     """What a query without a filter and a limit of its own reads, whichever columns it looks at."""
-    options = replace(ReadOptions.of(said), parallelism=spark.sparkContext.defaultParallelism)
+    options = replace(SourceOptions.of(said), parallelism=spark.sparkContext.defaultParallelism)
     pinned = Pinned(table.info, tuple(parts))
     columns = schema_of(options, table.info.schema)
     files = options.where is None and spark.version.startswith(SCANS_FILES)

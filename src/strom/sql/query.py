@@ -23,7 +23,7 @@ from strom.client.read.direct_scan import Loop
 from strom.client.read.source import ReadStatistics
 from strom.errors import InvalidQuery
 from strom.lake.read.union_plan import UnionPlan
-from strom.lake.read.union_planner import Files, UnionPlanner, Wanted
+from strom.lake.read.union_planner import FileLister, UnionPlanner, UnionRequest
 from strom.lake.read.warehouses import Warehouses
 from strom.model.filters.predicate import Predicate
 from strom.model.table import TablePath
@@ -38,7 +38,7 @@ from strom.sql.stand_ins import StandIns
 from strom.sql.statement import parse
 from strom.sql.streaming import StreamedRows
 from strom.sql.table_needs import TableNeed
-from strom.sql.tables import Catalog, SqlTable, mentions
+from strom.sql.tables import SqlTable, TableFinder, mentions
 
 BATCH_ROWS = 100_000
 
@@ -48,7 +48,7 @@ class House:
     """What a query needs of a connection."""
 
     cluster: Cluster
-    catalog: Catalog
+    catalog: TableFinder
     warehouses: Warehouses
     lookups_of: Callable[[TableInfo], Lookups]
     flush: Callable[[int], Awaitable[None]]
@@ -135,10 +135,10 @@ class Query:
             self._prepare()
         return self._planned
 
-    async def _make_plans(self, wanted: Sequence[Wanted]) -> list[UnionPlan]:
+    async def _make_plans(self, wanted: Sequence[UnionRequest]) -> list[UnionPlan]:
         for one in wanted:
             await self._house.flush(one.table.table_id)
-        files: Files = self._house.warehouses
+        files: FileLister = self._house.warehouses
         return await UnionPlanner(self._house.cluster, files).plan(wanted)
 
     def _prepare(self) -> None:
@@ -271,6 +271,6 @@ class _Told:
         return bool(self._words.__exit__(kind, error, traceback))
 
 
-def _wanted(table: SqlTable, need: TableNeed) -> Wanted:
+def _wanted(table: SqlTable, need: TableNeed) -> UnionRequest:
     assert table.info is not None
-    return Wanted(table.info, need.where, tier=table.tier)
+    return UnionRequest(table.info, need.where, tier=table.tier)

@@ -41,7 +41,7 @@ class SqlTable:
 
 
 @dataclass(frozen=True)
-class Catalog:
+class TableFinder:
     """How tables are found."""
 
     table: Callable[[TablePath], Awaitable[SqlTable]]

@@ -25,7 +25,7 @@ from strom.log.grouped_log import GroupedLog
 from strom.log.groups import Group, Origin
 from strom.record.columns import ColumnLayout
 from strom.runtime.files import Bytes
-from strom.tablet.stage_file import Piece
+from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StageStore
 
 
@@ -58,7 +58,7 @@ class Applied(NamedTuple):
     skipped: tuple[Skipped, ...] = ()
 
 
-class Cut(NamedTuple):
+class LogCut(NamedTuple):
     """What a read that was planned at a decision's number sees: the offsets [start, end)."""
 
     start_offset: int
@@ -93,7 +93,7 @@ class PieceForm:
     """Primary-key tables: the changes in a batch that holds these columns."""
 
 
-class Target(Protocol):
+class PublishTarget(Protocol):
     """What publishing needs of a tablet."""
 
     log: GroupedLog
@@ -110,7 +110,7 @@ class Target(Protocol):
     def keeps_seals(self) -> bool:
         """Whether a sealed stage survives power loss."""
 
-    def publish_piece(self, piece: Piece, form: PieceForm, now_ms: int) -> int:
+    def publish_piece(self, piece: StagedBatches, form: PieceForm, now_ms: int) -> int:
         """Append a piece to the open group; bytes of the log it took."""
 
     def publish_nothing(self, schema_id: int, now_ms: int) -> int:
@@ -126,7 +126,9 @@ class Target(Protocol):
         """Take back the open group."""
 
 
-def apply_commits(tablet: Target, commits: Sequence[Commit], *, form: PieceForm, now_ms: int) -> Applied:
+def apply_commits(
+    tablet: PublishTarget, commits: Sequence[Commit], *, form: PieceForm, now_ms: int
+) -> Applied:
     """Append each decision that is not there yet as one group, in the order of their numbers."""
     numbers = [commit.origin.number for commit in commits]
     if numbers != sorted(set(numbers)) or (numbers and numbers[0] <= 0):
@@ -147,7 +149,7 @@ def apply_commits(tablet: Target, commits: Sequence[Commit], *, form: PieceForm,
 class _Publishing:
     """One decision on its way into the log."""
 
-    def __init__(self, tablet: Target, form: PieceForm, now_ms: int) -> None:
+    def __init__(self, tablet: PublishTarget, form: PieceForm, now_ms: int) -> None:
         self._tablet = tablet
         self._form = form
         self._now_ms = now_ms
@@ -212,17 +214,17 @@ class _Publishing:
             self.lost = len(missing)
         return [stage_id for stage_id in commit.stages if stage_id not in missing]
 
-    def _pieces(self, stage_ids: Sequence[bytes]) -> Iterator[Piece]:
+    def _pieces(self, stage_ids: Sequence[bytes]) -> Iterator[StagedBatches]:
         for stage_id in stage_ids:
             self._reading = stage_id
             yield from self._tablet.stages.pieces(stage_id)
         self._reading = None
 
 
-def cut_at(tablet: Target, number: int | None) -> Cut:
+def cut_at(tablet: PublishTarget, number: int | None) -> LogCut:
     """Where a read that was planned at ``number`` starts and ends; Expired when that is not known any more."""
     # First: a group that the lane closes meanwhile is then known, or behind it.
     high = tablet.high_watermark
     above = None if number is None else tablet.log.groups.first_above(number)
     end = high if above is None else min(high, above.start_offset)
-    return Cut(max(tablet.log.start_offset, tablet.emptied_at(end)), end)
+    return LogCut(max(tablet.log.start_offset, tablet.emptied_at(end)), end)

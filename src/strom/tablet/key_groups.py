@@ -22,14 +22,14 @@ from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
 from strom.kv.gather.gather import gather
 from strom.kv.store import KeyStore
-from strom.kv.write_pass import Written, whole_rows, write_pass
+from strom.kv.write_pass import WriteOutcome, whole_rows, write_pass
 from strom.model.aggregation import refusing_column
 from strom.record.encode import encode
 from strom.tablet.groups import KeyChanges, PieceForm
 from strom.tablet.key_input import check_keys
 from strom.tablet.key_scan import ScanRequest, scan_slice
 from strom.tablet.log_tablet import Accepted, LogTablet
-from strom.tablet.stage_file import Piece
+from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StagePiece
 
 DELETES_AT_ONCE_BYTES = 4 * 1024 * 1024
@@ -63,7 +63,7 @@ class KeyPublishing(LogTablet):
 
     # --- publishing --------------------------------------------------------------------------------------------------
 
-    def publish_piece(self, piece: Piece, form: PieceForm, now_ms: int) -> int:
+    def publish_piece(self, piece: StagedBatches, form: PieceForm, now_ms: int) -> int:
         """Write a piece's changes into the open group."""
         assert form.read is not None
         # A piece is held against its checksum when it is read: it is what check_piece saw.
@@ -176,7 +176,7 @@ class KeyPublishing(LogTablet):
         raise NotImplementedError
 
     def _append_changes(
-        self, written: Written, rows: int, writer_id: int, batch_sequence: int, now_ms: int
+        self, written: WriteOutcome, rows: int, writer_id: int, batch_sequence: int, now_ms: int
     ) -> Accepted:
         raise NotImplementedError
 

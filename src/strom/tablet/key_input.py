@@ -13,7 +13,7 @@ import pyarrow as pa
 from strom.errors import RecordTooLarge, SchemaMismatch
 from strom.kv.changelog.changelog_batch import ChangelogBatch
 from strom.kv.definition import KeyDefinition
-from strom.kv.gather.row_source import VALIDITY, Source
+from strom.kv.gather.row_source import VALIDITY, ColumnSource
 from strom.kv.peer_rows import kv_batch
 from strom.kv.peer_rows.kv_batch import KvBatch
 from strom.kv.peer_rows.row_decoder import KeyDecoder, RowDecoder
@@ -37,7 +37,7 @@ class Incoming(NamedTuple):
     batch_sequence: int
 
 
-def check_keys(rows: pa.RecordBatch, definition: KeyDefinition, source: Source | None = None) -> None:
+def check_keys(rows: pa.RecordBatch, definition: KeyDefinition, source: ColumnSource | None = None) -> None:
     """Refuse rows without a key. ``source``: the rows' addresses, with a bitmap only where there may be NULLs."""
     if source is not None and not source.addresses[definition.key, VALIDITY].any():
         return

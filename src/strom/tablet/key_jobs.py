@@ -17,7 +17,7 @@ from strom.kv.list_builder import build_steps
 from strom.kv.rows.merging import MergeRange
 from strom.kv.rows.rows import NewFile
 from strom.kv.snapshot.manifest import Manifest
-from strom.kv.snapshot.snapshot import Snapshot
+from strom.kv.snapshot.snapshot import SnapshotJob
 from strom.kv.store import KeyStore
 from strom.log.log import SyncPoint
 
@@ -209,7 +209,7 @@ class TakeSnapshot:
 
     name = "snapshot"
 
-    def __init__(self, tablet: Workplace, snapshot: Snapshot, point: SyncPoint | None) -> None:
+    def __init__(self, tablet: Workplace, snapshot: SnapshotJob, point: SyncPoint | None) -> None:
         self._tablet = tablet
         self._snapshot = snapshot
         self._point = point

@@ -16,7 +16,7 @@ class AtLeast(NamedTuple):
     epoch: int
 
 
-class Found(NamedTuple):
+class MatchedRows(NamedTuple):
     """The rows found, and which of the keys (or tuples) asked for each of them answers."""
 
     positions: npt.NDArray[np.int64]
@@ -29,8 +29,8 @@ class Found(NamedTuple):
     """Of a page that is not the last: the offset of its last row."""
 
 
-class FoundMessage(NamedTuple):
-    """As ``Found``, the rows as one Arrow message without compression: ready to be sent."""
+class MatchedMessage(NamedTuple):
+    """As ``MatchedRows``, the rows as one Arrow message without compression: ready to be sent."""
 
     positions: npt.NDArray[np.int64]
     message: pa.Buffer

@@ -18,7 +18,7 @@ from strom.errors import InvalidRequest, LakeCorrupt
 from strom.kv.definition import KeyDefinition
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_source import source_of
-from strom.kv.index.index import Index
+from strom.kv.index.index import KeyIndex
 from strom.kv.index.series import Series
 from strom.kv.rows.base_writer import BaseFileWriter
 from strom.kv.rows.carrying import append_rows
@@ -32,7 +32,7 @@ from strom.kv.snapshot.manifest import (
     ShardRef,
     read_manifest,
 )
-from strom.kv.snapshot.stored_shards import FileWriter, write_shard
+from strom.kv.snapshot.stored_shards import ShardFileWriter, write_shard
 from strom.kv.store import KeyStore
 from strom.kv.versions import versions_of
 from strom.log.resuming import resume_at
@@ -69,7 +69,7 @@ class KeyRestore:
         for name in (RESTORING, RESTORED):
             files.remove_tree(f"{folder}/{name}")
         files.make_folder(self._kv)
-        self._index = Index()
+        self._index = KeyIndex()
         self._store = KeyStore(
             definition,
             new_lock(),
@@ -152,7 +152,7 @@ class KeyRestore:
 
     def _write_shards(self) -> tuple[ShardRef, ...]:
         name = f"{INDEX_PREFIX}{self.place.offset:020d}-{NUMBER}"
-        writer = FileWriter(self._files, f"{self._kv}/{name}")
+        writer = ShardFileWriter(self._files, f"{self._kv}/{name}")
         shards = tuple(
             write_shard(writer, name, self._index.export_shard(shard)) for shard in range(self._index.shards)
         )

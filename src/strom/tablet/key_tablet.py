@@ -35,14 +35,14 @@ from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.kv.engines import engine_of
 from strom.kv.engines.auto_increment import AutoIncrement
 from strom.kv.engines.engine import Engine
-from strom.kv.gather.row_source import Source, source_of
+from strom.kv.gather.row_source import ColumnSource, source_of
 from strom.kv.instant import count_live
 from strom.kv.lookup.many_rows import lookup_keys, lookup_message, lookup_page, lookup_tuples
 from strom.kv.lookup.single_row import SingleRow
 from strom.kv.snapshot.manifest import EpochRef, Manifest
 from strom.kv.snapshot.recovery import restore
 from strom.kv.store import KeyStore
-from strom.kv.write_pass import Written, whole_rows, write_pass
+from strom.kv.write_pass import WriteOutcome, whole_rows, write_pass
 from strom.log.grouped_log import GroupedLog
 from strom.log.log import ExpiredSegments, LogSettings
 from strom.model.bucket import BucketId
@@ -54,7 +54,7 @@ from strom.tablet.key_groups import KeyPublishing
 from strom.tablet.key_input import check_keys, check_rows_fit, decode_kv
 from strom.tablet.key_jobs import Job
 from strom.tablet.key_leases import Leases
-from strom.tablet.key_lookup import AtLeast, Found, FoundMessage
+from strom.tablet.key_lookup import AtLeast, MatchedMessage, MatchedRows
 from strom.tablet.key_replay import believable_manifest, replay
 from strom.tablet.key_scan import NOW, ScanRequest, ScanSlice, check_instant, scan_slice
 from strom.tablet.key_settings import KeySettings
@@ -343,7 +343,7 @@ class KeyTablet(KeyPublishing):
         return engine
 
     def _append_changes(
-        self, written: Written, rows: int, writer_id: int, batch_sequence: int, now_ms: int
+        self, written: WriteOutcome, rows: int, writer_id: int, batch_sequence: int, now_ms: int
     ) -> Accepted:
         stamp = Stamp(self.definition.schema.schema_id, writer_id, batch_sequence)
         where, limit = (written.directory, written.source, written.row), 2 * self._limits.batch_bytes_max
@@ -465,7 +465,7 @@ class KeyTablet(KeyPublishing):
         columns: Sequence[int] | None = None,
         at_least: AtLeast | None = None,
         bytes_max: int | None = None,
-    ) -> Found:
+    ) -> MatchedRows:
         """The rows of these keys (columns ``definition.key``, in order) at the high watermark.
 
         ``MemoryNeeded`` when they take more than ``bytes_max``.
@@ -473,17 +473,17 @@ class KeyTablet(KeyPublishing):
         self.check_online()
         self._await(at_least)
         found = lookup_keys(self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max)
-        return Found(
+        return MatchedRows(
             found.positions, found.rows, found.high_watermark, self.epoch_before(found.high_watermark)
         )
 
     def lookup_message(
-        self, keys: pa.RecordBatch | Source, *, columns: Sequence[int] | None, bytes_max: int | None
-    ) -> FoundMessage:
+        self, keys: pa.RecordBatch | ColumnSource, *, columns: Sequence[int] | None, bytes_max: int | None
+    ) -> MatchedMessage:
         """As ``lookup``, for columns that are not nested: the rows as they are sent."""
         self.check_online()
         found = lookup_message(self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max)
-        return FoundMessage(*found, self.epoch_before(found.high_watermark))
+        return MatchedMessage(*found, self.epoch_before(found.high_watermark))
 
     def lookup_row(self, key: bytes, *, columns: tuple[int, ...] | None, bytes_max: int) -> bytes | None:
         """The row of one key, both as plain rows; None when there is none. Not for nested columns.
@@ -506,7 +506,7 @@ class KeyTablet(KeyPublishing):
         columns: Sequence[int] | None = None,
         at_least: AtLeast | None = None,
         bytes_max: int | None = None,
-    ) -> Found:
+    ) -> MatchedRows:
         """The rows whose index columns equal each tuple. ``PREFIX_INDEX`` is the one by bucket key.
 
         ``tuples`` has the index's columns in its order; a NULL finds NULLs. IndexNotFound, IndexBuilding;
@@ -515,20 +515,20 @@ class KeyTablet(KeyPublishing):
         self.check_online()
         self._await(at_least)
         found = lookup_tuples(self.store, name, tuples, high=self._high, columns=columns, bytes_max=bytes_max)
-        return Found(
+        return MatchedRows(
             found.positions, found.rows, found.high_watermark, self.epoch_before(found.high_watermark)
         )
 
     def lookup_page(
         self, name: str, tuples: pa.RecordBatch, after: int, *, columns: Sequence[int] | None, bytes_max: int
-    ) -> Found:
+    ) -> MatchedRows:
         """As ``lookup_index`` for one tuple, as many rows as ``bytes_max`` holds, of those written after an offset."""
         self.check_online()
         page = lookup_page(
             self.store, name, tuples, after, high=self._high, columns=columns, bytes_max=bytes_max
         )
         at = page.high_watermark
-        return Found(page.positions, page.rows, at, self.epoch_before(at), page.more_after)
+        return MatchedRows(page.positions, page.rows, at, self.epoch_before(at), page.more_after)
 
     def _high(self) -> int:
         return self.high_watermark

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from strom.errors import StromError
 from strom.kv.rows.merging import MergeRange, choose_merge
 from strom.kv.snapshot.manifest import BASE_PREFIX, MANIFEST_NAME, EpochRef, Manifest
-from strom.kv.snapshot.snapshot import Snapshot
+from strom.kv.snapshot.snapshot import SnapshotJob
 from strom.kv.snapshot.stored_shards import read_series
 from strom.log.grouped_log import GroupedLog
 from strom.runtime.files import Files
@@ -31,7 +31,7 @@ CLOSING_SHARE: Final = 8
 """A tablet that is closed writes a snapshot when this part of the bytes for a regular one came since the last."""
 
 
-class Kept(Workplace, Protocol):
+class UpkeepTarget(Workplace, Protocol):
     """What upkeep needs of a tablet."""
 
     log: GroupedLog
@@ -52,7 +52,7 @@ class Kept(Workplace, Protocol):
 class Upkeep:
     """The background work of one tablet."""
 
-    def __init__(self, tablet: Kept, files: Files, folder: str, settings: KeySettings) -> None:
+    def __init__(self, tablet: UpkeepTarget, files: Files, folder: str, settings: KeySettings) -> None:
         self._tablet = tablet
         self._files = files
         self._folder = folder
@@ -190,7 +190,7 @@ class Upkeep:
         store, log, offset = tablet.store, tablet.log, tablet.high_watermark
         series_start = self.series_going = tablet.series_needed(offset)
         point = log.pending_sync() if log.synced_end < offset else None
-        snapshot = Snapshot(
+        snapshot = SnapshotJob(
             self._files,
             self._folder,
             store,

@@ -38,11 +38,11 @@ from strom.record.batch import (
 from strom.record.encode import encode
 from strom.record.message import ColumnLayout
 from strom.record.project import Projection
-from strom.tablet.groups import Applied, Commit, Cut, PieceForm, apply_commits, cut_at
+from strom.tablet.groups import Applied, Commit, LogCut, PieceForm, apply_commits, cut_at
 from strom.tablet.pending import Pending
-from strom.tablet.recent import Recent
-from strom.tablet.stage_file import Piece
-from strom.tablet.stages import LateStage, Staged, StagePiece, StageStore
+from strom.tablet.recent import RecentBatches
+from strom.tablet.stage_file import StagedBatches
+from strom.tablet.stages import LateStage, StagePiece, StageState, StageStore
 
 Durability = Literal["os", "group"]
 LayoutOf = Callable[[int], ColumnLayout | None]
@@ -91,7 +91,7 @@ class LogTablet:
         self._stages = stages
         self.durability: Durability = durability
         self.pending = Pending()
-        self.recent = Recent()
+        self.recent = RecentBatches()
         self.error: StromError | None = None
         self.refused: StromError | None = None
         """Why nothing is written here, though what is there can be read (tablet/lake.py)."""
@@ -217,8 +217,8 @@ class LogTablet:
         """Whether a sealed stage survives power loss."""
         return self.durability == "group"
 
-    def stage_piece(self, piece: StagePiece, *, form: PieceForm, now_ms: int) -> Staged:
-        """Add a piece to a stage, checked as an append is; sealed, it is durable when ``Staged.seal`` is."""
+    def stage_piece(self, piece: StagePiece, *, form: PieceForm, now_ms: int) -> StageState:
+        """Add a piece to a stage, checked as an append is; sealed, it is durable when ``StageState.seal`` is."""
         self.check_writable()
         rows = self.check_piece(piece, form) if self.stages.expects(piece) else 0
         return self.stages.add(piece, rows, now_ms)
@@ -285,12 +285,12 @@ class LogTablet:
         """The epoch of the record at ``offset`` - 1, -1 when there is none."""
         return self.log.epochs.epoch_of(offset - 1)
 
-    def cut(self, number: int | None) -> Cut:
+    def cut(self, number: int | None) -> LogCut:
         """What a read that was planned at a decision's number sees; without a number, whatever is visible."""
         self.check_online()
         return cut_at(self, number)
 
-    def publish_piece(self, piece: Piece, form: PieceForm, now_ms: int) -> int:
+    def publish_piece(self, piece: StagedBatches, form: PieceForm, now_ms: int) -> int:
         """Append a piece to the open group."""
         for header, view in split(piece.records):
             self._append_one(view, Checked(header, read_columns(view, header), None), now_ms=now_ms)

@@ -30,7 +30,7 @@ class RecentBatch(NamedTuple):
     content: bytes
 
 
-class Recent:
+class RecentBatches:
     """A few batches. One hand adds, anyone reads: the tuple is replaced, never changed."""
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ class StageHead(NamedTuple):
     begun_ms: int
 
 
-class Piece(NamedTuple):
+class StagedBatches(NamedTuple):
     """Rows as they came: the batches, and which columns they hold (none: all)."""
 
     sequence: int
@@ -110,7 +110,7 @@ def encode_head(head: StageHead) -> bytes:
     return STAGE_FORMAT + _checked(packed, sink) + sink
 
 
-def encode_piece(piece: Piece) -> list[Bytes]:
+def encode_piece(piece: StagedBatches) -> list[Bytes]:
     """One piece, in buffers that follow one another."""
     columns = b"".join(COLUMN.pack(column) for column in piece.columns)
     content_crc = crc32c_many([columns, piece.records])
@@ -134,7 +134,7 @@ def read_sealed(files: Files, folder: str, stage_id: bytes) -> tuple[StageHead, 
         file.close()
 
 
-def read_pieces(files: Files, folder: str, stage_id: bytes) -> Iterator[Piece]:
+def read_pieces(files: Files, folder: str, stage_id: bytes) -> Iterator[StagedBatches]:
     """The pieces of a sealed stage, one at a time, every byte held against its checksum."""
     file = files.open(stage_path(folder, stage_id, sealed=True))
     try:
@@ -176,7 +176,7 @@ def _read_seal(file: File) -> StageSeal:
     raise _damaged(file, "it has no sound seal")
 
 
-def _read_piece(file: File, position: int, end: int) -> tuple[Piece, int]:
+def _read_piece(file: File, position: int, end: int) -> tuple[StagedBatches, int]:
     packed = file.read_at(position, PIECE.size)
     if len(packed) < PIECE.size or _checked(packed) != packed:
         raise _damaged(file, f"the piece at {position} has another checksum")
@@ -189,7 +189,7 @@ def _read_piece(file: File, position: int, end: int) -> tuple[Piece, int]:
     if file.read_into(start, [view]) != size or crc32c(view) != content_crc:
         raise _damaged(file, f"the rows at {start} have another checksum")
     columns = _columns(view[: column_count * COLUMN.size])
-    return Piece(sequence, columns, view[column_count * COLUMN.size :], rows), start + size
+    return StagedBatches(sequence, columns, view[column_count * COLUMN.size :], rows), start + size
 
 
 def _columns(packed: memoryview) -> tuple[int, ...]:

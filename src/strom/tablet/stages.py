@@ -24,7 +24,7 @@ from strom.tablet.stage_file import (
     SEAL_SIZE,
     SINK_BYTES_MAX,
     STAGE_ID_LENGTH,
-    Piece,
+    StagedBatches,
     StageHead,
     StageSeal,
     encode_head,
@@ -71,7 +71,7 @@ class StagePiece(NamedTuple):
     seal: bool
 
 
-class Staged(NamedTuple):
+class StageState(NamedTuple):
     """What a stage holds after a call."""
 
     rows: int
@@ -222,7 +222,7 @@ class StageStore:
             if stage.state == "sealed" and stage.deadline_ms is not None and stage.deadline_ms <= now_ms
         ]
 
-    def pieces(self, stage_id: bytes) -> Iterator[Piece]:
+    def pieces(self, stage_id: bytes) -> Iterator[StagedBatches]:
         """What a sealed stage holds; ChecksumMismatch when a byte of it is wrong, StageNotFound when it is gone."""
         try:
             yield from read_pieces(self._files, self._folder, stage_id)
@@ -255,7 +255,7 @@ class StageStore:
             )
         return piece.sequence == expected and (len(piece.records) > 0 or not piece.seal)
 
-    def add(self, piece: StagePiece, rows: int, now_ms: int) -> Staged:
+    def add(self, piece: StagePiece, rows: int, now_ms: int) -> StageState:
         """Add a piece that was checked, and maybe seal. What is there already is acknowledged again."""
         fresh = self.expects(piece)
         stage = self._stages.get(piece.stage_id)
@@ -265,10 +265,10 @@ class StageStore:
             )
         stage.touched_ms = now_ms
         if fresh:
-            self._write(stage, Piece(piece.sequence, piece.columns, piece.records, rows))
+            self._write(stage, StagedBatches(piece.sequence, piece.columns, piece.records, rows))
         if piece.seal:
             self._seal(stage, now_ms)
-        return Staged(stage.rows, stage.deadline_ms, stage.seal if stage.state == "sealing" else 0)
+        return StageState(stage.rows, stage.deadline_ms, stage.seal if stage.state == "sealing" else 0)
 
     def _begin(self, head: StageHead) -> Stage:
         if len(self._stages) >= STAGES_MAX:
@@ -293,7 +293,7 @@ class StageStore:
         self._stages[head.stage_id] = stage
         return stage
 
-    def _write(self, stage: Stage, piece: Piece) -> None:
+    def _write(self, stage: Stage, piece: StagedBatches) -> None:
         if stage.state != "open":
             raise InvalidRequest(f"stage {stage.head.stage_id.hex()} is sealed: it takes no more rows")
         size = piece_size(piece.columns, piece.records)

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from strom.errors import StorageFull
 from strom.runtime.files import TEMPORARY_SUFFIX, Bytes
 from strom.testing.disk_state import (
-    Appended,
+    AppendedBytes,
     Crashed,
     Created,
     DiskState,
@@ -335,7 +335,7 @@ class ForgettingDisk:
                     f"no room on the disk for {len(content)} bytes in {path}", path=path, bytes=len(content)
                 )
             start = len(node.content)
-            self._perform(Appended(node.number, content))
+            self._perform(AppendedBytes(node.number, content))
             return start
 
     def _sync(self, path: str, node: FileNode) -> None:

@@ -34,7 +34,7 @@ class FolderCreated:
 
 
 @dataclass(frozen=True)
-class Appended:
+class AppendedBytes:
     file: int
     content: bytes
 
@@ -94,7 +94,7 @@ class Crashed:
 Operation = (
     Created
     | FolderCreated
-    | Appended
+    | AppendedBytes
     | Truncated
     | Synced
     | SyncFailed
@@ -404,12 +404,12 @@ class DiskState:
             case _:
                 self._apply_to_file(operation)
 
-    def _apply_to_file(self, operation: Appended | Truncated | Synced | SyncFailed | Flipped) -> None:
+    def _apply_to_file(self, operation: AppendedBytes | Truncated | Synced | SyncFailed | Flipped) -> None:
         node = self.files.get(operation.file)
         if node is None:
             return  # a file without a name and without holders: nobody will see the difference
         match operation:
-            case Appended(_, content):
+            case AppendedBytes(_, content):
                 node.change(content)
             case Truncated(_, size):
                 node.change(size)

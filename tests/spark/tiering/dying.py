@@ -87,7 +87,7 @@ def _die_at(point: str) -> None:
 
 def main(task: Dying) -> None:
     """Tier; die on the way, or say that it is done."""
-    from strom.spark.connect.options import Server
+    from strom.spark.connect.options import ConnectOptions
     from strom.spark.tiering.round_plan import Bounds
     from strom.spark.tiering.running import Where, run
     from strom.spark.tiering.service import TieringOptions
@@ -100,7 +100,7 @@ def main(task: Dying) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
-    where = Where(Server(task.server, retry_s=20), master=task.master, spark=settings | task.spark)
+    where = Where(ConnectOptions(task.server, retry_s=20), master=task.master, spark=settings | task.spark)
     options = TieringOptions(
         tables=tuple(task.tables), once=task.once, bounds=Bounds(round_bytes=task.round_bytes)
     )

@@ -19,12 +19,12 @@ from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.rounds.commit import commit_round
 from strom.runtime.clock import SystemClock
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SparkJobs
 from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult
 from strom.spark.tiering.round_plan import Bounds
-from strom.spark.tiering.worker import Found, RoundWork
+from strom.spark.tiering.worker import PartResult, RoundWork
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Meeting(SparkJobs):
         self._then = then
         self.jobs = 0
 
-    def run(self, work: RoundWork, *, group: str, pool: str) -> list[Found]:
+    def run(self, work: RoundWork, *, group: str, pool: str) -> list[PartResult]:
         found = super().run(work, group=group, pool=pool)
         self.jobs += 1
         if self.jobs == 1:
@@ -57,7 +57,7 @@ class Rounds:
     """Rounds of one table that no coordinator gave out."""
 
     def __init__(self, server: ServerProcess, table: strom.Table) -> None:
-        self._address = Server(server.address, retry_s=10)
+        self._address = ConnectOptions(server.address, retry_s=10)
         self._table = table
         config = facts_of(server, table).config
         assert config is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strom.errors import LakeCorrupt
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import Tiered
-from strom.spark.tiering.round_plan import MB, Bounds, Ending, Part, RoundPlan, plan_round
+from strom.spark.tiering.round_plan import MB, Bounds, Ending, RoundPart, RoundPlan, plan_round
 
 SMALL = Bounds(round_bytes=1000, task_bytes=100, task_bytes_min=20)
 
@@ -128,5 +128,5 @@ def test_a_lake_that_is_ahead_of_its_log_is_not_planned() -> None:
 
 
 def test_a_part_survives_being_json() -> None:
-    part = Part(BucketId(1, 9, 2), "2026-11-15", 5, 9, at=12, epoch=3, dead_from=5, dead_epoch=1)
-    assert Part.from_json(json.loads(json.dumps(part.to_json()))) == part
+    part = RoundPart(BucketId(1, 9, 2), "2026-11-15", 5, 9, at=12, epoch=3, dead_from=5, dead_epoch=1)
+    assert RoundPart.from_json(json.loads(json.dumps(part.to_json()))) == part

@@ -13,7 +13,7 @@ import pytest
 
 from strom.client.admin.lake import Assigned, Ended, LakeFacts, Running, Tidings
 from strom.client.admin.lake_status import LakeBucket, LakeStatus
-from strom.coordinator.tiering import Beat, Progress, Tiering
+from strom.coordinator.tiering import Beat, ReportedProgress, Tiering
 from strom.errors import Disconnected, LakeCorrupt, LakeUnavailable, TableNotFound
 from strom.lake.iceberg.lake_head import Truth
 from strom.lake.iceberg.summary import LakeOffsets
@@ -22,7 +22,7 @@ from strom.model.table import TablePath
 from strom.spark.tiering.jobs import Cancelled
 from strom.spark.tiering.metrics import MetricsServer, write_page
 from strom.spark.tiering.round import RoundProgress, RoundResult
-from strom.spark.tiering.service import Listener, RoundEnd, TieringOptions, TieringService
+from strom.spark.tiering.service import RoundEnd, RoundListener, TieringOptions, TieringService
 
 NOTHING = Truth(None, LakeOffsets(1, ""))
 QUICK = TieringOptions(beat_s=0.01)
@@ -98,7 +98,7 @@ class Played:
         self.closed = True
 
 
-class Ends(Listener):
+class Ends(RoundListener):
     def __init__(self) -> None:
         self.ends: list[RoundEnd] = []
         self.unheard = 0
@@ -179,7 +179,7 @@ def test_keeping_a_lake_in_order_is_not_given_up_because_the_next_round_of_the_t
     class Real(Coordinator):
         def heartbeat(self, service_id: str, **said: Any) -> Tidings:
             super().heartbeat(service_id, **said)
-            named = {(one.table_id, one.round): Progress() for one in said.get("running", ())}
+            named = {(one.table_id, one.round): ReportedProgress() for one in said.get("running", ())}
             beat = Beat(service_id, said["wants"], named, leaving=said.get("leaving", False))
             orders = tiering.heartbeat(beat, {1: 0}, len(self.beats), numbers, issued=1000)
             if overtaken and len(self.beats) > overtaken[0] + 2:

@@ -17,14 +17,14 @@ from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep.maintenance import EVERY, Maintenance, Upkept
 from strom.runtime.clock import SystemClock
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SparkJobs
 from strom.spark.tiering.metrics import TieringMetrics
 from strom.spark.tiering.progress import told
 from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult
 from strom.spark.tiering.round_plan import Bounds
-from strom.spark.tiering.worker import Found, RoundWork
+from strom.spark.tiering.worker import PartResult, RoundWork
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ class Here(SparkJobs):
     def __init__(self) -> None:
         """There is no session."""
 
-    def run(self, work: RoundWork, *, group: str, pool: str) -> list[Found]:
+    def run(self, work: RoundWork, *, group: str, pool: str) -> list[PartResult]:
         return [found for number in range(len(work.tasks)) for found in work.run(number, 0)]
 
     def check(self, group: str) -> None:
@@ -54,7 +54,7 @@ class Service:
     """Rounds of one table as one service runs them."""
 
     def __init__(self, server: ServerProcess, cluster: TieringCluster, table: strom.Table) -> None:
-        address = Server(server.address, retry_s=10)
+        address = ConnectOptions(server.address, retry_s=10)
         self._table = table
         self._context = RoundContext(cluster, Here(), address, "here", Bounds(tasks_wanted=1), SystemClock())
         config = facts_of(server, table).config
@@ -75,7 +75,7 @@ class Service:
 
 @contextmanager
 def service(server: ServerProcess, table: strom.Table) -> Iterator[Service]:
-    with TieringCluster(Server(server.address, retry_s=10)) as cluster:
+    with TieringCluster(ConnectOptions(server.address, retry_s=10)) as cluster:
         found = Service(server, cluster, table)
         try:
             yield found

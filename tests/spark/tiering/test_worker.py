@@ -17,10 +17,10 @@ from strom.errors import LakeUnavailable, TableNotFound
 from strom.lake.files.storage import Storage
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeConfig, Tiered
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.jobs import Cancelled, SparkJobs
 from strom.spark.tiering.round_plan import Bounds, Ending, RoundPlan, plan_round
-from strom.spark.tiering.worker import Found, RoundWork
+from strom.spark.tiering.worker import PartResult, RoundWork
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def work_of(
 ) -> RoundWork:
     config = LakeConfig(warehouse=f"file://{folder}")
     facts = {
-        "server": Server(server.address, retry_s=2),
+        "server": ConnectOptions(server.address, retry_s=2),
         "path": table.info.path,
         "table_id": table.table_id,
         "schema": table.info.schema,
@@ -61,7 +61,7 @@ def plan_of(table: strom.Table, lake: dict[BucketId, Tiered] | None = None) -> R
     return plan_round(kind, lake or {}, endings, {}, SMALL, whole=False)  # type: ignore[arg-type]
 
 
-def rows_of(found: list[Found]) -> pa.Table:
+def rows_of(found: list[PartResult]) -> pa.Table:
     files = [one.file for one in found if one.file is not None]
     return pa.concat_tables(pq.read_table(one.path.removeprefix("file://")) for one in files)
 
@@ -168,7 +168,7 @@ def test_a_server_that_cannot_be_reached_fails_the_job_with_a_sentence(
     with tiered(server, buckets=1) as table:
         table.append(events(1))
         table.flush()
-        nobody = Server("127.0.0.1:1", retry_s=0)
+        nobody = ConnectOptions("127.0.0.1:1", retry_s=0)
         work = replace(work_of(server, table, plan_of(table), tmp_path), server=nobody)
         with pytest.raises(LakeUnavailable, match=r"no server answers at 127\.0\.0\.1:1"):
             SparkJobs(spark).run(work, group="g6", pool="p")

@@ -12,10 +12,10 @@ from pyiceberg.table import Table as IcebergTable
 
 import strom
 from strom.client.admin.lake import LakeFacts
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.running import service_of
-from strom.spark.tiering.service import Listener, RoundEnd, TieringOptions
+from strom.spark.tiering.service import RoundEnd, RoundListener, TieringOptions
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ OWN = ("__bucket", "__offset", "__timestamp")
 """What the lake adds to every row."""
 
 
-class Heard(Listener):
+class Heard(RoundListener):
     """Keeps how every round ended."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Heard(Listener):
 def tier(server: ServerProcess, spark: SparkSession, *tables: strom.Table, **options: Any) -> list[RoundEnd]:
     """Tier these tables until nothing is left; how their rounds ended."""
     heard = Heard()
-    address = Server(server.address, retry_s=10)
+    address = ConnectOptions(server.address, retry_s=10)
     chosen = TieringOptions(tables=tuple(one.name for one in tables), once=True, **options)
     with TieringCluster(address) as cluster:
         service_of(address, cluster, spark, chosen, heard).run()
@@ -47,13 +47,13 @@ def tier(server: ServerProcess, spark: SparkSession, *tables: strom.Table, **opt
 
 def facts_of(server: ServerProcess, table: strom.Table) -> LakeFacts:
     """What the coordinator knows of a table's lake."""
-    with TieringCluster(Server(server.address, retry_s=10)) as cluster:
+    with TieringCluster(ConnectOptions(server.address, retry_s=10)) as cluster:
         return cluster.describe(table.info.path)
 
 
 def bury(server: ServerProcess, table: strom.Table) -> None:
     """Let the lease of a service that was killed run out at once."""
-    with TieringCluster(Server(server.address, retry_s=10)) as cluster:
+    with TieringCluster(ConnectOptions(server.address, retry_s=10)) as cluster:
         dead = cluster.describe(table.info.path).service_id
         if dead is not None:
             cluster.heartbeat(dead, wants=0, leaving=True)

@@ -17,7 +17,7 @@ PATIENCE_S = 1800.0
 POLL_S = 0.2
 
 
-class NotInstalled(StromError):
+class ChapterUnavailable(StromError):
     """A chapter cannot be told: something it needs could not be installed or compiled."""
 
 
@@ -32,7 +32,7 @@ def wait_for(part: str, words: str, story: Story) -> None:
         began = time.monotonic()
         while not mark.exists():
             if failed.exists() or time.monotonic() - began > PATIENCE_S:
-                raise NotInstalled(
+                raise ChapterUnavailable(
                     failed.read_text() if failed.exists() else f"{part} took too long to install"
                 )
             time.sleep(POLL_S)
@@ -60,7 +60,7 @@ def compile_kernels(story: Story, folder: Path) -> None:
             running.kill()
             running.wait()
     if code:
-        raise NotInstalled(
+        raise ChapterUnavailable(
             f"the kernels could not be compiled: see {log} (pip install '.[server]' brings Numba)"
         )
     if missing:

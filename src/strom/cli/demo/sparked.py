@@ -133,12 +133,12 @@ def tell_lake(story: Story, shop: Shop, spark: SparkSession, address: str) -> No
 
 def tier(spark: SparkSession, address: str, *tables: str) -> None:
     """Bring tables into the lake, once."""
-    from strom.spark.connect.options import Server
+    from strom.spark.connect.options import ConnectOptions
     from strom.spark.tiering.cluster import TieringCluster
     from strom.spark.tiering.running import service_of
     from strom.spark.tiering.service import TieringOptions
 
-    server = Server(address)
+    server = ConnectOptions(address)
     options = TieringOptions(tables=tuple(f"{DATABASE}.{name}" for name in tables), once=True)
     with TieringCluster(server) as cluster:
         service_of(server, cluster, spark, options).run()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TABLE_ROWS_MAX = 1000
 
 
-class Form(enum.StrEnum):
+class OutputForm(enum.StrEnum):
     """What ``-o`` takes."""
 
     table = "table"
@@ -30,7 +30,7 @@ class Form(enum.StrEnum):
     arrow = "arrow"
 
 
-def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, form: Form) -> int:
+def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, form: OutputForm) -> int:
     """Write batches as they come; returns how many rows there were."""
     try:
         return _WRITERS[form](batches, schema)
@@ -99,7 +99,12 @@ def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
     return rows
 
 
-_WRITERS = {Form.json: _write_json, Form.csv: _write_csv, Form.arrow: _write_arrow, Form.table: _write_table}
+_WRITERS = {
+    OutputForm.json: _write_json,
+    OutputForm.csv: _write_csv,
+    OutputForm.arrow: _write_arrow,
+    OutputForm.table: _write_table,
+}
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -128,9 +133,9 @@ def print_facts(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
                 print(f"{'' if first else names[at]:<17} {line}")
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], form: Form, columns: Sequence[str]) -> None:
+def print_rows(rows: Sequence[Mapping[str, Any]], form: OutputForm, columns: Sequence[str]) -> None:
     """A short list of facts (tables, partitions) in any form."""
-    if form is Form.table:
+    if form is OutputForm.table:
         print_facts(columns, [[cell(row.get(name)) for name in columns] for row in rows])
         return
     import pyarrow as pa

@@ -355,15 +355,15 @@ class Admin:
                 raise
 
 
-def _skipped(one: stages.SkippedStage) -> SkippedStage:
+def _skipped(one: stages.WireSkippedStage) -> SkippedStage:
     return SkippedStage(
         one.table_id or 0, one.partition_id, one.bucket_id or 0, bytes(one.stage_id).hex(), one.reason
     )
 
 
-def wire_path(path: TablePath) -> tables.TablePath:
+def wire_path(path: TablePath) -> tables.WireTablePath:
     """A path as it travels."""
-    return tables.TablePath(database_name=path.database, table_name=path.table)
+    return tables.WireTablePath(database_name=path.database, table_name=path.table)
 
 
 def _spec(values: Mapping[str, str]) -> partitions.PartitionSpec:

@@ -12,7 +12,7 @@ RENEW_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
-class Cut:
+class BackupCut:
     """A cut, and the folder it is in."""
 
     backup_id: str
@@ -25,17 +25,17 @@ class BackupDoor:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def begin(self) -> Cut:
+    async def begin(self) -> BackupCut:
         """Make a cut. It stays for a minute, unless it is renewed."""
         response = await self._cluster.ask(BACKUP, BackupRequest(action="begin"))
         assert response.backup_id is not None
         assert response.folder is not None
-        return Cut(response.backup_id, response.folder)
+        return BackupCut(response.backup_id, response.folder)
 
-    async def renew(self, cut: Cut) -> None:
+    async def renew(self, cut: BackupCut) -> None:
         """Keep it for another minute."""
         await self._cluster.ask(BACKUP, BackupRequest(action="renew", backup_id=cut.backup_id))
 
-    async def end(self, cut: Cut) -> None:
+    async def end(self, cut: BackupCut) -> None:
         """It is not needed any more."""
         await self._cluster.ask(BACKUP, BackupRequest(action="end", backup_id=cut.backup_id))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from strom.client.cluster.address import Address, parse_addresses
-from strom.client.cluster.connections import Connections, Lane, Traffic
+from strom.client.cluster.connections import ClientTraffic, Connections, Lane
 from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.metadata import Metadata, PartitionInfo, TableInfo
@@ -112,7 +112,7 @@ class Cluster:
         """A connection of one's own for a thread that blocks; where ``direct`` is not None."""
         return self._connections.dial(address)
 
-    def traffic(self) -> Traffic:
+    def traffic(self) -> ClientTraffic:
         """What went over the connections so far."""
         return self._connections.traffic()
 
@@ -304,8 +304,8 @@ class Cluster:
             )
 
 
-def wire_path(path: TablePath) -> table_wire.TablePath:
-    return table_wire.TablePath(database_name=path.database, table_name=path.table)
+def wire_path(path: TablePath) -> table_wire.WireTablePath:
+    return table_wire.WireTablePath(database_name=path.database, table_name=path.table)
 
 
 def _unreachable(address: str, problems: list[Retry]) -> Disconnected:

@@ -23,15 +23,15 @@ Lane = Literal["main", "write", "scan", "tail"]
 
 
 @dataclass(frozen=True)
-class Traffic:
+class ClientTraffic:
     """What went over this client's connections so far."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
     requests: int = 0
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
+    def __add__(self, other: ClientTraffic) -> ClientTraffic:
+        return ClientTraffic(
             self.bytes_sent + other.bytes_sent,
             self.bytes_received + other.bytes_received,
             self.requests + other.requests,
@@ -50,7 +50,7 @@ class Connections:
         self._password = password
         self._open: dict[tuple[Address, Lane], Caller] = {}
         self._making: SharedTasks[tuple[Address, Lane], Caller] = SharedTasks()
-        self._ended = Traffic()
+        self._ended = ClientTraffic()
         self._closed = False
         self.direct = None if world.dial is None else DirectCalls(self.dial)
         """Calls from threads that block; None where there are none."""
@@ -113,7 +113,7 @@ class Connections:
         with self._dialling:  # threads that dial add to it too
             self._ended += _traffic(caller)
 
-    def traffic(self) -> Traffic:
+    def traffic(self) -> ClientTraffic:
         """The sum over all connections, broken ones included. From any thread: the loop opens others meanwhile."""
         callers = list(self._open.values())
         with self._dialling:
@@ -137,10 +137,10 @@ class Connections:
             await caller.wait_closed()
 
 
-def _traffic(caller: Caller) -> Traffic:
+def _traffic(caller: Caller) -> ClientTraffic:
     counted = caller.statistics()
-    return Traffic(counted.bytes_sent, counted.bytes_received, counted.requests)
+    return ClientTraffic(counted.bytes_sent, counted.bytes_received, counted.requests)
 
 
-def _traffic_of(caller: DirectCaller) -> Traffic:
-    return Traffic(caller.bytes_sent, caller.bytes_received, caller.requests)
+def _traffic_of(caller: DirectCaller) -> ClientTraffic:
+    return ClientTraffic(caller.bytes_sent, caller.bytes_received, caller.requests)

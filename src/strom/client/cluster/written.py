@@ -8,12 +8,12 @@ from typing import NamedTuple
 from strom.model.bucket import BucketId
 
 
-class Written(NamedTuple):
+class WrittenUpTo(NamedTuple):
     """Everything before ``offset`` of a bucket is written; the last of it in ``epoch``."""
 
     offset: int
     epoch: int
 
 
-WrittenTo = Mapping[BucketId, Written]
+WrittenTo = Mapping[BucketId, WrittenUpTo]
 """What was acknowledged: plain data, good for ``at_least=`` in any process."""

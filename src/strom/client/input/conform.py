@@ -18,7 +18,7 @@ from strom.model.data_type import Array, DataType, Map, Row
 from strom.model.schema import Column, Schema
 
 
-class Step(NamedTuple):
+class ColumnStep(NamedTuple):
     """How one column of the table is made."""
 
     column: Column
@@ -38,8 +38,8 @@ class Conformer:
         self._table = table
         self._target: pa.Schema = schema.to_arrow()
         self._input: pa.Schema | None = None
-        self._steps: list[Step] = []
-        self._strict_steps: list[Step] = []
+        self._steps: list[ColumnStep] = []
+        self._strict_steps: list[ColumnStep] = []
         self._fits_already = False
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -56,7 +56,7 @@ class Conformer:
         columns = [self._column(step, batch) for step in self._steps]
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
-    def _column(self, step: Step, batch: pa.RecordBatch) -> pa.Array:
+    def _column(self, step: ColumnStep, batch: pa.RecordBatch) -> pa.Array:
         if step.position is None:
             return pa.nulls(batch.num_rows, step.arrow)
         found = batch.column(step.position)
@@ -69,7 +69,7 @@ class Conformer:
             check_nulls(found, step.column.type, step.column.name)
         return found
 
-    def _plan(self, given: pa.Schema) -> list[Step]:
+    def _plan(self, given: pa.Schema) -> list[ColumnStep]:
         positions = self._positions(given)
         steps = []
         for column in self.schema.columns:
@@ -77,7 +77,7 @@ class Conformer:
             position = positions.get(column.name)
             if position is None:
                 self.check_may_be_missing(column)
-                steps.append(Step(column, arrow, None, casts=False, strict=False))
+                steps.append(ColumnStep(column, arrow, None, casts=False, strict=False))
                 continue
             have = given.field(position).type
             problem = advice(have, arrow)
@@ -90,7 +90,7 @@ class Conformer:
                     expected=column.type.sql(),
                 )
             strict = not column.type.nullable or strict_inside(column.type)
-            steps.append(Step(column, arrow, position, casts=not have.equals(arrow), strict=strict))
+            steps.append(ColumnStep(column, arrow, position, casts=not have.equals(arrow), strict=strict))
         return steps
 
     def _positions(self, given: pa.Schema) -> dict[str, int]:

@@ -23,7 +23,7 @@ ARROW_PADDING_BYTES = 64
 """What a buffer may be longer than its values."""
 
 
-class Part(NamedTuple):
+class BucketRows(NamedTuple):
     """Rows for one bucket of one partition."""
 
     partition: str | None
@@ -49,7 +49,7 @@ class Router:
         self._sticky: dict[str | None, tuple[int, int]] = {}
         """Partition -> (bucket, bytes it got in a row)."""
 
-    def parts(self, batch: pa.RecordBatch) -> Iterator[Part]:
+    def parts(self, batch: pa.RecordBatch) -> Iterator[BucketRows]:
         """The batch by partition and bucket; rows keep their order within each."""
         if not self._partition_keys:
             yield from self._by_bucket(None, (), batch)
@@ -59,16 +59,16 @@ class Router:
 
     def _by_bucket(
         self, partition: str | None, values: tuple[str, ...], batch: pa.RecordBatch
-    ) -> Iterator[Part]:
+    ) -> Iterator[BucketRows]:
         if self._buckets == 1:
-            yield Part(partition, values, 0, batch, size_of(batch))
+            yield BucketRows(partition, values, 0, batch, size_of(batch))
         elif self._bucket_key:
             ids = bucket_of(batch, self._bucket_key, self._buckets)
             for bucket, rows in split_by_number(batch, ids, self._buckets):
-                yield Part(partition, values, bucket, rows, rows.nbytes)
+                yield BucketRows(partition, values, bucket, rows, rows.nbytes)
         else:
             for piece, size in cut(batch, batch.nbytes, bytes_max=self._batch_bytes_max):
-                yield Part(partition, values, self._stick(partition, size), piece, size)
+                yield BucketRows(partition, values, self._stick(partition, size), piece, size)
 
     def _stick(self, partition: str | None, size: int) -> int:
         bucket, got = self._sticky.get(partition) or (self._randomness.below(self._buckets), 0)

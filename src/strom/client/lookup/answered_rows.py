@@ -17,7 +17,7 @@ import pyarrow as pa
 from strom.errors import MalformedBatch
 from strom.record import layout as at
 from strom.record.batch import BatchHeader, check_crc, read_header
-from strom.record.columns import ColumnLayout, Kind
+from strom.record.columns import ColumnLayout, NodeKind
 from strom.record.decode import decode
 from strom.record.message import CODEC_NONE, message_template
 from strom.runtime.files import Bytes
@@ -35,10 +35,12 @@ class AnsweredRows:
         self._schema = schema
         self._nullable = nullable
         layout = ColumnLayout.of(schema)
-        self._flat = all(node.kind in (Kind.BITS, Kind.FIXED, Kind.VARIABLE) for node in layout.nodes)
+        self._flat = all(
+            node.kind in (NodeKind.BITS, NodeKind.FIXED, NodeKind.VARIABLE) for node in layout.nodes
+        )
         self._nodes = layout.nodes
         self._required = [node for node, _ in layout.required]
-        self._offsets = [node.buffer + 1 for node in layout.nodes if node.kind == Kind.VARIABLE]
+        self._offsets = [node.buffer + 1 for node in layout.nodes if node.kind == NodeKind.VARIABLE]
         self._sizes: dict[int, list[int]] = {}
         nodes, buffers = layout.node_count, layout.buffer_count
         template = message_template(nodes, buffers, CODEC_NONE)
@@ -129,9 +131,9 @@ class AnsweredRows:
         """The least size of every buffer of so many rows without NULLs."""
         sizes = [0] * self._buffer_count
         for kind, _, buffer, width, _, _ in self._nodes:
-            if kind == Kind.FIXED:
+            if kind == NodeKind.FIXED:
                 sizes[buffer + 1] = rows * width
-            elif kind == Kind.BITS:
+            elif kind == NodeKind.BITS:
                 sizes[buffer + 1] = (rows + 7) >> 3
             else:
                 sizes[buffer + 1] = 4 * (rows + 1)

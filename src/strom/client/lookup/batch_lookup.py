@@ -15,7 +15,7 @@ import pyarrow as pa
 from strom.client.cluster.retry import PASSING
 from strom.client.cluster.written import WrittenTo
 from strom.client.lookup.answered_rows import AnsweredRows
-from strom.client.lookup.lookup import Found, Lookup
+from strom.client.lookup.lookup import Lookup, LookupHits
 from strom.errors import Corrupt, InvalidRequest, MalformedBatch, UnsupportedVersion
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROWS
@@ -52,7 +52,7 @@ class BatchLookup:
         self._lookup = lookup
         self._cluster = lookup.cluster
         self._bucket = BucketId(lookup.table.table_id, None, 0)
-        self._batches = KeyBatches(lookup.sent, lookup.table.schema.schema_id)
+        self._batches = KeyBatchEncoder(lookup.sent, lookup.table.schema.schema_id)
         self._rows = AnsweredRows(lookup.schema, lookup.nullable)
         self._timeout_s = lookup.cluster.options.request_timeout_ms / 1000
         request = lookup.message((), None)
@@ -117,10 +117,10 @@ class BatchLookup:
         places = np.frombuffer(positions, "<u4").astype(np.int64)
         if places.max() >= count:
             raise MalformedBatch("the server's answer belongs to a key that was not asked for", keys=count)
-        return self._lookup.in_order((Found(rows, places),), count)
+        return self._lookup.in_order((LookupHits(rows, places),), count)
 
 
-class KeyBatches:
+class KeyBatchEncoder:
     """Keys as a batch of records; the head of a batch of numbers depends on nothing but how many they are."""
 
     def __init__(self, schema: pa.Schema, schema_id: int) -> None:

@@ -27,7 +27,7 @@ from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
 from strom.client.cluster.retry import MISPLACED, PASSING
-from strom.client.cluster.written import Written
+from strom.client.cluster.written import WrittenUpTo
 from strom.client.input.arrow_input import concatenate
 from strom.client.input.key_input import KeyInput, key_schema
 from strom.client.input.routing import split_by_number
@@ -56,7 +56,7 @@ ROW = "\0row"
 Rows = npt.NDArray[np.int64]
 
 
-class Question(NamedTuple):
+class BucketQuestion(NamedTuple):
     """Keys for one bucket."""
 
     bucket: BucketId
@@ -72,17 +72,17 @@ class Request(NamedTuple):
 
     address: Address
     message: LookupRowsRequest
-    questions: Sequence[Question]
+    questions: Sequence[BucketQuestion]
 
 
-class Found(NamedTuple):
+class LookupHits(NamedTuple):
     """Rows, and which key each belongs to, in no particular order."""
 
     rows: pa.RecordBatch
     keys: Rows
 
 
-class Shape(NamedTuple):
+class LookupShape(NamedTuple):
     """A way to look a table up."""
 
     name: str | None
@@ -135,7 +135,7 @@ class Lookup:
     """One way to look up one table, with the columns that are wanted. Kept: it remembers what can be known before."""
 
     def __init__(
-        self, cluster: Cluster, table: TableInfo, shape: Shape, columns: Sequence[str] | None
+        self, cluster: Cluster, table: TableInfo, shape: LookupShape, columns: Sequence[str] | None
     ) -> None:
         description, schema = table.description, table.schema
         self.cluster = cluster
@@ -173,10 +173,10 @@ class Lookup:
         self,
         keys: pa.RecordBatch,
         partitions: Mapping[str, int | None],
-        at_least: Mapping[BucketId, Written] | None,
+        at_least: Mapping[BucketId, WrittenUpTo] | None,
     ) -> list[Request]:
         """One request per server. ``partitions``: the id of each that may hold rows; keys of others are missing."""
-        by_server: dict[Address, list[Question]] = {}
+        by_server: dict[Address, list[BucketQuestion]] = {}
         for question in self._questions(keys, partitions):
             by_server.setdefault(self.cluster.leader(question.bucket), []).append(question)
         return [
@@ -186,8 +186,8 @@ class Lookup:
 
     def message(
         self,
-        questions: Sequence[Question],
-        at_least: Mapping[BucketId, Written] | None,
+        questions: Sequence[BucketQuestion],
+        at_least: Mapping[BucketId, WrittenUpTo] | None,
         rows_after: int | None = None,
     ) -> LookupRowsRequest:
         """What a server is asked about these keys; ``rows_after``: for a page."""
@@ -211,7 +211,9 @@ class Lookup:
             timeout_ms=self.cluster.options.request_timeout_ms,
         )
 
-    def _questions(self, keys: pa.RecordBatch, partitions: Mapping[str, int | None]) -> Iterator[Question]:
+    def _questions(
+        self, keys: pa.RecordBatch, partitions: Mapping[str, int | None]
+    ) -> Iterator[BucketQuestion]:
         if not keys.num_rows:
             return
         if not self.table.partitioned:
@@ -229,24 +231,26 @@ class Lookup:
 
     def _by_number(
         self, partition_id: int | None, keys: pa.RecordBatch, rows: Rows | None
-    ) -> Iterator[Question]:
+    ) -> Iterator[BucketQuestion]:
         table, count = self.table, self.table.bucket_count
         if count == 1 or not self._by_bucket:
             encoded = self._encoded(keys)
             for bucket in range(count):
                 place = BucketId(table.table_id, partition_id, bucket)
-                yield Question(place, encoded, rows, keys.num_rows)
+                yield BucketQuestion(place, encoded, rows, keys.num_rows)
             return
         ids = bucket_of(keys, table.description.bucket_key, count)
         if keys.num_rows == 1:
-            yield Question(BucketId(table.table_id, partition_id, int(ids[0])), self._encoded(keys), rows, 1)
+            yield BucketQuestion(
+                BucketId(table.table_id, partition_id, int(ids[0])), self._encoded(keys), rows, 1
+            )
             return
         order = np.argsort(ids, kind="stable")
         start = 0
         for bucket, part in split_by_number(keys, ids, count):
             end = start + part.num_rows
             places = order[start:end]
-            yield Question(
+            yield BucketQuestion(
                 BucketId(table.table_id, partition_id, bucket),
                 self._encoded(part),
                 places if rows is None else rows[places],
@@ -268,7 +272,7 @@ class Lookup:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def read(self, request: Request, response: LookupRowsResponse) -> Iterator[Found]:
+    def read(self, request: Request, response: LookupRowsResponse) -> Iterator[LookupHits]:
         """The rows of one server's answer; raises the first error of a bucket."""
         answers = {(one.partition_id, one.bucket_id): one for one in response.buckets_resp}
         for question in request.questions:
@@ -281,16 +285,16 @@ class Lookup:
             if found is not None:
                 yield found
 
-    def _found(self, question: Question, answer: LookupRowsBucketResponse) -> Found | None:
+    def _found(self, question: BucketQuestion, answer: LookupRowsBucketResponse) -> LookupHits | None:
         places = _places(whole(answer.positions or b""), question.size)
         if not len(places):
             return None
         rows = self._answered.read(whole(answer.records or b""))
         if rows.num_rows != len(places):
             raise MalformedBatch("the server's answer has rows that belong to no key", bucket=question.bucket)
-        return Found(rows, places if question.rows is None else question.rows[places])
+        return LookupHits(rows, places if question.rows is None else question.rows[places])
 
-    def in_order(self, found: Sequence[Found], count: int) -> pa.Table:
+    def in_order(self, found: Sequence[LookupHits], count: int) -> pa.Table:
         """A row for each of ``count`` keys: NULLs where there is none."""
         rows = concatenate([one.rows for one in found]) if found else self.empty
         keys = found[0].keys if len(found) == 1 else np.concatenate([one.keys for one in found] or [_NONE])
@@ -301,11 +305,11 @@ class Lookup:
         chosen = rows.take(pa.array(places, mask=places < 0))
         return pa.Table.from_arrays(chosen.columns, schema=self.nullable)
 
-    def row_of(self, found: Sequence[Found]) -> dict[str, Any] | None:
+    def row_of(self, found: Sequence[LookupHits]) -> dict[str, Any] | None:
         """The one row that was asked for."""
         return found[0].rows.to_pylist()[0] if found else None
 
-    def by_key(self, found: Sequence[Found]) -> pa.Table:
+    def by_key(self, found: Sequence[LookupHits]) -> pa.Table:
         """All rows, those of the first key first."""
         if not found:
             return pa.Table.from_batches([self.empty])
@@ -318,8 +322,8 @@ class Lookup:
     # --- in a thread that blocks ---------------------------------------------------------------------------------
 
     def find_directly(
-        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None = None
-    ) -> list[Found] | None:
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None = None
+    ) -> list[LookupHits] | None:
         """The rows of these keys, asked for by this thread; None where only ``find`` can go on.
 
         That is when something has to be learned first, or an error passes: this tries once.
@@ -376,8 +380,8 @@ class Lookup:
     # --- on the loop ------------------------------------------------------------------------------------------
 
     async def find(
-        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None = None
-    ) -> list[Found]:
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None = None
+    ) -> list[LookupHits]:
         """The rows of these keys, again while errors pass."""
         return await self.cluster.retrying.run(
             lambda: self._attempt(keys, at_least), between=self._between(keys)
@@ -401,8 +405,8 @@ class Lookup:
             self.cluster.metadata.forget_partition(self.table.table_id, name)
 
     async def _attempt(
-        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, Written] | None
-    ) -> list[Found]:
+        self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None
+    ) -> list[LookupHits]:
         requests = self.ask(keys, await self._partitions(keys), at_least)
         responses = await asyncio.gather(*(self._send(request) for request in requests))
         return [
@@ -416,15 +420,15 @@ class Lookup:
         key: pa.RecordBatch,
         bucket: BucketId,
         after: int,
-        at_least: Mapping[BucketId, Written] | None = None,
-    ) -> tuple[Found | None, int | None]:
+        at_least: Mapping[BucketId, WrittenUpTo] | None = None,
+    ) -> tuple[LookupHits | None, int | None]:
         """Some rows of one key in one bucket, of those written after an offset (-1: all); where the next page begins.
 
         For a key whose rows are more than an answer holds. One that changes meanwhile may come twice: as it was, and as
         it is. One that does not comes once.
         """
 
-        async def attempt() -> tuple[Found | None, int | None]:
+        async def attempt() -> tuple[LookupHits | None, int | None]:
             asked = self._questions(key, await self._partitions(key))
             question = next((one for one in asked if one.bucket == bucket), None)
             if question is None:
@@ -470,7 +474,7 @@ _NONE: Rows = np.empty(0, np.int64)
 
 
 def _bucket_request(
-    question: Question, at_least: Mapping[BucketId, Written] | None, rows_after: int | None
+    question: BucketQuestion, at_least: Mapping[BucketId, WrittenUpTo] | None, rows_after: int | None
 ) -> LookupRowsBucketRequest:
     bucket = question.bucket
     known = None if at_least is None else at_least.get(bucket)

@@ -10,7 +10,7 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.written import WrittenTo
 from strom.client.lookup.batch_lookup import BatchLookup
-from strom.client.lookup.lookup import Lookup, Shape
+from strom.client.lookup.lookup import Lookup, LookupShape
 from strom.client.lookup.row_lookup import RowLookup
 from strom.errors import IndexNotFound, InvalidRequest, NotPrimaryKeyTable
 from strom.model.key_properties import indexes_of
@@ -39,7 +39,7 @@ class Lookups:
         _check(table)
         given = table.schema.primary_key
         sent = tuple(name for name in given if name not in table.description.partition_keys)
-        return self._lookup(table, Shape(None, given, sent), columns)
+        return self._lookup(table, LookupShape(None, given, sent), columns)
 
     def one_by_key(self, columns: Sequence[str] | None) -> RowLookup | None:
         """The quick way of ``by_key`` for a single one, for a thread that blocks; None where there is none."""
@@ -73,8 +73,8 @@ class Lookups:
             )
         whole = tuple(name for name in table.schema.primary_key if name not in partition)
         if set(whole) == set(prefix):  # the bucket key is the whole key: one row at most
-            return self._lookup(table, Shape(None, given, whole), columns)
-        return self._lookup(table, Shape(PREFIX, given, prefix), columns)
+            return self._lookup(table, LookupShape(None, given, whole), columns)
+        return self._lookup(table, LookupShape(PREFIX, given, prefix), columns)
 
     def by_index(self, name: str, columns: Sequence[str] | None) -> Lookup:
         """By a secondary index."""
@@ -83,9 +83,9 @@ class Lookups:
         known = indexes_of(table.description.properties, table.schema)
         if name not in known:
             raise IndexNotFound(f"{table.path} has no index {name!r}{nearest(name, known)}", index=name)
-        return self._lookup(table, Shape(name, known[name], known[name]), columns)
+        return self._lookup(table, LookupShape(name, known[name], known[name]), columns)
 
-    def _lookup(self, table: TableInfo, shape: Shape, columns: Sequence[str] | None) -> Lookup:
+    def _lookup(self, table: TableInfo, shape: LookupShape, columns: Sequence[str] | None) -> Lookup:
         key = (shape, table.schema.schema_id, None if columns is None else tuple(columns))
         found = self._kept.get(key)
         if found is None:

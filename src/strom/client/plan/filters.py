@@ -15,7 +15,7 @@ from strom.model.filters.predicate import And, Compound, Leaf, Or, Predicate
 from strom.model.filters.predicate_text import parse_predicate
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
-from strom.protocol.messages.predicate import Predicate as WirePredicate
+from strom.protocol.messages.predicate import WirePredicate as WirePredicate
 from strom.protocol.predicate_wire import to_wire
 
 WhereLike = str | Predicate | None

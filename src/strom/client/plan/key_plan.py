@@ -14,7 +14,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import table_ends
 from strom.client.plan.filters import Filter, prune
 from strom.client.plan.key_facts import BucketKeys, KeyFacts
-from strom.client.plan.log_place import LATEST, Key, Kind, Place
+from strom.client.plan.log_place import LATEST, Key, Place, PlaceKind
 from strom.client.plan.log_plan import buckets_of, check_place
 from strom.client.plan.offsets import Offsets
 from strom.client.plan.partition_choice import PartitionChoice, choose_partitions
@@ -142,7 +142,7 @@ def _instant(bucket: BucketId, partition: str | None, at: int, facts: BucketKeys
 
 def _check_complete(at: Place, buckets: Sequence[tuple[BucketId, str | None]]) -> None:
     """An instant is one of every bucket: leaving one out would leave out its rows."""
-    if at.kind is not Kind.EACH:
+    if at.kind is not PlaceKind.EACH:
         return
     for bucket, partition in buckets:
         if at.offset_in(bucket, partition) is None:

@@ -21,7 +21,7 @@ Key: TypeAlias = "int | tuple[str | None, int] | BucketId"
 PlaceLike: TypeAlias = "str | int | dt.datetime | Mapping[Key, int] | Place | None"
 
 
-class Kind(Enum):
+class PlaceKind(Enum):
     """What a place is given by."""
 
     EARLIEST = "earliest"
@@ -35,15 +35,15 @@ class Kind(Enum):
 class Place:
     """A place in every bucket. ``value``: milliseconds since 1970 for TIME, the offset for OFFSET."""
 
-    kind: Kind
+    kind: PlaceKind
     value: int = 0
     each: Mapping[Key, int] = field(default_factory=dict)
 
     def offset_in(self, bucket: BucketId, partition: str | None) -> int | None:
         """The offset that was said for a bucket; None when none was."""
-        if self.kind is Kind.OFFSET:
+        if self.kind is PlaceKind.OFFSET:
             return self.value
-        if self.kind is not Kind.EACH:
+        if self.kind is not PlaceKind.EACH:
             return None
         keys: list[Key] = [bucket, (partition, bucket.bucket)]
         if partition is None:
@@ -51,8 +51,8 @@ class Place:
         return next((self.each[key] for key in keys if key in self.each), None)
 
 
-EARLIEST = Place(Kind.EARLIEST)
-LATEST = Place(Kind.LATEST)
+EARLIEST = Place(PlaceKind.EARLIEST)
+LATEST = Place(PlaceKind.LATEST)
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -68,11 +68,11 @@ def place_of(value: PlaceLike, *, default: Place) -> Place:
         case bool():
             pass
         case int() if value >= 0:
-            return Place(Kind.OFFSET, value)
+            return Place(PlaceKind.OFFSET, value)
         case dt.datetime():
-            return Place(Kind.TIME, int(value.timestamp() * 1000))
+            return Place(PlaceKind.TIME, int(value.timestamp() * 1000))
         case Mapping():
-            return Place(Kind.EACH, each=_checked(value))
+            return Place(PlaceKind.EACH, each=_checked(value))
     raise InvalidRequest(
         f"{value!r:.60} is no place in a log: say 'earliest', 'latest', a datetime, an offset, "
         "or {bucket: offset}",

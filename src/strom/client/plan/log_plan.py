@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
-from strom.client.plan.log_place import Key, Kind, Place
+from strom.client.plan.log_place import Key, Place, PlaceKind
 from strom.errors import Expired, InvalidRequest
 from strom.model.bucket import BucketId
 from strom.runtime.units import counted
@@ -121,7 +121,7 @@ def plan_scan(
 
 def check_place(place: Place, buckets: Sequence[tuple[BucketId, str | None]]) -> None:
     """Refuse offsets for buckets that the table does not have."""
-    if place.kind is not Kind.EACH:
+    if place.kind is not PlaceKind.EACH:
         return
     known: set[Key] = set()
     for bucket, partition in buckets:

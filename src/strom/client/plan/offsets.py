@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.retry import MISPLACED
-from strom.client.plan.log_place import EARLIEST, LATEST, Kind, Place
+from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceKind
 from strom.errors import InvalidRequest, InvalidTimestamp, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LIST_OFFSETS
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages.log import ListOffsetsRequest, ListOffsetsResponse
 
-OFFSET_TYPES = {Kind.EARLIEST: 0, Kind.LATEST: 1, Kind.TIME: 2}
+OFFSET_TYPES = {PlaceKind.EARLIEST: 0, PlaceKind.LATEST: 1, PlaceKind.TIME: 2}
 NO_FOLLOWER = -1
 REQUESTS_AT_ONCE = 64
 
@@ -88,7 +88,7 @@ class Offsets:
                 table_id=self._table.table_id,
                 partition_id=members[0].partition_id,
                 bucket_id=[bucket.bucket for bucket in members],
-                start_timestamp=place.value if place.kind is Kind.TIME else None,
+                start_timestamp=place.value if place.kind is PlaceKind.TIME else None,
             )
             response = await self._cluster.call(self._cluster.leader(members[0]), LIST_OFFSETS, request)
             found |= _read(response, members)

@@ -12,7 +12,7 @@ from strom.client.read.damage import note_damage
 from strom.client.read.row_reader import Encoded, RowReader
 from strom.protocol.message import whole
 from strom.protocol.messages.own import FetchRowsBucketRequest, FetchRowsBucketResponse, FetchRowsRequest
-from strom.protocol.messages.predicate import Predicate as WirePredicate
+from strom.protocol.messages.predicate import WirePredicate as WirePredicate
 from strom.record.batch import split
 
 

@@ -28,7 +28,7 @@ from strom.record.gathered import Gathered
 from strom.runtime.files import Bytes
 
 
-class Piece(Protocol):
+class PendingRows(Protocol):
     """Rows that were given at once, as the writer's door takes them: only their number matters here."""
 
     @property
@@ -59,7 +59,7 @@ class Outgoing:
         self.form = form
         """What all of its rows have in common: rows of two forms never share a batch."""
         self.opened_at = opened_at
-        self.pieces: list[Piece] = []
+        self.pieces: list[PendingRows] = []
         self.rows = 0
         self.size_bytes = 0
         self.writer_id = -1
@@ -237,7 +237,7 @@ class Accumulator:
         return queue
 
     def add(
-        self, bucket: BucketId, piece: Piece, *, size_bytes: int, form: int, now: float
+        self, bucket: BucketId, piece: PendingRows, *, size_bytes: int, form: int, now: float
     ) -> list[Outgoing]:
         """Take rows for a bucket. The batches that are sealed by this (none, one or two) must be encoded."""
         queue = self._busy[bucket] = self.bucket(bucket)

@@ -21,7 +21,7 @@ from strom.client.cluster.cluster import Cluster, wire_path
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.cluster.retry import MISPLACED, PASSING
-from strom.client.write.accumulator import Accumulator, BucketQueue, Outgoing, Piece
+from strom.client.write.accumulator import Accumulator, BucketQueue, Outgoing, PendingRows
 from strom.client.write.door import Door
 from strom.client.write.fast_lane import FastLane
 from strom.client.write.room import Room
@@ -109,7 +109,7 @@ class Delivery:
         """What ended the delivery, until a flush has told it."""
         return self._failure
 
-    def add(self, bucket: BucketId, piece: Piece, *, size_bytes: int, form: int) -> list[Outgoing]:
+    def add(self, bucket: BucketId, piece: PendingRows, *, size_bytes: int, form: int) -> list[Outgoing]:
         """Take rows for a bucket (room was taken before). The batches returned must be given to ``encode``."""
         with self._lock:
             if self._failure is not None:

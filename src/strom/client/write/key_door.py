@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
-from strom.client.cluster.written import Written
+from strom.client.cluster.written import WrittenUpTo
 from strom.client.input.arrow_input import concatenate
 from strom.client.write.accumulator import Outgoing
 from strom.client.write.door import Outcomes
@@ -35,7 +35,7 @@ DELETE = bytes([layout.CHANGE_DELETE])
 ALL: tuple[int, ...] = ()
 
 
-class Changes(NamedTuple):
+class BucketChanges(NamedTuple):
     """Rows of one bucket and what is done with all of them."""
 
     rows: pa.RecordBatch
@@ -89,10 +89,10 @@ class KeyDoor:
         self._forms: list[KeyForm] = []
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
         self._lock = threading.Lock()
-        self._written: dict[BucketId, Written] = {}
+        self._written: dict[BucketId, WrittenUpTo] = {}
 
     @property
-    def written(self) -> dict[BucketId, Written]:
+    def written(self) -> dict[BucketId, WrittenUpTo]:
         """What was acknowledged so far, by bucket."""
         with self._lock:
             return dict(self._written)
@@ -146,10 +146,10 @@ class KeyDoor:
             )
             if not failed and one.log_end_offset is not None:
                 bucket = BucketId(self._table_id, one.partition_id, one.bucket_id)
-                self._note(bucket, Written(one.log_end_offset, -1 if one.epoch is None else one.epoch))
+                self._note(bucket, WrittenUpTo(one.log_end_offset, -1 if one.epoch is None else one.epoch))
         return found
 
-    def _note(self, bucket: BucketId, written: Written) -> None:
+    def _note(self, bucket: BucketId, written: WrittenUpTo) -> None:
         with self._lock:
             known = self._written.get(bucket)
             # Answers may overtake each other; a later epoch wins though its offset be lower (a log was cut).

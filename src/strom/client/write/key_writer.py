@@ -19,7 +19,7 @@ from strom.client.input.arrow_input import ArrowInput, Columns
 from strom.client.input.blanks import blanks
 from strom.client.input.key_input import key_schema, keyed, picked
 from strom.client.write.delivery import new_writer_id
-from strom.client.write.key_door import ALL, DELETE, UPSERT, Changes, KeyDoor, MixedChanges, part_of
+from strom.client.write.key_door import ALL, DELETE, UPSERT, BucketChanges, KeyDoor, MixedChanges, part_of
 from strom.client.write.writer import RowWriter
 from strom.errors import NotPrimaryKeyTable
 from strom.model.schema import Schema
@@ -130,9 +130,9 @@ class UpsertIntake(ArrowInput):
         for portion in super().portions(data):
             yield picked(portion, self.schema.names) if self._partial else portion
 
-    def piece(self, batch: pa.RecordBatch) -> Changes:
+    def piece(self, batch: pa.RecordBatch) -> BucketChanges:
         """The rows, to be written."""
-        return Changes(batch, UPSERT)
+        return BucketChanges(batch, UPSERT)
 
 
 class DeleteIntake(ArrowInput):
@@ -160,9 +160,9 @@ class DeleteIntake(ArrowInput):
             arrays.append(blanks(field, keys.num_rows) if place is None else keys.column(place))
         return pa.RecordBatch.from_arrays(arrays, schema=self._whole.to_arrow())
 
-    def piece(self, batch: pa.RecordBatch) -> Changes:
+    def piece(self, batch: pa.RecordBatch) -> BucketChanges:
         """The keys, to be deleted."""
-        return Changes(batch, DELETE)
+        return BucketChanges(batch, DELETE)
 
 
 class MixedRows(NamedTuple):

@@ -23,8 +23,8 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.input.arrow_input import ArrowInput, Columns, is_lent, owned
-from strom.client.input.routing import Part, Router, cut
-from strom.client.write.accumulator import Outgoing, Piece
+from strom.client.input.routing import BucketRows, Router, cut
+from strom.client.write.accumulator import Outgoing, PendingRows
 from strom.client.write.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of, new_writer_id
 from strom.client.write.door import AppendDoor, Door
 from strom.errors import (
@@ -51,7 +51,7 @@ class Intake(Protocol):
 
     def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch: ...
 
-    def piece(self, batch: pa.RecordBatch) -> Piece: ...
+    def piece(self, batch: pa.RecordBatch) -> PendingRows: ...
 
 
 class RowWriter:
@@ -171,7 +171,9 @@ class RowWriter:
             for part in self._router.parts(batch):
                 yield from self._take_part(part, intake, aside, lent)
 
-    def _take_part(self, part: Part, intake: Intake, aside: bool, lent: bool) -> Iterator[Awaitable[object]]:
+    def _take_part(
+        self, part: BucketRows, intake: Intake, aside: bool, lent: bool
+    ) -> Iterator[Awaitable[object]]:
         if not self._knows(part.partition):
             yield self._find_partition(part)
         bucket = BucketId(self._table.table_id, self._partitions[part.partition], part.bucket)
@@ -206,14 +208,14 @@ class RowWriter:
             partition is None or known.get((self._table.table_id, partition)) == self._partitions[partition]
         )
 
-    def _add(self, bucket: BucketId, piece: Piece, size: int, form: int) -> list[Outgoing]:
+    def _add(self, bucket: BucketId, piece: PendingRows, size: int, form: int) -> list[Outgoing]:
         try:
             return self._delivery.add(bucket, piece, size_bytes=size, form=form)
         except BaseException:
             self._delivery.return_room(size)
             raise
 
-    async def _find_partition(self, part: Part) -> None:
+    async def _find_partition(self, part: BucketRows) -> None:
         assert part.partition is not None
         try:
             partition_id = await self._cluster.find_partition(self._table, part.partition)

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from strom.kv.gather.copy_kernels import FIXED, VAR, same_value
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.row_source import Int32s, Int64s, Source
+from strom.kv.gather.row_source import ColumnSource, Int32s, Int64s
 from strom.kv.index.grouping import sort_groups
-from strom.kv.index.index import Index
+from strom.kv.index.index import KeyIndex
 from strom.kv.index.newest_kernels import load_all
 from strom.kv.index.slot_kernels import find_first
 from strom.kv.kernels.compile import (
@@ -53,9 +53,9 @@ class BatchKeys(NamedTuple):
 
 
 def find_batch_keys(
-    keys: Source,
+    keys: ColumnSource,
     hashes: npt.NDArray[np.uint64],
-    index: Index,
+    index: KeyIndex,
     stored: Directory,
     spec: Int64s,
     *,

@@ -24,10 +24,10 @@ from strom.kv.changes import (
     UPDATE,
     Bools,
     Bytes,
+    ChangelogPlan,
     Changes,
     Folded,
     Ints,
-    Plan,
 )
 from strom.kv.kernels.compile import boolean, int64, kernel, ro, rw, uint8
 from strom.record.layout import CHANGE_DELETE, CHANGE_INSERT, CHANGE_UPDATE_AFTER, CHANGE_UPDATE_BEFORE
@@ -37,7 +37,7 @@ Image = Literal["FULL", "WAL"]
 _OLD: Final = -1
 
 
-def plan(changes: Changes, folded: Folded, image: Image) -> Plan:
+def plan(changes: Changes, folded: Folded, image: Image) -> ChangelogPlan:
     """The records that the effects of a batch become."""
     full = image == "FULL"
     n, groups = len(folded.effect), changes.groups
@@ -51,7 +51,7 @@ def plan(changes: Changes, folded: Folded, image: Image) -> Plan:
         folded.effect, folded.image_row, changes.order, changes.starts, full, kinds, from_, row, arrival, group,
         stored, previous, newest,
     )  # fmt: skip
-    return Plan(
+    return ChangelogPlan(
         kinds[:records],
         from_[:records],
         row[:records],

@@ -18,7 +18,7 @@ from strom.kv.gather.copy_kernels import OUTSIDE, UNCHECKED
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import check_data, gather
 from strom.kv.gather.message_kernels import DATA_SIZE, PLACE_FIELDS, measure
-from strom.kv.gather.row_source import Int32s, Source, source_of
+from strom.kv.gather.row_source import ColumnSource, Int32s, source_of
 from strom.kv.kernels.reserved_memory import address_of
 from strom.record import layout as at
 from strom.record.batch import BatchHeader, read_columns, read_header
@@ -47,7 +47,7 @@ class ChangelogBatch(NamedTuple):
     content: memoryview
     header: BatchHeader
     columns: BatchColumns
-    rows: Source
+    rows: ColumnSource
     """Its records."""
 
 
@@ -97,7 +97,7 @@ def compose(
     columns = BatchColumns(
         head, size, (), [(start, length) for start, length in buffers.tolist()], CODEC_NONE
     )
-    return ChangelogBatch(content, header, columns, Source(count, written, memory))
+    return ChangelogBatch(content, header, columns, ColumnSource(count, written, memory))
 
 
 def _by_pyarrow(

@@ -22,22 +22,24 @@ PRODUCT: Final = 1
 RULES: Final = {"sum": SUM, "product": PRODUCT}
 
 
-class Column(NamedTuple):
+class MaskedValues(NamedTuple):
     """Values, and which of them are not NULL."""
 
     values: npt.NDArray[Any]
     valid: Bools
 
 
-def column_of(array: pa.Array, kind: npt.DTypeLike) -> Column:
+def column_of(array: pa.Array, kind: npt.DTypeLike) -> MaskedValues:
     """An array of numbers as NumPy's, without a copy where its kind is the one wanted."""
     own = array.type.to_pandas_dtype()
     whole = np.frombuffer(array.buffers()[1], own) if len(array) else np.empty(0, own)
     values = whole[array.offset : array.offset + len(array)].astype(kind, copy=False)
-    return Column(values, valid_rows(array))
+    return MaskedValues(values, valid_rows(array))
 
 
-def fold_numbers(rule: int, changes: Changes, modes: ChangeModes, came: Column, was: Column) -> Column:
+def fold_numbers(
+    rule: int, changes: Changes, modes: ChangeModes, came: MaskedValues, was: MaskedValues
+) -> MaskedValues:
     """Sum or product; both columns are int64, float32 or float64."""
     values = np.zeros(len(came.values), came.values.dtype)
     valid = np.zeros(len(values), np.bool_)
@@ -45,15 +47,15 @@ def fold_numbers(rule: int, changes: Changes, modes: ChangeModes, came: Column, 
         rule, modes.mode, changes.order, changes.starts, came.values, came.valid, was.values, was.valid, values,
         valid,
     )  # fmt: skip
-    return Column(values, valid)
+    return MaskedValues(values, valid)
 
 
-def fold_count(changes: Changes, modes: ChangeModes, came: Bools, was: Column) -> Column:
+def fold_count(changes: Changes, modes: ChangeModes, came: Bools, was: MaskedValues) -> MaskedValues:
     """How many values that are not NULL have come."""
     values = np.zeros(len(came), np.int64)
     valid = np.zeros(len(came), np.bool_)
     _count(modes.mode, changes.order, changes.starts, came, was.values, was.valid, values, valid)
-    return Column(values, valid)
+    return MaskedValues(values, valid)
 
 
 def compute(function: str, changes: Changes, modes: ChangeModes, came: pa.Array, was: pa.Array) -> pa.Array:
@@ -69,7 +71,7 @@ def compute(function: str, changes: Changes, modes: ChangeModes, came: pa.Array,
     return array_of(found, kind)
 
 
-def array_of(column: Column, kind: pa.DataType) -> pa.Array:
+def array_of(column: MaskedValues, kind: pa.DataType) -> pa.Array:
     """As Arrow; whole numbers are cut to the width of the type."""
     own = kind.to_pandas_dtype()
     mask = None if column.valid.all() else ~column.valid

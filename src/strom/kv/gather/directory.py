@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.gather.row_layout import RowLayout, Selection
-from strom.kv.gather.row_source import ColumnKind, Int32s, Int64s, Octets, Source
+from strom.kv.gather.row_source import ColumnKind, ColumnSource, Int32s, Int64s, Octets
 
 
 class Directory:
@@ -27,7 +27,7 @@ class Directory:
     def __init__(
         self,
         schema: pa.Schema | RowLayout,
-        sources: Sequence[Source] = (),
+        sources: Sequence[ColumnSource] = (),
         places: object = None,
     ) -> None:
         self.layout = schema if isinstance(schema, RowLayout) else RowLayout.of(schema)
@@ -45,7 +45,7 @@ class Directory:
         for at, source in enumerate(self.sources):
             self._take(at, source)
 
-    def _take(self, at: int, source: Source) -> None:
+    def _take(self, at: int, source: ColumnSource) -> None:
         self.addresses[at] = source.addresses
         self.rows[at] = source.rows
         if source.sound is not None:
@@ -62,20 +62,20 @@ class Directory:
         """Of every column."""
         return self.layout.kinds
 
-    def with_sources(self, *more: Source) -> Directory:
+    def with_sources(self, *more: ColumnSource) -> Directory:
         """The same and these behind: their numbers follow the last one's."""
         made = self.replaced(len(self.sources), more, self.places)
         made.origin = self
         return made
 
-    def replace_last(self, source: Source) -> None:
+    def replace_last(self, source: ColumnSource) -> None:
         """Another source in the last one's place. Only for whoever made this directory and shows it to nobody."""
         at = len(self.sources) - 1
         self.sources = (*self.sources[:at], source)
         self.sound[at], self.whole[at] = 1, 1
         self._take(at, source)
 
-    def replaced(self, first: int, more: Sequence[Source], places: object) -> Directory:
+    def replaced(self, first: int, more: Sequence[ColumnSource], places: object) -> Directory:
         """The first ``first`` sources, and ``more`` in place of the others."""
         made = Directory.__new__(Directory)
         made.layout, made.places, made.origin = self.layout, places, None

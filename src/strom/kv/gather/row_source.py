@@ -69,7 +69,7 @@ class WholeColumn:
         return self._pieces
 
 
-class Source:
+class ColumnSource:
     """Rows in columns at fixed addresses."""
 
     __slots__ = ("addresses", "check", "keep", "nested", "rows", "sound")
@@ -118,7 +118,7 @@ def _kind_of(kind: pa.DataType, name: str) -> ColumnKind:
 
 def source_of(
     batch: pa.RecordBatch, kinds: Sequence[ColumnKind], positions: Sequence[int] | None = None
-) -> Source:
+) -> ColumnSource:
     """The rows of a batch, without a copy (but for bitmaps of slices that begin within a byte).
 
     ``kinds`` are the columns wanted; ``positions`` says which column of the batch is each, ``ABSENT`` for none. The
@@ -137,7 +137,7 @@ def source_of(
     for column in known.nested:
         if found[column, VALUES] != ABSENT:
             nested[column] = WholeColumn(batch.column(int(chosen[column])))
-    return Source(batch.num_rows, found, batch, nested)
+    return ColumnSource(batch.num_rows, found, batch, nested)
 
 
 class _KnownKinds(NamedTuple):
@@ -220,7 +220,9 @@ def _read_exported(batch: int, forms: Any, widths: Any, positions: Any, found: A
     return READ
 
 
-def _source_by_column(batch: pa.RecordBatch, kinds: Sequence[ColumnKind], positions: Sequence[int]) -> Source:
+def _source_by_column(
+    batch: pa.RecordBatch, kinds: Sequence[ColumnKind], positions: Sequence[int]
+) -> ColumnSource:
     """The same column by column, where bitmaps have to be shifted."""
     found = [(0, ABSENT, 0)] * len(kinds)
     keep: list[object] = [batch]
@@ -235,7 +237,7 @@ def _source_by_column(batch: pa.RecordBatch, kinds: Sequence[ColumnKind], positi
         else:
             found[column] = _addresses_of(array, kind, keep)
     # Not reshaped from nothing: a batch without columns is a batch too.
-    return Source(batch.num_rows, np.array(found, np.int64).reshape(len(kinds), 3), keep, nested)
+    return ColumnSource(batch.num_rows, np.array(found, np.int64).reshape(len(kinds), 3), keep, nested)
 
 
 def _addresses_of(array: pa.Array, kind: ColumnKind, keep: list[object]) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidTable
-from strom.kv.gather.row_source import ColumnKind, Source, source_of
+from strom.kv.gather.row_source import ColumnKind, ColumnSource, source_of
 from strom.kv.kernels.compile import (
     fold_multiply,
     int64,
@@ -74,12 +74,12 @@ class Hasher:
         self.plan = np.array([self.columns, codes, widths, shifts], np.int64)
         """int64[4, columns]: position, form, width and place in the packed word, as the kernels take them."""
 
-    def hash(self, rows: Source | pa.RecordBatch, count: int | None = None) -> Hashes:
+    def hash(self, rows: ColumnSource | pa.RecordBatch, count: int | None = None) -> Hashes:
         """The hash of every row, or of the first ``count``: a block that still grows names its room, not its rows.
 
         A batch has all columns of ``kinds``; its offsets were checked when it was decoded.
         """
-        source = rows if isinstance(rows, Source) else source_of(rows, self._kinds)
+        source = rows if isinstance(rows, ColumnSource) else source_of(rows, self._kinds)
         if source.sound is not None and source.check is not None:
             for column in self.columns:
                 if not source.sound[column]:
@@ -87,7 +87,7 @@ class Hasher:
         return self.hash_at(source.addresses, source.rows if count is None else min(count, source.rows))
 
     def hash_at(self, addresses: Ints, count: int) -> Hashes:
-        """The hash of ``count`` rows whose columns lie at these addresses, as in ``Source.addresses``."""
+        """The hash of ``count`` rows whose columns lie at these addresses, as in ``ColumnSource.addresses``."""
         out = np.zeros(count, np.uint64)
         if count == 0:
             return out

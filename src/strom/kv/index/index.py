@@ -56,7 +56,7 @@ class IndexTables(NamedTuple):
     """All row ids are below this."""
 
 
-class Index:
+class KeyIndex:
     """Keys by hash, and the newest version of each."""
 
     def __init__(self, tiles: list[tuple[int, int]] | None = None) -> None:
@@ -213,13 +213,13 @@ class Index:
         return self.entries(shard)
 
     @classmethod
-    def load(cls, shards: Iterable[ShardEntries]) -> Index:
+    def load(cls, shards: Iterable[ShardEntries]) -> KeyIndex:
         """The index that was exported shard by shard. Whatever cannot be is refused as :class:`StoreCorrupt`."""
         shards = list(shards)
         return cls.load_each([(one.prefix, one.depth, len(one.hashes)) for one in shards], shards)
 
     @classmethod
-    def load_each(cls, tiles: Sequence[tuple[int, int, int]], shards: Iterable[ShardEntries]) -> Index:
+    def load_each(cls, tiles: Sequence[tuple[int, int, int]], shards: Iterable[ShardEntries]) -> KeyIndex:
         """The same where the shards come one by one. ``tiles``: the prefix, depth and entries of each."""
         made = cls([tile[:2] for tile in tiles])
         for shard, (_, _, entries) in enumerate(tiles):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Ints
-from strom.kv.gather.row_source import ColumnKind, Source
+from strom.kv.gather.row_source import ColumnKind, ColumnSource
 from strom.kv.index.hashing import Hasher
 from strom.kv.index.row_lists import RowLists
 from strom.kv.publication import Hashes, ListUndo
@@ -31,7 +31,7 @@ class SecondaryIndex:
         self.kinds = [kinds[position] for position in columns]
         self._hasher = Hasher(self.kinds, tuple(range(len(columns))))
 
-    def hash(self, rows: Source) -> Hashes:
+    def hash(self, rows: ColumnSource) -> Hashes:
         """The tuple hashes of rows of the whole table."""
         return self._hasher.hash_at(rows.addresses[list(self.columns)], rows.rows)
 

@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 PIECE_CELLS: Final = 1 << 18
 
 
-class Piece(NamedTuple):
+class CellRun(NamedTuple):
     """The cells of [low, high), from ``address`` on."""
 
     low: int
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 class Frame(NamedTuple):
     """The pieces, and as kernels see them. The last one may reach beyond the series' end."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CellRun, ...]
     lows: Ints
     addresses: Ints
 
@@ -93,7 +93,7 @@ class SeriesView:
             kernels.copy(piece.address + (first - piece.low) * 8, out[first - low : last - low])
         return out
 
-    def _within(self, low: int, high: int) -> list[tuple[Piece, int, int]]:
+    def _within(self, low: int, high: int) -> list[tuple[CellRun, int, int]]:
         return [
             (piece, max(low, piece.low), min(high, piece.high))
             for piece in self._pieces
@@ -110,7 +110,7 @@ class Series:
 
     def __init__(self, start: int = 0) -> None:
         self._start = self._end = start
-        self._pieces: list[Piece] = []
+        self._pieces: list[CellRun] = []
         self._frame: Frame | None = None
 
     @property
@@ -181,7 +181,7 @@ class Series:
             raise ValueError(f"[{low}, {high}) leaves the series [{self._start}, {self._end})")
         if low == high:
             return
-        piece = Piece(low, high, address_of(cells), cells, True)
+        piece = CellRun(low, high, address_of(cells), cells, True)
         if following:
             if self._pieces:
                 self._pieces[-1] = self._pieces[-1]._replace(high=low)
@@ -199,7 +199,7 @@ class Series:
     def _add_piece(self) -> None:
         low = self._pieces[-1].high if self._pieces else self._end
         memory = reserve(PIECE_CELLS * 8)
-        self._pieces.append(Piece(low, low + PIECE_CELLS, address_of(memory), memory, False))
+        self._pieces.append(CellRun(low, low + PIECE_CELLS, address_of(memory), memory, False))
         self._frame = None
 
     # -- asking ---------------------------------------------------------------------------------------------------

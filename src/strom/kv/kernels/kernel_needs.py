@@ -7,7 +7,7 @@ from typing import Final
 
 from strom.model.data_type import Decimal
 from strom.model.key_properties import MERGE_ENGINE
-from strom.model.table import Table
+from strom.model.table import TableEntry
 
 ROWS: Final = "rows"
 """Every primary-key table: writes, deletes, lookups, scans, snapshots."""
@@ -23,7 +23,7 @@ GROUPS: Final = (ROWS, LISTS, VERSIONS, AGGREGATES, DECIMALS, PEER_ROWS)
 """In the order in which they are compiled."""
 
 
-def needs_of(table: Table) -> frozenset[str]:
+def needs_of(table: TableEntry) -> frozenset[str]:
     """The groups without which a table's buckets are not served."""
     properties = table.description.properties
     engine = (properties.get(MERGE_ENGINE) or "").lower()
@@ -44,6 +44,6 @@ def in_order(needs: Iterable[str]) -> list[str]:
     return sorted(needs, key=GROUPS.index)
 
 
-def _has_prefix(table: Table) -> bool:
+def _has_prefix(table: TableEntry) -> bool:
     description = table.description
     return set(description.bucket_key) < set(table.schema.primary_key) - set(description.partition_keys)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from strom.errors import StoreCorrupt
 from strom.kv.changelog.batch_keys import are_these
 from strom.kv.gather.directory import Directory
-from strom.kv.gather.row_source import Int32s, Int64s, Source
+from strom.kv.gather.row_source import ColumnSource, Int32s, Int64s
 from strom.kv.index.newest_kernels import load_all
 from strom.kv.index.series_kernels import FINE, step_back
 from strom.kv.index.slot_kernels import find_first
@@ -42,7 +42,7 @@ class LocatedKeys(NamedTuple):
 
 
 def locate_keys(
-    store: KeyStore, keys: Source, hashes: npt.NDArray[np.uint64], high: Callable[[], int]
+    store: KeyStore, keys: ColumnSource, hashes: npt.NDArray[np.uint64], high: Callable[[], int]
 ) -> LocatedKeys | None:
     """Look keys up at the high watermark; None when it takes more than this."""
     count = len(hashes)

@@ -20,7 +20,7 @@ from strom.kv.changes import Ints
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather, gather_message, rows_equal
 from strom.kv.gather.memory_needed import MemoryNeeded
-from strom.kv.gather.row_source import Int32s, Source, source_of
+from strom.kv.gather.row_source import ColumnSource, Int32s, source_of
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.lookup.located_keys import locate_keys
 from strom.kv.publication import Hashes
@@ -66,7 +66,7 @@ def lookup_keys(
 
 def lookup_message(
     store: KeyStore,
-    keys: pa.RecordBatch | Source,
+    keys: pa.RecordBatch | ColumnSource,
     *,
     high: High,
     columns: Sequence[int] | None,
@@ -78,10 +78,10 @@ def lookup_message(
 
 
 def _locate(
-    store: KeyStore, keys: pa.RecordBatch | Source, high: High
+    store: KeyStore, keys: pa.RecordBatch | ColumnSource, high: High
 ) -> tuple[Ints, Directory, tuple[Int32s, Int32s], int]:
     """Which keys have a row, where these rows lie, and the instant."""
-    source = keys if isinstance(keys, Source) else source_of(keys, store.key_layout.kinds)
+    source = keys if isinstance(keys, ColumnSource) else source_of(keys, store.key_layout.kinds)
     hashes = store.hasher.hash(source)
     located = locate_keys(store, source, hashes, high)
     if located is not None:

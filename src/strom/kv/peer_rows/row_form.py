@@ -57,7 +57,7 @@ _SIMPLE = {
 _PER_MILLI = {"us": 1_000, "ns": 1_000_000}
 
 
-class Form(NamedTuple):
+class ColumnForm(NamedTuple):
     """One column's operation, and the number that goes with it."""
 
     op: int
@@ -71,21 +71,21 @@ class Form(NamedTuple):
         return self.number if self.op == FIXED else WIDTHS[self.op]
 
 
-def form_of(kind: pa.DataType) -> Form:
+def form_of(kind: pa.DataType) -> ColumnForm:
     """How values of an Arrow type lie in a row."""
     simple = _SIMPLE.get(kind)
     if simple is not None:
-        return Form(simple)
+        return ColumnForm(simple)
     if pa.types.is_fixed_size_binary(kind):
-        return Form(FIXED, kind.byte_width)
+        return ColumnForm(FIXED, kind.byte_width)
     if pa.types.is_decimal128(kind):
-        return Form(DECIMAL if kind.precision <= DECIMAL_COMPACT_MAX else WIDE_DECIMAL, kind.precision)
+        return ColumnForm(DECIMAL if kind.precision <= DECIMAL_COMPACT_MAX else WIDE_DECIMAL, kind.precision)
     if pa.types.is_time(kind):
-        return Form(TIME32 if kind.bit_width == 32 else TIME64, _per_milli(kind.unit))
+        return ColumnForm(TIME32 if kind.bit_width == 32 else TIME64, _per_milli(kind.unit))
     if pa.types.is_timestamp(kind):
-        return Form(MILLIS if kind.unit in ("s", "ms") else NANOS, _per_milli(kind.unit))
+        return ColumnForm(MILLIS if kind.unit in ("s", "ms") else NANOS, _per_milli(kind.unit))
     if is_nested(kind):
-        return Form(SPAN)
+        return ColumnForm(SPAN)
     raise InvalidTable(f"{kind} has no form in a compacted row", arrow_type=str(kind))
 
 

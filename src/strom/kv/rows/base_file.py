@@ -23,10 +23,10 @@ from strom.kv.gather.row_source import (
     ABSENT,
     Bools,
     ColumnKind,
+    ColumnSource,
     Int64s,
     NestedColumn,
     Octets,
-    Source,
     kinds_of,
 )
 from strom.kv.rows import base_layout as at
@@ -178,7 +178,7 @@ class BaseFile:
         bits = np.unpackbits(self._tombstones[block], count=self.rows_of(block), bitorder="little")
         return bits.view(np.bool_)
 
-    def source(self, block: int, column_ids: Sequence[int], kinds: Sequence[ColumnKind]) -> Source:
+    def source(self, block: int, column_ids: Sequence[int], kinds: Sequence[ColumnKind]) -> ColumnSource:
         """A block as the newest schema sees it. Its columns are checked when they are first read."""
         addresses = np.zeros((len(column_ids), 3), np.int64)
         sound = np.ones(len(column_ids), np.uint8)
@@ -198,7 +198,7 @@ class BaseFile:
             if mine[column] != ABSENT:
                 self.check(block, mine[column])
 
-        return Source(self.rows_of(block), addresses, self, nested, sound, check)
+        return ColumnSource(self.rows_of(block), addresses, self, nested, sound, check)
 
     def _position(self, column_id: int, kind: ColumnKind) -> int:
         if column_id not in self.column_ids:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_layout import Selection
-from strom.kv.gather.row_source import ABSENT, Bools, ColumnKind, Int64s, NestedColumn, Octets, Source
+from strom.kv.gather.row_source import ABSENT, Bools, ColumnKind, ColumnSource, Int64s, NestedColumn, Octets
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.tail_block import TailView
 
@@ -100,7 +100,7 @@ class FileBlock(NamedTuple):
 
     file: BaseFile
     block: int
-    source: Source
+    source: ColumnSource
     live: Octets
 
 
@@ -155,7 +155,7 @@ def tombstones_of(held: Held, first: int, last: int) -> Bools:
     return held.tombstones[first:last].copy()
 
 
-def batch_of(source: Source, rows: int, selection: Selection) -> pa.RecordBatch:
+def batch_of(source: ColumnSource, rows: int, selection: Selection) -> pa.RecordBatch:
     """The first rows of a source that was checked, where they lie."""
     arrays = []
     for column, kind in zip(selection.positions, selection.kinds, strict=True):
@@ -175,7 +175,7 @@ def _joined(nested: NestedColumn, rows: int) -> pa.Array:
     return array[:rows]
 
 
-def _array(source: Source, column: int, rows: int, kind: ColumnKind) -> pa.Array:
+def _array(source: ColumnSource, column: int, rows: int, kind: ColumnKind) -> pa.Array:
     validity, values, data = source.addresses[column].tolist()
     sizes = {"fixed": rows * kind.width, "var": 4 * (rows + 1)}
     buffers = [
@@ -190,7 +190,7 @@ def _array(source: Source, column: int, rows: int, kind: ColumnKind) -> pa.Array
     return pa.Array.from_buffers(kind.type, rows, buffers)
 
 
-def _bitmap(address: int, rows: int, source: Source) -> pa.Buffer:
+def _bitmap(address: int, rows: int, source: ColumnSource) -> pa.Buffer:
     """Bits, where they lie. A last octet that later rows share is copied with the others: it may change while it is
     sent, behind the checksum."""
     found = pa.foreign_buffer(address, (rows + 7) >> 3, source)

@@ -28,7 +28,7 @@ from strom.runtime.files import Files
 Needed = Callable[[Int64s], Bools]
 
 
-class Kept(NamedTuple):
+class CarriedRows(NamedTuple):
     """Which rows of an old block are in the new file: some of [first, first + len(mask))."""
 
     first: int
@@ -101,7 +101,7 @@ def build(
     start: int,
     end: int,
     data_max: int = BLOCK_DATA_BYTES,
-) -> tuple[BaseFile, list[Kept]]:
+) -> tuple[BaseFile, list[CarriedRows]]:
     """Write the needed rows of these sources (numbers and what is known of them) with offsets in [start, end)."""
     writer = BaseFileWriter(
         files,
@@ -112,13 +112,13 @@ def build(
         start=start,
         end=end,
     )
-    kept: list[Kept] = []
+    kept: list[CarriedRows] = []
     try:
         filling = _Filling(writer, directory, data_max)
         for number, block in held:
             first, offsets = offsets_of(block, start, end)
             mask = needed(offsets) if len(offsets) else np.empty(0, np.bool_)
-            kept.append(Kept(first, mask))
+            kept.append(CarriedRows(first, mask))
             rows: Int32s = (np.flatnonzero(mask) + first).astype(np.int32)
             tombstone = tombstones_of(block, first, first + len(offsets))
             filling.add(number, rows, offsets[mask], tombstone[mask])
@@ -139,7 +139,7 @@ def append_rows(
     filling.flush()
 
 
-def taken_over(bits: Sequence[Octets], kept: Sequence[Kept], file: BaseFile) -> list[Octets]:
+def taken_over(bits: Sequence[Octets], kept: Sequence[CarriedRows], file: BaseFile) -> list[Octets]:
     """The live bits of a new file's blocks, from those of the rows it was made of, as they are now."""
     parts = [
         live_of(one, some.first, some.first + len(some.mask))[some.mask]

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_layout import RowLayout
-from strom.kv.gather.row_source import ABSENT, Bools, Int32s, Int64s, Octets, Source, source_of
+from strom.kv.gather.row_source import ABSENT, Bools, ColumnSource, Int32s, Int64s, Octets, source_of
 from strom.kv.index.index import IndexTables
 from strom.kv.rows import live_bits
 from strom.kv.rows.base_file import BaseFile
@@ -163,14 +163,14 @@ class Rows:
             self.source_of(batch, column_ids), base_offset, stored=stored, tombstone=tombstone, end=end
         )
 
-    def source_of(self, batch: pa.RecordBatch, column_ids: Sequence[int] | None = None) -> Source:
+    def source_of(self, batch: pa.RecordBatch, column_ids: Sequence[int] | None = None) -> ColumnSource:
         """A batch as the newest schema sees it. ``column_ids``: when it was written under an older one."""
         positions = None if column_ids is None else self._positions(column_ids)
         return source_of(batch, self._layout.kinds, positions)
 
     def take_in(
         self,
-        source: Source,
+        source: ColumnSource,
         base_offset: int,
         *,
         stored: Bools,
@@ -183,7 +183,7 @@ class Rows:
         if changed is not None:
             self._renew(changed)
 
-    def beside(self, source: Source) -> Directory:
+    def beside(self, source: ColumnSource) -> Directory:
         """The newest directory with one more source, its last. For the lane alone, and until it asks again.
 
         It is kept for the next one, unless that would keep large rows: of a write that was refused, or long ago.
@@ -392,7 +392,9 @@ class Rows:
         if not missing:
             return view
         absent = np.full((missing, 3), (0, ABSENT, 0), np.int64)
-        wider = Source(source.rows, np.concatenate([source.addresses, absent]), source.keep, source.nested)
+        wider = ColumnSource(
+            source.rows, np.concatenate([source.addresses, absent]), source.keep, source.nested
+        )
         return view._replace(source=wider)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.kv.gather.row_layout import RowLayout
-from strom.kv.gather.row_source import ABSENT, Bools, Int32s, Int64s, Octets, Source
+from strom.kv.gather.row_source import ABSENT, Bools, ColumnSource, Int32s, Int64s, Octets
 from strom.kv.rows import tail_kernels as at
 from strom.kv.rows.base_layout import BLOCK_ROWS
 from strom.kv.rows.live_bits import bits_of, count, live_of, new_bits
@@ -29,7 +29,7 @@ NOT_YET = np.iinfo(np.int64).max
 class TailView(NamedTuple):
     """A block as it can be read from now on."""
 
-    source: Source
+    source: ColumnSource
     offsets: Int64s
     """Ascending, then ``NOT_YET``."""
     tombstones: Bools
@@ -133,12 +133,12 @@ class TailBlock:
         addresses = self._table[:, :3].copy()
         # A column without NULLs has no bitmap for readers: one memory access less for every value.
         addresses[self._table[:, at.NULLS] == 0, at.VALIDITY] = 0
-        source = Source(self._room, addresses, keep, self._nested)
+        source = ColumnSource(self._room, addresses, keep, self._nested)
         return TailView(source, self._offsets, self._tombstones, self.live, self._live_address)
 
     def take_in(
         self,
-        source: Source,
+        source: ColumnSource,
         stored: Bools,
         tombstone: Bools,
         rows: Int32s,
@@ -251,7 +251,7 @@ class TailBlock:
         self.view = self._viewed()
 
 
-def _taken(source: Source, column: int, rows: Int32s, kind: pa.DataType) -> pa.Array:
+def _taken(source: ColumnSource, column: int, rows: Int32s, kind: pa.DataType) -> pa.Array:
     if source.addresses[column, 1] == ABSENT:
         return pa.nulls(len(rows), kind)
     ((_, array),) = source.nested[column].pieces()

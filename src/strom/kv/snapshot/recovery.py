@@ -17,7 +17,7 @@ import numpy as np
 
 from strom.errors import StoreCorrupt
 from strom.kv.definition import KeyDefinition
-from strom.kv.index.index import Index
+from strom.kv.index.index import KeyIndex
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.index.series import Series
 from strom.kv.list_builder import build_list
@@ -40,7 +40,7 @@ def restore(
     remove_unnamed(files, folder, manifest)
     if manifest is None:
         rows = Rows(files, definition.schema)
-        store = KeyStore(definition, lock, rows=rows, index=Index(), series=Series(), published=0)
+        store = KeyStore(definition, lock, rows=rows, index=KeyIndex(), series=Series(), published=0)
     else:
         base = [BaseFile.open(files, f"{folder}/{name}") for name in manifest.base]
         carried = base[-1].end if base else 0
@@ -49,7 +49,7 @@ def restore(
                 f"{folder}: the base files end at {carried}, the manifest says {manifest.carried}",
                 folder=folder,
             )
-        index = Index.load_each(
+        index = KeyIndex.load_each(
             [(ref.prefix, ref.depth, ref.entries) for ref in manifest.shards],
             # One at a time: the memory of one serves the next, and the index is never there twice.
             (read_shard(files, f"{folder}/{ref.file}", ref) for ref in manifest.shards),

@@ -24,7 +24,7 @@ from strom.kv.snapshot.manifest import (
     SeriesRef,
     ShardRef,
 )
-from strom.kv.snapshot.stored_shards import FileWriter, write_series, write_shard
+from strom.kv.snapshot.stored_shards import ShardFileWriter, write_series, write_shard
 from strom.kv.store import KeyStore
 from strom.runtime.files import Files
 
@@ -34,7 +34,7 @@ INDEX_FILES_MAX: Final = 8
 Place = tuple[int, int]
 
 
-class Snapshot:
+class SnapshotJob:
     """One snapshot at work. ``write`` runs in any thread; nothing may be carried or reclaimed meanwhile."""
 
     def __init__(
@@ -104,9 +104,9 @@ class Snapshot:
     def _write_shards(self) -> tuple[ShardRef, ...]:
         known = self._kept()
         name = f"{INDEX_PREFIX}{self._offset:020d}-{self._number}"
-        writer: FileWriter | None = None
+        writer: ShardFileWriter | None = None
         while (todo := self._missing(known)) is not None:
-            writer = writer or FileWriter(self._files, f"{self._folder}/{name}")
+            writer = writer or ShardFileWriter(self._files, f"{self._folder}/{name}")
             for shard in todo:
                 entries = self._take(shard)
                 ref = write_shard(writer, name, entries)

@@ -21,7 +21,7 @@ from strom.record.checksum import crc32c
 from strom.runtime.files import Bytes, Files
 
 
-class FileWriter:
+class ShardFileWriter:
     """One new file, made durable at the end; the folder is synced by whoever names it."""
 
     def __init__(self, files: Files, path: str) -> None:
@@ -42,7 +42,7 @@ class FileWriter:
         self._file.close()
 
 
-def write_shard(writer: FileWriter, name: str, entries: ShardEntries) -> ShardRef:
+def write_shard(writer: ShardFileWriter, name: str, entries: ShardEntries) -> ShardRef:
     """Add one shard to a file of shards."""
     pieces = [
         entries.hashes.astype("<u8", copy=False).tobytes(),
@@ -74,7 +74,7 @@ def read_shard(files: Files, path: str, ref: ShardRef) -> ShardEntries:
 def write_series(files: Files, folder: str, name: str, low: int, cells: Ints) -> SeriesRef:
     """Write previous versions of the records from ``low`` on."""
     content = cells.astype("<i8", copy=False).tobytes()
-    writer = FileWriter(files, f"{folder}/{name}")
+    writer = ShardFileWriter(files, f"{folder}/{name}")
     writer.write([content])
     writer.close()
     return SeriesRef(low, low + len(cells), name, crc32c(content))

@@ -42,7 +42,7 @@ OWN_FIELDS = (
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ParquetLeaf:
     """One column of a Parquet file. ``repeated``: inside an array or a map, where minima mean nothing."""
 
     field_id: int
@@ -61,9 +61,9 @@ def lake_schema(schema: Schema) -> pa.Schema:
     return pa.schema([*fields, *OWN_FIELDS])
 
 
-def leaves(schema: pa.Schema) -> list[Leaf]:
+def leaves(schema: pa.Schema) -> list[ParquetLeaf]:
     """The Parquet columns of a lake schema, in the file's order."""
-    found: list[Leaf] = []
+    found: list[ParquetLeaf] = []
     for item in schema:
         _collect(item, False, found)
     return found
@@ -136,7 +136,7 @@ def _field(name: str, data_type: DataType, number: int, elements: ElementIds) ->
     )
 
 
-def _collect(item: pa.Field, repeated: bool, found: list[Leaf]) -> None:
+def _collect(item: pa.Field, repeated: bool, found: list[ParquetLeaf]) -> None:
     kind = item.type
     if pa.types.is_struct(kind):
         for position in range(kind.num_fields):
@@ -149,4 +149,4 @@ def _collect(item: pa.Field, repeated: bool, found: list[Leaf]) -> None:
     else:
         number = id_of(item)
         assert number is not None
-        found.append(Leaf(number, kind, repeated))
+        found.append(ParquetLeaf(number, kind, repeated))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from strom.errors import LakeCorrupt, LakeForeignCommit
-from strom.lake.files.arrow_types import Leaf, from_lake, id_of, lake_schema
+from strom.lake.files.arrow_types import ParquetLeaf, from_lake, id_of, lake_schema
 from strom.lake.files.bounds import file_statistics
 from strom.lake.files.field_ids import BUCKET_ID, OFFSET_ID, TIMESTAMP_ID
 from strom.lake.files.statistics import group_stats
@@ -257,15 +257,15 @@ def _leaf_count(kind: pa.DataType) -> int:
     return 1
 
 
-def _known_leaves(schema: pa.Schema) -> list[Leaf | None]:
+def _known_leaves(schema: pa.Schema) -> list[ParquetLeaf | None]:
     """The plain columns with an id, by Parquet column; None in the place of nested ones."""
-    found: list[Leaf | None] = []
+    found: list[ParquetLeaf | None] = []
     for item in schema:
         number = id_of(item)
         if pa.types.is_nested(item.type) or number is None:
             found += [None] * _leaf_count(item.type)
         else:
-            found.append(Leaf(number, item.type, False))
+            found.append(ParquetLeaf(number, item.type, False))
     return found
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from strom.errors import LakeCorrupt, LakeError, SchemaMismatch
 from strom.lake.files import sidecar
-from strom.lake.files.arrow_types import Leaf, lake_schema, leaves, to_lake
+from strom.lake.files.arrow_types import ParquetLeaf, lake_schema, leaves, to_lake
 from strom.lake.files.column_forms import column_forms
 from strom.lake.files.file_description import OWN_PREFIX, DataFileDescription, PartitionValue
 from strom.lake.files.offset_print import print_of
@@ -259,7 +259,7 @@ def _floats(item: pa.Field, column: pa.ChunkedArray) -> list[tuple[int, pa.Chunk
     return found
 
 
-def _only(found: list[Leaf]) -> Leaf:
+def _only(found: list[ParquetLeaf]) -> ParquetLeaf:
     assert len(found) == 1
     return found[0]
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from strom.lake.files.arrow_types import Leaf
+from strom.lake.files.arrow_types import ParquetLeaf
 from strom.lake.files.file_description import ColumnStats
 
 BOUND_BYTES_MAX = 64
@@ -54,7 +54,7 @@ class FloatStats:
 
 
 def column_stats(
-    metadata: pq.FileMetaData, leaves: Sequence[Leaf], floats: Mapping[int, FloatStats]
+    metadata: pq.FileMetaData, leaves: Sequence[ParquetLeaf], floats: Mapping[int, FloatStats]
 ) -> dict[int, ColumnStats]:
     """The statistics by field id. ``floats``: those of the floating-point columns, of which Parquet has none."""
     return {
@@ -64,7 +64,7 @@ def column_stats(
 
 
 def group_stats(
-    metadata: pq.FileMetaData, leaves: Sequence[Leaf | None], group: int
+    metadata: pq.FileMetaData, leaves: Sequence[ParquetLeaf | None], group: int
 ) -> dict[int, ColumnStats]:
     """The same of one row group, for the leaves that are given. NaNs are not counted here: no bounds for floats."""
     return {
@@ -89,7 +89,7 @@ def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
 def _of_column(
     metadata: pq.FileMetaData,
     position: int,
-    leaf: Leaf,
+    leaf: ParquetLeaf,
     floats: FloatStats | None,
     groups: range | None = None,
 ) -> ColumnStats:

@@ -42,7 +42,7 @@ class Counters:
     """Bytes of whole files written here (data files are counted by their writer)."""
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file that was found."""
 
     uri: str
@@ -218,7 +218,7 @@ class Storage:
             except FileNotFoundError:
                 return
 
-    def list(self, uri: str) -> Iterator[Listed]:
+    def list(self, uri: str) -> Iterator[ListedFile]:
         """Every file below a URI."""
         self.counters.requests += 1
         selector = fs.FileSelector(self.path(uri), allow_not_found=True, recursive=True)
@@ -228,7 +228,7 @@ class Storage:
             if item.is_file:
                 modified = int(item.mtime_ns or 0) // 1_000_000
                 uri = file_uri(item.path) if self._config.local else f"s3://{item.path}"
-                yield Listed(uri, int(item.size or 0), modified)
+                yield ListedFile(uri, int(item.size or 0), modified)
 
     def folders(self, uri: str) -> tuple[str, ...]:
         """The names of the folders right below a URI; none when it is not there."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.filters import Filter
-from strom.client.plan.log_place import Kind, Place
+from strom.client.plan.log_place import Place, PlaceKind
 from strom.client.plan.log_plan import ScanPlan
 from strom.client.plan.offsets import Offsets
 from strom.client.plan.partition_choice import PartitionChoice
@@ -28,7 +28,7 @@ from strom.lake.files.file_reader import LakeFile
 from strom.lake.read.time_travel import between
 from strom.lake.read.union_files import read_one
 from strom.lake.read.union_plan import LakeLimits, UnionPlan, bucket_of
-from strom.lake.read.union_planner import UnionPlanner, Wanted
+from strom.lake.read.union_planner import UnionPlanner, UnionRequest
 from strom.lake.read.warehouses import Warehouses
 from strom.model.bucket import BucketId
 from strom.model.lake.lake_types import OFFSET, TIMESTAMP
@@ -57,7 +57,7 @@ class LakeOnlyLog:
         self._start = start
         self._columns = list(columns)
         self._predicate = None if where is None else where.predicate
-        self._wanted = Wanted(table, self._predicate, partitions, "both")
+        self._wanted = UnionRequest(table, self._predicate, partitions, "both")
         self._plan: UnionPlan | None = None
         self._files: list[LakeFile] = []
         self._reading: tuple[LakeFile, Iterator[pa.RecordBatch]] | None = None
@@ -72,7 +72,7 @@ class LakeOnlyLog:
     @property
     def rest(self) -> Place:
         """Where the servers are to be followed from."""
-        return Place(Kind.EACH, each=dict(self._rest.items()))
+        return Place(PlaceKind.EACH, each=dict(self._rest.items()))
 
     async def open(self) -> None:
         """Decide what is read of the lake: all that is there from the start on, and on no server."""
@@ -85,7 +85,7 @@ class LakeOnlyLog:
             (whole,) = await planner.plan([self._wanted])
             hot: list[Where] = [(one.bucket, one.partition) for one in whole.ends if one.hot]
             try:
-                first = await offsets.at(Place(Kind.EARLIEST), hot)
+                first = await offsets.at(Place(PlaceKind.EARLIEST), hot)
             except PartitionNotFound:
                 if not left:
                     raise
@@ -95,7 +95,7 @@ class LakeOnlyLog:
         if again:  # a partition may have been dropped by now, and nobody waits for it
             names = {(one.partition, one.bucket.bucket) for one in whole.ends}
             start = replace(start, each={key: at for key, at in start.each.items() if key in names})
-        plan = await between(self._cluster, self._wanted, whole, start, Place(Kind.LATEST))
+        plan = await between(self._cluster, self._wanted, whole, start, Place(PlaceKind.LATEST))
         said = await offsets.at(start, hot)
         self._rest = {bucket: max(said[bucket], first[bucket]) for bucket, _ in hot}
         self._plan = _below(plan, first)
@@ -176,13 +176,13 @@ class LakeOnlyLog:
         """Whether rows went from the servers meanwhile that nobody has seen; then they are read next."""
         hot: list[Where] = [(bucket, None) for bucket in self._rest]
         try:
-            first = await Offsets(self._cluster, self._table).at(Place(Kind.EARLIEST), hot)
+            first = await Offsets(self._cluster, self._table).at(Place(PlaceKind.EARLIEST), hot)
         except PartitionNotFound:
             pass  # somebody dropped one: what is there now is looked for anew
         else:
             if all(first[bucket] <= offset for bucket, offset in self._rest.items()):
                 return False
-        seen = Place(Kind.EACH, each=dict(self._positions.items()))
+        seen = Place(PlaceKind.EACH, each=dict(self._positions.items()))
         await self._begin(seen, again=True)
         return bool(self._files)
 

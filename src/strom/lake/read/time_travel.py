@@ -14,13 +14,13 @@ from typing import NamedTuple
 from strom.client.cluster.cluster import Cluster
 from strom.client.lookup.lookups import Lookups
 from strom.client.plan.key_plan import Instant, KeyScanPlan
-from strom.client.plan.log_place import EARLIEST, LATEST, Kind, Place
+from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceKind
 from strom.client.plan.log_plan import BucketRange, ScanPlan, check_place
 from strom.client.plan.offsets import Offsets
 from strom.client.read.key_scan import KeyScan
 from strom.errors import Expired, LakeDisabled
 from strom.lake.read.union_plan import BucketEnd, LakeLimits, UnionPlan
-from strom.lake.read.union_planner import UnionPlanner, Wanted
+from strom.lake.read.union_planner import UnionPlanner, UnionRequest
 from strom.lake.read.warehouses import Warehouses
 from strom.model.bucket import BucketId
 
@@ -42,7 +42,9 @@ def moment_of(at: object) -> Moment | None:
     return None
 
 
-async def plan_at(planner: UnionPlanner, warehouses: Warehouses, wanted: Wanted, at: Moment) -> UnionPlan:
+async def plan_at(
+    planner: UnionPlanner, warehouses: Warehouses, wanted: UnionRequest, at: Moment
+) -> UnionPlan:
     """The lake alone, at a snapshot or at the newest one of a time."""
     snapshot_id = at.snapshot_id
     if snapshot_id is None:
@@ -55,14 +57,14 @@ async def plan_at(planner: UnionPlanner, warehouses: Warehouses, wanted: Wanted,
 
 
 async def kept_instants(
-    cluster: Cluster, wanted: Wanted, plan: UnionPlan, time_ms: int, lookups: Lookups
+    cluster: Cluster, wanted: UnionRequest, plan: UnionPlan, time_ms: int, lookups: Lookups
 ) -> UnionPlan | None:
     """A primary-key table at a time as the servers keep it; None when they do not any more."""
     table = wanted.table
     if any(one.end and not one.hot for one in plan.ends):
         return None  # rows that only the lake has
     buckets = [(one.bucket, one.partition) for one in plan.ends]
-    found = await Offsets(cluster, table).at(Place(Kind.TIME, time_ms), buckets)
+    found = await Offsets(cluster, table).at(Place(PlaceKind.TIME, time_ms), buckets)
     instants = tuple(
         Instant(bucket, name, found[bucket], None) for bucket, name in buckets if found[bucket] > 0
     )
@@ -83,7 +85,9 @@ async def kept_instants(
     return UnionPlan(table.table_id, None, (), KeyScanPlan(table.table_id, instants, None), ends=ends)
 
 
-async def between(cluster: Cluster, wanted: Wanted, plan: UnionPlan, start: Place, end: Place) -> UnionPlan:
+async def between(
+    cluster: Cluster, wanted: UnionRequest, plan: UnionPlan, start: Place, end: Place
+) -> UnionPlan:
     """A log from one place to another, in both tiers."""
     if start == EARLIEST and end == LATEST:
         return plan
@@ -100,8 +104,8 @@ async def between(cluster: Cluster, wanted: Wanted, plan: UnionPlan, start: Plac
     limits = LakeLimits(
         low=_limits(start, plan.ends, starts),
         high=high,
-        after_ms=start.value if start.kind is Kind.TIME else None,
-        before_ms=end.value if end.kind is Kind.TIME else None,
+        after_ms=start.value if start.kind is PlaceKind.TIME else None,
+        before_ms=end.value if end.kind is PlaceKind.TIME else None,
     )
     kept = ScanPlan(plan.table_id, tuple(one for one in ranges if one.rows > 0))
     reached = {**high, **ends}  # what servers told; of a bucket that is in the lake alone, what was said
@@ -120,11 +124,11 @@ def _limits(place: Place, buckets: Sequence[BucketEnd], known: Mapping[BucketId,
     Where some offsets were said, a bucket that was left out is at its beginning.
     """
     match place.kind:
-        case Kind.TIME:
+        case PlaceKind.TIME:
             return {}
-        case Kind.EARLIEST:
+        case PlaceKind.EARLIEST:
             return {one.bucket: 0 for one in buckets}
-        case Kind.LATEST:
+        case PlaceKind.LATEST:
             return {one.bucket: known.get(one.bucket, one.end) for one in buckets}
-        case Kind.OFFSET | Kind.EACH:
+        case PlaceKind.OFFSET | PlaceKind.EACH:
             return {one.bucket: place.offset_in(one.bucket, one.partition) or 0 for one in buckets}

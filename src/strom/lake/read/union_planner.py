@@ -53,7 +53,7 @@ ENABLED = "table.datalake.enabled"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class UnionRequest:
     """One table of a read. ``where`` is checked; rows that do not pass it need not come."""
 
     table: TableInfo
@@ -62,7 +62,7 @@ class Wanted:
     tier: Tier = "both"
 
 
-class Files(Protocol):
+class FileLister(Protocol):
     """Tells the files of a table's lake snapshot, and what the lake says of itself."""
 
     async def files(
@@ -78,7 +78,7 @@ class Files(Protocol):
 class _Chosen:
     """What is known of one table while it is planned."""
 
-    wanted: Wanted
+    wanted: UnionRequest
     facts: LakeFacts | None
     buckets: list[tuple[BucketId, str | None]]
     """Those that the servers have and the filter leaves."""
@@ -99,12 +99,12 @@ class _Chosen:
 class UnionPlanner:
     """Makes plans for one connection."""
 
-    def __init__(self, cluster: Cluster, files: Files) -> None:
+    def __init__(self, cluster: Cluster, files: FileLister) -> None:
         self._cluster = cluster
         self._door = LakeDoor(cluster)
         self._files = files
 
-    async def plan(self, wanted: Sequence[Wanted]) -> list[UnionPlan]:
+    async def plan(self, wanted: Sequence[UnionRequest]) -> list[UnionPlan]:
         """All tables at one moment, in whole transactions."""
         expired = False
         for left in reversed(range(PLANS_MAX)):
@@ -136,7 +136,7 @@ class UnionPlanner:
         record = await self._files.record_now(facts, table)
         return replace(facts, record=record, snapshot_id=record.snapshot_id, reason=record.reason)
 
-    async def _choose(self, wanted: Wanted, *, expired: bool = False) -> _Chosen:
+    async def _choose(self, wanted: UnionRequest, *, expired: bool = False) -> _Chosen:
         table = wanted.table
         # Before the record: a partition that retention drops is in the lake by then, up to its last row.
         existing = await self._cluster.partitions(table) if table.partitioned else []
@@ -224,7 +224,7 @@ class UnionPlanner:
             return plan
         return replace(plan, dead=await self._dead(chosen, hot, files))
 
-    async def plan_snapshot(self, wanted: Wanted, snapshot_id: int) -> UnionPlan:
+    async def plan_snapshot(self, wanted: UnionRequest, snapshot_id: int) -> UnionPlan:
         """A snapshot of the lake alone: the table as it was when that was committed, with its partitions of then."""
         table = wanted.table
         facts = await self._lake_facts(replace(wanted, tier="lake"))
@@ -245,7 +245,7 @@ class UnionPlanner:
         files = tuple(file for file in found if file.partition_name in names)
         return UnionPlan(table.table_id, snapshot_id, files, hot)
 
-    async def _lake_facts(self, wanted: Wanted) -> LakeFacts:
+    async def _lake_facts(self, wanted: UnionRequest) -> LakeFacts:
         """What is known of a lake that is to be read alone; LakeDisabled, LakeQuarantined when it is not to be.
 
         An empty table has nothing to bring there, and no rows in it.

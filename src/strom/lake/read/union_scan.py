@@ -34,7 +34,7 @@ from strom.lake.read.system_rows import OWN_COLUMNS, lake_schema_of
 from strom.lake.read.time_travel import Moment, between, kept_instants, plan_at
 from strom.lake.read.union_files import read_one
 from strom.lake.read.union_plan import UnionPlan
-from strom.lake.read.union_planner import Tier, UnionPlanner, Wanted
+from strom.lake.read.union_planner import Tier, UnionPlanner, UnionRequest
 from strom.lake.read.warehouses import Warehouses
 from strom.model.schema import Schema
 
@@ -98,7 +98,7 @@ class UnionScan(RowScan):
         self._start, self._end = start, end
         self._at = at
         predicate = None if where is None else where.predicate
-        self._wanted = Wanted(table, predicate, partitions, tier)
+        self._wanted = UnionRequest(table, predicate, partitions, tier)
         self._names, self._schema = _output(table.schema, columns, tier)
         self._plan = plan
         self._given = plan is not None
@@ -352,14 +352,14 @@ class UnionChunks:
             await stream.close()
 
 
-class Numbers(NamedTuple):
+class ScanOrder(NamedTuple):
     """The places of files and of hot ranges in the order of a scan."""
 
     files: list[int]
     hot: list[int]
 
 
-def numbers_of(plan: UnionPlan) -> Numbers:
+def numbers_of(plan: UnionPlan) -> ScanOrder:
     """Partition, bucket, then files before the log."""
     ranges = _hot_ranges(plan)
     keys: list[tuple[str, int, int, int, int]] = [
@@ -370,7 +370,7 @@ def numbers_of(plan: UnionPlan) -> Numbers:
     files, hot = [0] * len(plan.files), [0] * len(ranges)
     for number, key in enumerate(sorted(keys)):
         (hot if key[2] else files)[key[4]] = number
-    return Numbers(files, hot)
+    return ScanOrder(files, hot)
 
 
 def parts_of(plan: UnionPlan) -> Iterator[int | tuple[int, UnionPlan]]:

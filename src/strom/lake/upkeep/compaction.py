@@ -41,7 +41,7 @@ from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep.compaction_plan import crowded
-from strom.lake.upkeep.rewriting import Rewritten, drop
+from strom.lake.upkeep.rewriting import RewrittenGroup, drop
 from strom.model.lake.lake import Place
 from strom.runtime.clock import Clock
 
@@ -67,7 +67,7 @@ class Compacted:
 
 def commit_rewritten(
     table: LakeTable,
-    rewritten: Sequence[Rewritten],
+    rewritten: Sequence[RewrittenGroup],
     *,
     merge_deletes_at: int,
     clock: Clock | None = None,
@@ -120,11 +120,11 @@ class _Step:
         self._read: dict[str, dict[str, Positions]] = {}
         self.snapshot_id = new_snapshot_id(table)
 
-    def holds(self, rewritten: Sequence[Rewritten]) -> bool:
+    def holds(self, rewritten: Sequence[RewrittenGroup]) -> bool:
         """Whether a commit of unknown outcome landed after all."""
         return any(file.path in self._files for one in rewritten for file in one.files)
 
-    def usable(self, one: Rewritten) -> bool:
+    def usable(self, one: RewrittenGroup) -> bool:
         """Whether its old files are all there, with at least the deletes that were seen."""
         if not one.group.paths <= self._files.keys():
             return False
@@ -134,11 +134,11 @@ class _Step:
             for path, rows in one.left_out.items()
         )
 
-    def change(self, rewritten: Sequence[Rewritten]) -> SnapshotChange:
+    def change(self, rewritten: Sequence[RewrittenGroup]) -> SnapshotChange:
         """The commit: what is added, what goes."""
         removed = {path for one in rewritten for path in one.group.paths}
         deletes: list[DeleteFileDescription] = []
-        by_place: dict[Place, list[Rewritten]] = defaultdict(list)
+        by_place: dict[Place, list[RewrittenGroup]] = defaultdict(list)
         for one in rewritten:
             by_place[one.group.place].append(one)
         for place, here in self._held.deletes_by_place.items():
@@ -162,7 +162,7 @@ class _Step:
         for file in self._written:
             self._table.storage.delete(file.path)
 
-    def told(self, truth: Truth, rewritten: Sequence[Rewritten]) -> Compacted:
+    def told(self, truth: Truth, rewritten: Sequence[RewrittenGroup]) -> Compacted:
         """What was done."""
         return Compacted(
             truth,
@@ -172,7 +172,7 @@ class _Step:
             max(self._deletes_removed - len(self._written), 0),  # one that named many files may become many
         )
 
-    def _dead_of(self, rewritten: Sequence[Rewritten]) -> dict[str, Positions]:
+    def _dead_of(self, rewritten: Sequence[RewrittenGroup]) -> dict[str, Positions]:
         """The dead rows of the old files, as of now."""
         files = [self._files[path] for one in rewritten for path in one.group.paths]
         parts = [self._rows(item.path) for item in naming(self._held, files)]
@@ -180,7 +180,7 @@ class _Step:
         return union({path: rows for path, rows in part.items() if path in known} for part in parts)
 
     def _deletes_in(
-        self, here: Sequence[HeldDeletes], rewritten: Sequence[Rewritten]
+        self, here: Sequence[HeldDeletes], rewritten: Sequence[RewrittenGroup]
     ) -> tuple[set[str], dict[str, Positions]]:
         """Of one bucket: the files of deletes that go, and what the one in their place has to name."""
         storage = self._table.storage
@@ -218,7 +218,7 @@ class _Step:
 
 
 def _moved(
-    storage: Storage, one: Rewritten, old: dict[str, HeldFile], dead: dict[str, Positions]
+    storage: Storage, one: RewrittenGroup, old: dict[str, HeldFile], dead: dict[str, Positions]
 ) -> dict[str, Positions]:
     """Rows that died since the files were written, by new file."""
     late = [

@@ -24,7 +24,7 @@ DELETES_STEP_ROWS = 100_000
 
 
 @dataclass(frozen=True)
-class Group:
+class CompactionGroup:
     """Files of one bucket, side by side in the order of offsets, that become one or a few."""
 
     files: tuple[HeldFile, ...]
@@ -45,12 +45,12 @@ class Group:
         return frozenset(file.path for file in self.files)
 
 
-def choose(held: HeldFiles, dead: Mapping[str, int], upkeep: LakeUpkeep) -> list[Group]:
+def choose(held: HeldFiles, dead: Mapping[str, int], upkeep: LakeUpkeep) -> list[CompactionGroup]:
     """What is to be written anew, the cheapest first. ``dead``: by path, how many rows of a data file are deleted.
 
     With ``upkeep.files`` of 1 it is all that is not full or has a dead row.
     """
-    found: list[Group] = []
+    found: list[CompactionGroup] = []
     for files in _by_place(held.data).values():
         for stretch in _own_stretches(files):
             found += _of_bucket(stretch, dead, upkeep)
@@ -86,7 +86,9 @@ def _own_stretches(files: Sequence[HeldFile]) -> Iterator[list[HeldFile]]:
     yield stretch
 
 
-def _of_bucket(files: Sequence[HeldFile], dead: Mapping[str, int], upkeep: LakeUpkeep) -> list[Group]:
+def _of_bucket(
+    files: Sequence[HeldFile], dead: Mapping[str, int], upkeep: LakeUpkeep
+) -> list[CompactionGroup]:
     full = upkeep.file_bytes // 2
     first = max(full // upkeep.files ** (STEPS - 1), 1)
     steps = [_step(file.size, first, upkeep.files) if file.size < full else STEPS for file in files]
@@ -103,7 +105,7 @@ def _of_bucket(files: Sequence[HeldFile], dead: Mapping[str, int], upkeep: LakeU
         large = steps[at] > 0 or gone == file.rows
         if at not in inside and large and gone and gone * 100 >= file.rows * upkeep.dead_percent:
             taken.append((at, at + 1))
-    return [Group(tuple(files[start:end])) for start, end in taken]
+    return [CompactionGroup(tuple(files[start:end])) for start, end in taken]
 
 
 def _runs(steps: Sequence[int], most: int) -> Iterator[tuple[int, int]]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from strom.lake.iceberg.table import LakeTable
     from strom.lake.upkeep.dropping import LakeRemnant, Remnants
     from strom.lake.upkeep.maintenance import Upkept
-    from strom.lake.upkeep.rebuilding import Found
+    from strom.lake.upkeep.rebuilding import LakeFindings
 
 TRIES = 5
 """Rounds that report meanwhile."""
@@ -232,8 +232,8 @@ async def _look(
     roll_back: bool,
     dry_run: bool,
     servers: Mapping[Place, int],
-) -> tuple[Found, list[str]]:
-    def look(lake: LakeTable) -> tuple[Found, list[str]]:
+) -> tuple[LakeFindings, list[str]]:
+    def look(lake: LakeTable) -> tuple[LakeFindings, list[str]]:
         from strom.lake.upkeep.rebuilding import differences, look
 
         found = look(lake, facts.record, roll_back=roll_back, dry_run=dry_run, servers=servers)

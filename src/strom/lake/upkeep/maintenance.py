@@ -20,10 +20,10 @@ from strom.lake.iceberg.held_files import HeldFiles, held_files
 from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep.compaction import Compacted, commit_rewritten
-from strom.lake.upkeep.compaction_plan import Group, choose, crowded
+from strom.lake.upkeep.compaction_plan import CompactionGroup, choose, crowded
 from strom.lake.upkeep.expiry import expire_snapshots
 from strom.lake.upkeep.removal import remove_expired, remove_orphans
-from strom.lake.upkeep.rewriting import Rewriter, Rewritten, drop, knows_all_columns
+from strom.lake.upkeep.rewriting import FileRewriter, RewrittenGroup, drop, knows_all_columns
 from strom.model.lake.lake_upkeep import LakeUpkeep
 from strom.runtime.clock import Clock, SystemClock
 from strom.runtime.random import Randomness, SystemRandomness
@@ -141,7 +141,7 @@ class Maintenance:
             return Upkept()  # a column that we do not know yet would be lost; the next round knows it
         held = held_files(table, base.snapshot_id)
         groups = choose(held, self._counts(table).of(table.storage, held), upkeep)
-        rewriter = Rewriter(table, self._name(), upkeep.file_bytes, check)
+        rewriter = FileRewriter(table, self._name(), upkeep.file_bytes, check)
         found = Upkept()
         spent = 0
         for batch in _batches(groups):
@@ -206,14 +206,19 @@ class Maintenance:
     def _name(self) -> str:
         return f"compacted-{self._randomness.token(8).hex()}"
 
-    def _commit(self, table: LakeTable, rewritten: Sequence[Rewritten], upkeep: LakeUpkeep) -> Compacted:
+    def _commit(self, table: LakeTable, rewritten: Sequence[RewrittenGroup], upkeep: LakeUpkeep) -> Compacted:
         return commit_rewritten(table, rewritten, merge_deletes_at=upkeep.files, clock=self._clock)
 
     def _rewritten(
-        self, table: LakeTable, rewriter: Rewriter, held: HeldFiles, base: Truth, batch: Sequence[Group]
-    ) -> list[Rewritten]:
+        self,
+        table: LakeTable,
+        rewriter: FileRewriter,
+        held: HeldFiles,
+        base: Truth,
+        batch: Sequence[CompactionGroup],
+    ) -> list[RewrittenGroup]:
         """Their files, written. What is missing because another compaction took it away is left out."""
-        found: list[Rewritten] = []
+        found: list[RewrittenGroup] = []
         try:
             for group in batch:
                 try:
@@ -228,8 +233,8 @@ class Maintenance:
         return found
 
 
-def _batches(groups: Sequence[Group]) -> Iterator[list[Group]]:
-    batch: list[Group] = []
+def _batches(groups: Sequence[CompactionGroup]) -> Iterator[list[CompactionGroup]]:
+    batch: list[CompactionGroup] = []
     size = 0
     for group in groups:
         if batch and size + group.size > COMMIT_BYTES:

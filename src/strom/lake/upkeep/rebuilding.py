@@ -32,7 +32,7 @@ from strom.runtime.units import counted
 
 
 @dataclass(frozen=True)
-class Found:
+class LakeFindings:
     """What a lake table says of itself. ``rolled_back``: the foreign head that was, or would be, taken back."""
 
     report: LakeReport
@@ -48,7 +48,7 @@ def look(
     roll_back: bool,
     dry_run: bool,
     servers: Mapping[Place, int] | None = None,
-) -> Found:
+) -> LakeFindings:
     """The truth of a lake table, against what the cluster believes; with ``roll_back`` after foreign commits went.
 
     ``servers``: from which offset on they hold the buckets that they have.
@@ -76,7 +76,7 @@ def look(
             table=str(table.path),
         )
     low = readable_low(table, truth, SystemClock().now_ms())
-    return Found(report_of(truth, readable_low=low), rolled_back, told)
+    return LakeFindings(report_of(truth, readable_low=low), rolled_back, told)
 
 
 def differences(record: LakeRecord | None, report: LakeReport) -> list[str]:

@@ -23,7 +23,7 @@ from strom.lake.iceberg.deleted_rows import rows_deleted
 from strom.lake.iceberg.held_files import HeldFiles
 from strom.lake.iceberg.iceberg_schema import iceberg_schema
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.upkeep.compaction_plan import Group
+from strom.lake.upkeep.compaction_plan import CompactionGroup
 from strom.model.lake.lake_types import OFFSET, TIMESTAMP
 
 Positions = npt.NDArray[np.int64]
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class RewrittenGroup:
     """A group and what became of it. ``left_out``: by path of an old file, its rows that were dead by then."""
 
-    group: Group
+    group: CompactionGroup
     left_out: Mapping[str, Positions]
     files: tuple[DataFileDescription, ...]
 
@@ -45,7 +45,7 @@ class Rewritten:
         return sum(len(rows) for rows in self.left_out.values())
 
 
-class Rewriter:
+class FileRewriter:
     """Writes files of one lake table. ``name``: what their names begin with, never used before."""
 
     def __init__(
@@ -57,7 +57,9 @@ class Rewriter:
         self._check = check
         self._count = 0
 
-    def rewrite(self, group: Group, held: HeldFiles, partitions: Mapping[int, str]) -> Rewritten:
+    def rewrite(
+        self, group: CompactionGroup, held: HeldFiles, partitions: Mapping[int, str]
+    ) -> RewrittenGroup:
         """The group's live rows in new files. ``check`` is called now and then: it may raise, to give up."""
         storage = self._table.storage
         left_out = rows_deleted(storage, held, group.files)
@@ -78,10 +80,10 @@ class Rewriter:
                 writer.abort()
             drop(storage, written)
             raise
-        return Rewritten(group, left_out, tuple(written))
+        return RewrittenGroup(group, left_out, tuple(written))
 
     def _rows(
-        self, group: Group, held: HeldFiles, left_out: Mapping[str, Positions]
+        self, group: CompactionGroup, held: HeldFiles, left_out: Mapping[str, Positions]
     ) -> Iterator[pa.RecordBatch]:
         schema = self._table.schema
         columns = [*schema.names, OFFSET, TIMESTAMP]
@@ -90,7 +92,7 @@ class Rewriter:
             if len(dead) < file.rows:
                 yield from read_file(self._table.storage, held.planned(file), schema, columns, dead=dead)
 
-    def _writer(self, group: Group, partitions: Mapping[int, str]) -> FileWriter:
+    def _writer(self, group: CompactionGroup, partitions: Mapping[int, str]) -> FileWriter:
         table, (name, bucket) = self._table, group.place
         self._count += 1
         ids = {known: number for number, known in sorted(partitions.items())}

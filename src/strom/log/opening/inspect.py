@@ -14,7 +14,7 @@ from strom.errors import ChecksumMismatch, Corrupt
 from strom.log import layout as at
 from strom.log.chain import open_if_there
 from strom.log.opening.scan import StoredEntries
-from strom.log.sidecar import Entry, check_batch
+from strom.log.sidecar import SidecarEntry, check_batch
 from strom.log.walk import HEADER_BYTES_MAX
 from strom.record.batch import BatchHeader, check_crc, read_columns, read_header
 from strom.record.layout import NOT_COMPRESSED
@@ -76,7 +76,9 @@ def inspect_segment(files: Files, path: str) -> Iterator[InspectedBatch]:
         position += batch.size
 
 
-def _inspect(log: File, position: int, room: int, offset: int | None, entry: Entry | None) -> InspectedBatch:
+def _inspect(
+    log: File, position: int, room: int, offset: int | None, entry: SidecarEntry | None
+) -> InspectedBatch:
     header, codec, problem = None, None, None
     size = room if entry is None else entry.batch_size
     try:

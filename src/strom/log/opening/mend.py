@@ -12,7 +12,7 @@ from strom.errors import ChecksumMismatch, StorageFull
 from strom.log import layout as at
 from strom.log.chain import Chain
 from strom.log.epochs import Epochs
-from strom.log.index import Anchor, Index, decode_index
+from strom.log.index import Anchor, SegmentIndex, decode_index
 from strom.log.segment import Segment, SegmentFiles
 from strom.log.sidecar import encode_header
 from strom.log.walk import Walk
@@ -98,7 +98,9 @@ def rebuild_sidecar(
     return True
 
 
-def write_index(files: Files, segment: Segment, index: Index, epochs: Epochs, *, end_offset: int) -> None:
+def write_index(
+    files: Files, segment: Segment, index: SegmentIndex, epochs: Epochs, *, end_offset: int
+) -> None:
     """Write a segment's index file. Not synced, and given up on a full disk: it can be made again."""
     file = files.open(segment.index_path, create=True)
     file.truncate(0)
@@ -117,7 +119,7 @@ def load_index(
     *,
     until: Anchor,
     interval_bytes: int,
-) -> Index:
+) -> SegmentIndex:
     """The index of a segment's batches before ``until``, from its file as far as that goes, the rest by a walk."""
     found = None
     if files.exists(segment.index_path):
@@ -128,13 +130,15 @@ def load_index(
         segment.first_timestamp_ms = facts.first_timestamp_ms
         if _extended(segment, opened, index, epochs, until):
             return index
-    index = Index(segment.base_offset, interval_bytes=interval_bytes)
+    index = SegmentIndex(segment.base_offset, interval_bytes=interval_bytes)
     segment.first_timestamp_ms = at.NO_TIMESTAMP
     _extended(segment, opened, index, epochs, until)
     return index
 
 
-def _extended(segment: Segment, opened: SegmentFiles, index: Index, epochs: Epochs, until: Anchor) -> bool:
+def _extended(
+    segment: Segment, opened: SegmentFiles, index: SegmentIndex, epochs: Epochs, until: Anchor
+) -> bool:
     """Add the anchors between the index's last and ``until``; False when that could not be walked."""
     walk = Walk(opened, index.before(until.offset), log_size=segment.log_size, epochs=epochs)
     try:

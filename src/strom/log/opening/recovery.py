@@ -21,11 +21,11 @@ from strom.log import layout as at
 from strom.log.chain import open_if_there, read_index
 from strom.log.checkpoint import Checkpoint, decode_checkpoint
 from strom.log.epochs import Epochs, EpochStart, decode_epochs
-from strom.log.index import Anchor, Index
+from strom.log.index import Anchor, SegmentIndex
 from strom.log.opening.mend import load_index, rebuild_sidecar, remove_segment, write_index
 from strom.log.opening.scan import SegmentScan, StoredEntries
 from strom.log.segment import Segment, SegmentFiles
-from strom.log.sidecar import Entry
+from strom.log.sidecar import SidecarEntry
 from strom.log.writers import WriterBatch, Writers
 from strom.runtime.files import TEMPORARY_SUFFIX, Files
 
@@ -246,7 +246,7 @@ class Recovery:
         return scan.place
 
     def _open(self, segment: Segment) -> SegmentFiles:
-        index = segment.index or Index(segment.base_offset, interval_bytes=self._interval_bytes)
+        index = segment.index or SegmentIndex(segment.base_offset, interval_bytes=self._interval_bytes)
         log = self._files.open(segment.log_path)
         return SegmentFiles(log, open_if_there(self._files, segment.sidecar_path), index)
 
@@ -261,7 +261,7 @@ class Recovery:
                 write_index(self._files, segment, segment.index, self._epochs, end_offset=scan.place.offset)
             segment.index = None
 
-    def _replay(self, entry: Entry) -> None:
+    def _replay(self, entry: SidecarEntry) -> None:
         self._last_timestamp_ms = max(self._last_timestamp_ms, entry.timestamp_ms)
         self._writers.remember(
             entry.writer_id,
@@ -287,7 +287,7 @@ class Recovery:
         segment.end_offset = None
         self._end_offset = end.offset
 
-    def _index_until(self, segment: Segment, end: Anchor) -> Index:
+    def _index_until(self, segment: Segment, end: Anchor) -> SegmentIndex:
         return load_index(
             self._files,
             segment,

@@ -20,7 +20,7 @@ from strom.log.epochs import Epochs
 from strom.log.index import Anchor
 from strom.log.opening.mend import SidecarGrowth, SidecarRewrite
 from strom.log.segment import Segment, SegmentFiles
-from strom.log.sidecar import Entry, check_batch, decode_entry, encode_header
+from strom.log.sidecar import SidecarEntry, check_batch, decode_entry, encode_header
 from strom.log.walk import CHUNK_BYTES_NEXT, ENTRY_BYTES_MAX, entry_size_claimed, make_entry
 from strom.record import layout as batch_at
 from strom.record.checksum import crc32c
@@ -35,7 +35,7 @@ class StoredEntries:
         self._chunk = b""
         self._start = 0
 
-    def entry_at(self, position: int) -> tuple[Entry, bytes] | None:
+    def entry_at(self, position: int) -> tuple[SidecarEntry, bytes] | None:
         """The sound entry at ``position`` with its bytes, or None."""
         if self._sidecar is None:
             return None
@@ -52,7 +52,7 @@ class StoredEntries:
         begin = position - self._start
         return entry, self._chunk[begin : begin + entry.entry_size]
 
-    def walk(self, position: int = at.SIDECAR_HEADER_SIZE) -> Iterator[Entry]:
+    def walk(self, position: int = at.SIDECAR_HEADER_SIZE) -> Iterator[SidecarEntry]:
         """Sound entries one after the other, until one is not."""
         while (found := self.entry_at(position)) is not None:
             yield found[0]
@@ -72,7 +72,7 @@ class SegmentScan:
         epochs: Epochs,
         durable_end: int,
         last_timestamp_ms: int,
-        on_entry: Callable[[Entry], None],
+        on_entry: Callable[[SidecarEntry], None],
     ) -> None:
         self.place = anchor
         self.batches_damaged = 0
@@ -106,7 +106,7 @@ class SegmentScan:
             self._step(*found)
         self._finish_sidecar()
 
-    def _step(self, entry: Entry, content: bytes) -> None:
+    def _step(self, entry: SidecarEntry, content: bytes) -> None:
         segment, place = self._segment, self.place
         self._opened.index.add(
             entry.base_offset,
@@ -124,7 +124,7 @@ class SegmentScan:
             entry.next_offset, place.position + entry.batch_size, place.sidecar_position + entry.entry_size
         )
 
-    def _entry_here(self) -> tuple[Entry, bytes] | None:
+    def _entry_here(self) -> tuple[SidecarEntry, bytes] | None:
         """The entry of the batch here, stored or made again; None where belief ends."""
         found = self._stored_here()
         if found is not None and self._fits(found[0]):
@@ -140,7 +140,7 @@ class SegmentScan:
             return found
         return None
 
-    def _stored_here(self) -> tuple[Entry, bytes] | None:
+    def _stored_here(self) -> tuple[SidecarEntry, bytes] | None:
         """The sound entry of this place, unless it is stale."""
         place = self.place
         found = self._stored.entry_at(place.sidecar_position)
@@ -148,19 +148,19 @@ class SegmentScan:
             return None
         return found if found[0].epoch == self._epochs.epoch_of(place.offset) else None
 
-    def _fits(self, entry: Entry) -> bool:
+    def _fits(self, entry: SidecarEntry) -> bool:
         try:
             check_batch(memoryview(self._opened.log.read_at(entry.position, entry.batch_size)), entry)
         except ChecksumMismatch:
             return False
         return True
 
-    def _payload_fits(self, entry: Entry) -> bool:
+    def _payload_fits(self, entry: SidecarEntry) -> bool:
         view = memoryview(self._opened.log.read_at(entry.position, entry.batch_size))
         covered_from = batch_at.SCHEMA_ID_POSITION[entry.magic]
         return len(view) == entry.batch_size and crc32c(view[covered_from:]) == entry.batch_crc
 
-    def _made_here(self) -> tuple[Entry, bytes] | None:
+    def _made_here(self) -> tuple[SidecarEntry, bytes] | None:
         place = self.place
         try:
             content = make_entry(

@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from strom.log.sidecar import Entry, damaged_batch
-from strom.record.body import NOWHERE, Step
+from strom.log.sidecar import SidecarEntry, damaged_batch
+from strom.record.body import NOWHERE, BodyRead
 from strom.record.checksum import crc32c_parts
-from strom.record.project import Cut
+from strom.record.project import ProjectedBatch
 from strom.runtime.files import Bytes, File
 
 PIECE_BYTES_FIRST = 256 * 1024
 PIECE_BYTES = 1024 * 1024
 
 
-class Room(NamedTuple):
+class MemorySlice(NamedTuple):
     """A part of a piece of memory."""
 
     piece: memoryview
@@ -38,7 +38,7 @@ class AnswerMemory:
         self._emitted = self._end = 0
         self._piece_bytes = PIECE_BYTES_FIRST
 
-    def room(self, size: int) -> Room:
+    def room(self, size: int) -> MemorySlice:
         """Room for ``size`` bytes; another call gives the same room until it is kept."""
         if size > len(self._piece) - self._end:
             self.emit()
@@ -46,7 +46,7 @@ class AnswerMemory:
             self._piece = memoryview(pa.allocate_buffer(wanted)).cast("B")
             self._emitted = self._end = 0
             self._piece_bytes = PIECE_BYTES
-        return Room(self._piece, self._end)
+        return MemorySlice(self._piece, self._end)
 
     def keep(self, size: int) -> None:
         """The room is filled and belongs to the answer."""
@@ -60,7 +60,9 @@ class AnswerMemory:
             self._emitted = self._end
 
 
-def read_cut(log: File, entry: Entry, cut: Cut, crcs: Sequence[int], room: Room) -> None:
+def read_cut(
+    log: File, entry: SidecarEntry, cut: ProjectedBatch, crcs: Sequence[int], room: MemorySlice
+) -> None:
     """Read the batch of a cut into its room. Every buffer is held against its checksum.
 
     That is done step by step, while the bytes are in the processor's cache.
@@ -83,7 +85,7 @@ def read_cut(log: File, entry: Entry, cut: Cut, crcs: Sequence[int], room: Room)
     piece[start:body_start] = cut.head
 
 
-def rooms_of(piece: memoryview, body_start: int, step: Step) -> list[memoryview]:
+def rooms_of(piece: memoryview, body_start: int, step: BodyRead) -> list[memoryview]:
     """Where the parts of a step belong; what lies between them goes to memory that nobody looks at."""
     rooms = []
     for place, length in step.rooms:

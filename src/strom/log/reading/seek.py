@@ -5,7 +5,7 @@ from __future__ import annotations
 from strom.errors import ChecksumMismatch
 from strom.log.chain import Chain
 from strom.log.segment import Segment
-from strom.log.sidecar import Entry
+from strom.log.sidecar import SidecarEntry
 
 
 def offset_at(chain: Chain, timestamp_ms: int, *, end_offset: int) -> int:
@@ -42,7 +42,7 @@ def tail_begin(chain: Chain, limit: int, *, until: int, max_bytes: int) -> tuple
     return begin, size
 
 
-def entries_between(chain: Chain, offset: int, until: int) -> list[Entry]:
+def entries_between(chain: Chain, offset: int, until: int) -> list[SidecarEntry]:
     """The entries from the batch that holds ``offset`` to the one before ``until``."""
     segment, _, walk, entry = chain.locate(offset)
     entries = [entry]

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from strom.errors import ChecksumMismatch
-from strom.log.chain import Chain, Place
+from strom.log.chain import BatchPlace, Chain
 from strom.log.index import Anchor
 from strom.log.reading.alike_run import read_run
 from strom.log.reading.memory import AnswerMemory, read_cut
 from strom.log.reading.run_pace import RunPace
-from strom.log.sidecar import Entry, check_batch, check_head
+from strom.log.sidecar import SidecarEntry, check_batch, check_head
 from strom.record.batch import BatchHeader, read_header
 from strom.record.project import Projection, project_batch
 from strom.runtime.files import Bytes, File
@@ -90,7 +90,7 @@ class SliceReader:
         self._next_offset = 0
         self._batches = self._rows = self._size = 0
         self._batches_skipped = self._rows_skipped = self._bytes_skipped = 0
-        self._run: list[Entry] = []
+        self._run: list[SidecarEntry] = []
         self._run_bytes = 0
         self._run_log: File | None = None
         self._pace = RunPace()
@@ -117,7 +117,7 @@ class SliceReader:
             self._lacking if self._next_offset <= offset else 0,
         )
 
-    def _remember(self, place: Place) -> None:
+    def _remember(self, place: BatchPlace) -> None:
         """Leave word where this read ended, and whether the sidecar needs to be made again."""
         segment, _, walk, entry = place
         if walk.made_again:
@@ -128,7 +128,7 @@ class SliceReader:
             before = Anchor(entry.base_offset, entry.position, walk.sidecar_position - entry.entry_size)
             self._chain.remember(segment, before)
 
-    def _projection_of(self, entry: Entry) -> Projection | None:
+    def _projection_of(self, entry: SidecarEntry) -> Projection | None:
         if self._projection is None or not entry.record_count:
             return None  # a batch without records has no columns to choose from
         schema_id = entry.schema_id
@@ -136,7 +136,7 @@ class SliceReader:
             self._projections[schema_id] = self._projection(schema_id)
         return self._projections[schema_id]
 
-    def _collect(self, place: Place) -> Place:
+    def _collect(self, place: BatchPlace) -> BatchPlace:
         """Take batches until there are enough; returns where it stopped."""
         while self._consider(place) and place.walk.offset < self._until:
             try:
@@ -147,15 +147,15 @@ class SliceReader:
         self._flush()
         return place
 
-    def _advance(self, place: Place) -> Place:
+    def _advance(self, place: BatchPlace) -> BatchPlace:
         segment, files, walk, _ = place
         if walk.offset == segment.end_offset:
             segment = self._chain.after(segment)
             files = self._chain.files_of(segment)
             walk = self._chain.walk(segment, files, files.index.start)
-        return Place(segment, files, walk, walk.next())
+        return BatchPlace(segment, files, walk, walk.next())
 
-    def _consider(self, place: Place) -> bool:
+    def _consider(self, place: BatchPlace) -> bool:
         """Plan, take or skip one batch; False when the slice is complete."""
         entry, log = place.entry, place.files.log
         projected = self._projection_of(entry) is not None
@@ -206,7 +206,7 @@ class SliceReader:
             self._emit(octets[plain_from:start])
         return going
 
-    def _taken_from_memory(self, view: memoryview, entry: Entry) -> list[Bytes] | None:
+    def _taken_from_memory(self, view: memoryview, entry: SidecarEntry) -> list[Bytes] | None:
         """What to send of a batch: None for all of it (counted here), nothing when skipped, else its pieces."""
         if self._skip is not None and self._skip(read_header(view), view[: entry.head_size]):
             self._count_skipped(entry)
@@ -224,7 +224,7 @@ class SliceReader:
 
     # --- parts of large batches ----------------------------------------------------------------------------------
 
-    def _take_parts(self, place: Place) -> bool:
+    def _take_parts(self, place: BatchPlace) -> bool:
         if self._skip is None and (taken := self._take_alike(place)) is not None:
             return taken
         files, walk, entry = place.files, place.walk, place.entry
@@ -250,7 +250,7 @@ class SliceReader:
         self._count(entry, cut.size)
         return self._size < self._max_bytes
 
-    def _take_alike(self, place: Place) -> bool | None:
+    def _take_alike(self, place: BatchPlace) -> bool | None:
         """Take a batch that is cut as the one before it, and those that follow it and are too; None when it is not."""
         first, walk = place.entry, place.walk
         projection = self._projection_of(first)
@@ -281,7 +281,7 @@ class SliceReader:
         self._next_offset = walk.offset
         return self._size < self._max_bytes
 
-    def _take_copied(self, entry: Entry, pieces: list[Bytes]) -> bool:
+    def _take_copied(self, entry: SidecarEntry, pieces: list[Bytes]) -> bool:
         """Add one batch whose pieces lie amid what was read: a copy, or a few columns would keep all of it."""
         if not pieces:
             return self._may_go_on()
@@ -298,7 +298,7 @@ class SliceReader:
 
     # --- counting ------------------------------------------------------------------------------------------------
 
-    def _take(self, entry: Entry, pieces: list[Bytes]) -> bool:
+    def _take(self, entry: SidecarEntry, pieces: list[Bytes]) -> bool:
         """Add one batch; False when it does not fit any more, or nothing more does."""
         size = sum(len(piece) for piece in pieces)
         if not self._fits(size):
@@ -308,13 +308,13 @@ class SliceReader:
         self._count(entry, size)
         return self._size < self._max_bytes
 
-    def _count(self, entry: Entry, size: int) -> None:
+    def _count(self, entry: SidecarEntry, size: int) -> None:
         self._batches += 1
         self._rows += entry.record_count
         self._size += size
         self._next_offset = entry.next_offset
 
-    def _count_skipped(self, entry: Entry) -> None:
+    def _count_skipped(self, entry: SidecarEntry) -> None:
         self._batches_skipped += 1
         self._rows_skipped += entry.record_count
         self._bytes_skipped += entry.batch_size

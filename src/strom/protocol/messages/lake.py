@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from strom.protocol.fields import INT64, boolean, int32, int64, nested, packed, raw, repeated, text
 from strom.protocol.message import Message, Payload
-from strom.protocol.messages.tables import TablePath
+from strom.protocol.messages.tables import WireTablePath
 from strom.runtime.files import Bytes
 
 
@@ -54,7 +54,7 @@ class AssignedRound(Message):
 
     table_id: int = int64(1)
     round: int = int64(2)
-    table_path: TablePath = nested(3, TablePath)
+    table_path: WireTablePath = nested(3, WireTablePath)
 
 
 class TieringResponse(Message):
@@ -99,7 +99,7 @@ class ReportLakeResponse(Message):
 class GetLakeRequest(Message):
     """One table by its path or id; neither: every table that has to do with the lake, without their records."""
 
-    table_path: TablePath | None = nested(1, TablePath, default=None)
+    table_path: WireTablePath | None = nested(1, WireTablePath, default=None)
     table_id: int | None = int64(2, default=None)
 
 
@@ -111,7 +111,7 @@ class LakeTableFacts(Message):
     """
 
     table_id: int = int64(1)
-    table_path: TablePath = nested(2, TablePath)
+    table_path: WireTablePath = nested(2, WireTablePath)
     enabled: bool = boolean(3)
     freshness_ms: int = int64(4)
     record_json: Bytes | None = raw(5, default=None)

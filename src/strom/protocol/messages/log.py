@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from strom.protocol.fields import INT32, boolean, int32, int64, nested, packed, raw, repeated, text
 from strom.protocol.message import Message, Payload
-from strom.protocol.messages.predicate import Predicate
-from strom.protocol.messages.tables import TablePath
+from strom.protocol.messages.predicate import WirePredicate
+from strom.protocol.messages.tables import WireTablePath
 
 
 class ProduceLogBucketRequest(Message):
@@ -57,7 +57,7 @@ class FetchLogTableRequest(Message):
     projection_pushdown_enabled: bool = boolean(2)
     projected_fields: Sequence[int] = packed(3, INT32, default=())
     buckets_req: Sequence[FetchLogBucketRequest] = repeated(4, FetchLogBucketRequest, default=())
-    filter_predicate: Predicate | None = nested(5, Predicate, default=None)
+    filter_predicate: WirePredicate | None = nested(5, WirePredicate, default=None)
     filter_schema_id: int | None = int32(6, default=None)
 
 
@@ -149,7 +149,7 @@ class LimitScanResponse(Message):
 
 
 class InitWriterRequest(Message):
-    table_path: Sequence[TablePath] = repeated(1, TablePath, default=())
+    table_path: Sequence[WireTablePath] = repeated(1, WireTablePath, default=())
 
 
 class InitWriterResponse(Message):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from strom.protocol.fields import INT32, INT64, int32, int64, nested, packed, raw, repeated, text
 from strom.protocol.message import Message
 from strom.protocol.messages.partitions import KeyValue
-from strom.protocol.messages.tables import TablePath
+from strom.protocol.messages.tables import WireTablePath
 from strom.runtime.files import Bytes
 
 
@@ -39,7 +39,7 @@ class BucketMetadata(Message):
 class TableMetadata(Message):
     """The buckets of a table without partitions; a partitioned table lists none here."""
 
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     table_id: int = int64(2)
     schema_id: int = int32(3)
     table_json: Bytes = raw(4)
@@ -59,7 +59,7 @@ class PartitionMetadata(Message):
 class GetMetadataRequest(Message):
     """Tables by path, partitions by path or by id. Nothing asked for: only the servers."""
 
-    table_path: Sequence[TablePath] = repeated(1, TablePath, default=())
+    table_path: Sequence[WireTablePath] = repeated(1, WireTablePath, default=())
     partitions_path: Sequence[PhysicalTablePath] = repeated(2, PhysicalTablePath, default=())
     partitions_id: Sequence[int] = packed(3, INT64, default=())
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from strom.protocol.fields import INT32, int32, int64, nested, packed, raw, repeated, text
 from strom.protocol.message import Message, Payload
-from strom.protocol.messages.predicate import Predicate
-from strom.protocol.messages.tables import TablePath
+from strom.protocol.messages.predicate import WirePredicate
+from strom.protocol.messages.tables import WireTablePath
 from strom.runtime.files import Bytes
 
 
 class AlterTableRequest(Message):
     """``changes_json``: {"add_columns": [{"name", "data_type", "comment"}], "set": {…}, "unset": […]}."""
 
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     changes_json: Bytes = raw(2)
 
 
@@ -46,7 +46,7 @@ class FetchRowsRequest(Message):
     max_wait_ms: int = int32(3)
     min_bytes: int = int32(4)
     projected_ids: Sequence[int] = packed(5, INT32, default=())
-    predicate: Predicate | None = nested(6, Predicate, default=None)
+    predicate: WirePredicate | None = nested(6, WirePredicate, default=None)
     buckets_req: Sequence[FetchRowsBucketRequest] = repeated(7, FetchRowsBucketRequest, default=())
 
 
@@ -73,10 +73,10 @@ class FetchRowsResponse(Message):
 
 
 class TableStatusRequest(Message):
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
 
 
-class BucketStatus(Message):
+class WireBucketStatus(Message):
     """``error``: why the bucket is offline; its numbers are then 0 where nobody knows them.
 
     ``stages``: what is written and not published; ``decision``: the number of the newest one that is visible.
@@ -102,7 +102,7 @@ class TableStatusResponse(Message):
     """A tablet server answers for the buckets it leads; the coordinator asks all of them and merges."""
 
     table_id: int = int64(1)
-    buckets: Sequence[BucketStatus] = repeated(2, BucketStatus, default=())
+    buckets: Sequence[WireBucketStatus] = repeated(2, WireBucketStatus, default=())
 
 
 class BackupRequest(Message):

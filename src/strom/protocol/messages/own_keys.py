@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from strom.protocol.fields import INT32, boolean, int32, int64, nested, packed, raw, repeated, text
 from strom.protocol.message import Message, Payload
-from strom.protocol.messages.predicate import Predicate
+from strom.protocol.messages.predicate import WirePredicate
 
 
 class UpsertRowsBucketRequest(Message):
@@ -150,7 +150,7 @@ class ScanRowsRequest(Message):
     start: int = int64(6)
     cursor: int | None = int64(7, default=None)
     columns: Sequence[int] = packed(8, INT32, default=())
-    predicate: Predicate | None = nested(9, Predicate, default=None)
+    predicate: WirePredicate | None = nested(9, WirePredicate, default=None)
     limit: int | None = int64(10, default=None)
     max_bytes: int = int32(11)
     dead: bool = boolean(12)
@@ -190,7 +190,7 @@ class KeyFactsRequest(Message):
     buckets: Sequence[KeyFactsBucketRequest] = repeated(2, KeyFactsBucketRequest, default=())
 
 
-class IndexFacts(Message):
+class WireIndexFacts(Message):
     """``state``: ``ready``, or ``building`` (lookups are refused until then)."""
 
     name: str = text(1)
@@ -217,7 +217,7 @@ class KeyFactsBucketResponse(Message):
     base_files: int | None = int32(13, default=None)
     base_bytes: int | None = int64(14, default=None)
     index_bytes: int | None = int64(15, default=None)
-    indexes: Sequence[IndexFacts] = repeated(16, IndexFacts, default=())
+    indexes: Sequence[WireIndexFacts] = repeated(16, WireIndexFacts, default=())
 
 
 class KeyFactsResponse(Message):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strom.protocol.fields import boolean, int64, nested, repeated, text
 from strom.protocol.message import Message
-from strom.protocol.messages.tables import TablePath
+from strom.protocol.messages.tables import WireTablePath
 
 
 class KeyValue(Message):
@@ -21,7 +21,7 @@ class PartitionSpec(Message):
 
 
 class CreatePartitionRequest(Message):
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     partition_spec: PartitionSpec = nested(2, PartitionSpec)
     ignore_if_exists: bool = boolean(3)
 
@@ -31,7 +31,7 @@ class CreatePartitionResponse(Message):
 
 
 class DropPartitionRequest(Message):
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     partition_spec: PartitionSpec = nested(2, PartitionSpec)
     ignore_if_not_exists: bool = boolean(3)
 
@@ -40,7 +40,7 @@ class DropPartitionResponse(Message):
     pass
 
 
-class PartitionInfo(Message):
+class WirePartitionInfo(Message):
     partition_id: int = int64(1)
     partition_spec: PartitionSpec = nested(2, PartitionSpec)
     remote_data_dir: str | None = text(3, default=None)
@@ -49,9 +49,9 @@ class PartitionInfo(Message):
 class ListPartitionInfosRequest(Message):
     """``partial_partition_spec``: only partitions that have these values."""
 
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     partial_partition_spec: PartitionSpec | None = nested(2, PartitionSpec, default=None)
 
 
 class ListPartitionInfosResponse(Message):
-    partitions_info: Sequence[PartitionInfo] = repeated(1, PartitionInfo, default=())
+    partitions_info: Sequence[WirePartitionInfo] = repeated(1, WirePartitionInfo, default=())

@@ -39,10 +39,10 @@ class CompoundPredicate(Message):
     """Several predicates that must all hold (function 0), or of which one must (1)."""
 
     function: int = int32(1)
-    children: Sequence[Predicate] = repeated(2, lambda: Predicate, default=())
+    children: Sequence[WirePredicate] = repeated(2, lambda: WirePredicate, default=())
 
 
-class Predicate(Message):
+class WirePredicate(Message):
     """A leaf (type 0) or a compound (type 1)."""
 
     cost = 70  # a filter of more than a thousand parts is refused soon, not after all of them were read

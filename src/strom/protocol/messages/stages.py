@@ -172,7 +172,7 @@ class SnapshotResponse(Message):
     pending: Sequence[PendingBucket] = repeated(2, PendingBucket, default=())
 
 
-class LateStage(Message):
+class WireLateStage(Message):
     stage_id: Bytes = raw(1)
     sink: str = text(2)
     epoch: int = int64(3)
@@ -190,7 +190,7 @@ class ExpireStagesRequest(Message):
     partition_id: int | None = int64(2, default=None)
     bucket_id: int = int32(3)
     now_ms: int = int64(4)
-    stages: Sequence[LateStage] = repeated(5, LateStage, default=())
+    stages: Sequence[WireLateStage] = repeated(5, WireLateStage, default=())
     given_up: bool | None = boolean(6, default=None)
 
 
@@ -215,7 +215,7 @@ class ApplyCommit(Message):
     skip_lost: bool | None = boolean(6, default=None)
 
 
-class SkippedStage(Message):
+class WireSkippedStage(Message):
     """A decided stage whose rows were left out, because somebody said so, and why."""
 
     number: int = int64(1)
@@ -248,7 +248,7 @@ class ApplyStagesBucketResponse(Message):
     error_code: int | None = int32(4, default=None)
     error_message: str | None = text(5, default=None)
     applied: int | None = int64(6, default=None)
-    skipped: Sequence[SkippedStage] = repeated(7, SkippedStage, default=())
+    skipped: Sequence[WireSkippedStage] = repeated(7, WireSkippedStage, default=())
 
 
 class ApplyStagesResponse(Message):
@@ -343,4 +343,4 @@ class DropSinkRequest(Message):
 class DropSinkResponse(Message):
     """``skipped``: what was left out, as far as this call has seen it; the tablet servers' logs have all of it."""
 
-    skipped: Sequence[SkippedStage] = repeated(1, SkippedStage, default=())
+    skipped: Sequence[WireSkippedStage] = repeated(1, WireSkippedStage, default=())

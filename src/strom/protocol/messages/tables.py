@@ -9,13 +9,13 @@ from strom.protocol.message import Message
 from strom.runtime.files import Bytes
 
 
-class TablePath(Message):
+class WireTablePath(Message):
     database_name: str = text(1)
     table_name: str = text(2)
 
 
 class CreateTableRequest(Message):
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     table_json: Bytes = raw(2)
     ignore_if_exists: bool = boolean(3)
 
@@ -25,7 +25,7 @@ class CreateTableResponse(Message):
 
 
 class DropTableRequest(Message):
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     ignore_if_not_exists: bool = boolean(2)
 
 
@@ -34,7 +34,7 @@ class DropTableResponse(Message):
 
 
 class GetTableInfoRequest(Message):
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
 
 
 class GetTableInfoResponse(Message):
@@ -55,7 +55,7 @@ class ListTablesResponse(Message):
 
 
 class TableExistsRequest(Message):
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
 
 
 class TableExistsResponse(Message):
@@ -65,7 +65,7 @@ class TableExistsResponse(Message):
 class GetTableSchemaRequest(Message):
     """``schema_id`` None: the newest."""
 
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     schema_id: int | None = int32(2, default=None)
 
 
@@ -84,7 +84,7 @@ class LakeSnapshotForBucket(Message):
 class GetLakeSnapshotRequest(Message):
     """``snapshot_id`` None: the newest; ``readable``: the newest that readers may use."""
 
-    table_path: TablePath = nested(1, TablePath)
+    table_path: WireTablePath = nested(1, WireTablePath)
     snapshot_id: int | None = int64(2, default=None)
     readable: bool | None = boolean(3, default=None)
 

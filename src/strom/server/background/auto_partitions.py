@@ -16,7 +16,7 @@ from strom.coordinator.partitions import is_due
 from strom.errors import StromError
 from strom.model import properties
 from strom.model.lake.lake import LakeKey
-from strom.model.table import Table
+from strom.model.table import TableEntry
 from strom.runtime.clock import Clock
 from strom.server.tablets.catalog_view import CatalogChange, CatalogView
 from strom.server.tablets.lake_places import is_in_lake
@@ -103,6 +103,6 @@ class AutoPartitions:
                 self._woken.set()
 
 
-def _wants_partitions(table: Table) -> bool:
+def _wants_partitions(table: TableEntry) -> bool:
     wanted = table.description.properties
     return ENABLED in wanted and properties.auto_partition(wanted, table.description) is not None

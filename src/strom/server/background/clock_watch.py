@@ -10,7 +10,7 @@ from strom.runtime.clock import Uptime
 from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import Offload
-from strom.runtime.trusted_time import Seen, TrustedTime
+from strom.runtime.trusted_time import ClockSighting, TrustedTime
 from strom.runtime.world import World
 
 KEEP_EVERY_S = 60.0
@@ -44,7 +44,7 @@ class ClockWatch:
                 "strom_clock_ahead_seconds", "How far the clock is ahead of what is trusted when rows expire"
             ).follow(lambda: self.time.ahead_ms() / 1000)
 
-    def _seen(self) -> Seen | None:
+    def _seen(self) -> ClockSighting | None:
         """What was seen last; None when nobody knows."""
         if not self._files.exists(self._path):
             return None
@@ -52,9 +52,9 @@ class ClockWatch:
         numbers = [int(word) for word in words if word.isdigit() and len(word) <= _DIGITS_MAX]
         match words, numbers:
             case [_, boot, _, _, _], [trusted, up, ahead, since]:
-                return Seen(trusted, Uptime(boot, up), ahead, since)
+                return ClockSighting(trusted, Uptime(boot, up), ahead, since)
             case [_], [trusted]:  # of an older version
-                return Seen(trusted)
+                return ClockSighting(trusted)
         return None
 
     async def run(self) -> None:

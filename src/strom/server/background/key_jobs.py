@@ -17,7 +17,7 @@ from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import Offload, Tasks
 from strom.server.background.disk_space import DiskSpace
 from strom.server.tablets.key_forms import key_tablet
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
@@ -88,7 +88,7 @@ class KeyJobs:
         """Begin nothing more; what runs may end."""
         self._stopping = True
 
-    async def tend(self, slot: Slot) -> int:
+    async def tend(self, slot: TabletSlot) -> int:
         """Do everything that is due in one bucket; how many jobs that were."""
         done = 0
         while done < JOBS_IN_A_ROW_MAX and not self._stopping:
@@ -101,7 +101,7 @@ class KeyJobs:
 
     # --- one bucket ------------------------------------------------------------------------------------
 
-    async def _tend(self, slot: Slot, tablet: LogTablet) -> None:
+    async def _tend(self, slot: TabletSlot, tablet: LogTablet) -> None:
         slot.readers += 1  # a bucket that is being tended is not idle
         pause = ASK_AGAIN_S
         end, defined_by = tablet.high_watermark, slot.defined_by
@@ -121,7 +121,7 @@ class KeyJobs:
             self._idle_workers += 1
             self._asked[id(tablet)] = (end, defined_by, self._clock.monotonic() + pause)
 
-    async def _perform(self, slot: Slot, job: Job) -> None:
+    async def _perform(self, slot: TabletSlot, job: Job) -> None:
         try:
             await self._offload.run(job.work)
         except BaseException:
@@ -130,13 +130,13 @@ class KeyJobs:
         await _in_lane(slot, lambda tablet: _finish(tablet, job))
         self._done.inc()
 
-    def _has_keys(self, slot: Slot) -> bool:
+    def _has_keys(self, slot: TabletSlot) -> bool:
         try:
             return bool(self._tables.of(slot.bucket.table_id).table.schema.primary_key)
         except StromError:
             return False
 
-    def _due(self, slot: Slot, tablet: LogTablet) -> bool:
+    def _due(self, slot: TabletSlot, tablet: LogTablet) -> bool:
         if slot.held_up:
             return False  # it is looked at again when it can be done
         end, defined_by, again_at = self._asked.get(id(tablet), (-1, None, 0.0))
@@ -155,6 +155,6 @@ def _finish(tablet: LogTablet, job: Job) -> None:
         raise key_tablet(tablet).broken(f"{what} after a {job.name} ({error!r})") from error
 
 
-async def _in_lane(slot: Slot, job: Callable[[LogTablet], Any]) -> Any:
+async def _in_lane(slot: TabletSlot, job: Callable[[LogTablet], Any]) -> Any:
     result = slot.do(job, small=False)
     return await result if isinstance(result, asyncio.Future) else result

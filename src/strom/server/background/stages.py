@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from strom.errors import StromError
 from strom.model.bucket import BucketId
-from strom.protocol.messages.stages import ExpireStagesRequest, ExpireStagesResponse, LateStage
+from strom.protocol.messages.stages import ExpireStagesRequest, ExpireStagesResponse, WireLateStage
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
-from strom.server.tablets.slot import Slot, in_lane
+from strom.server.tablets.slot import TabletSlot, in_lane
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
@@ -63,7 +63,7 @@ class StageExpiry:
             partition_id=bucket.partition_id,
             bucket_id=bucket.bucket,
             now_ms=self._clock.now_ms(),
-            stages=[LateStage(stage_id=one, sink="", epoch=0, deadline_ms=0) for one in stage_ids],
+            stages=[WireLateStage(stage_id=one, sink="", epoch=0, deadline_ms=0) for one in stage_ids],
             given_up=True,
         )
         answer = await self.ask(request)
@@ -81,7 +81,7 @@ class StageExpiry:
                 logger.warning("stages of bucket %s: %s", slot.bucket, error)
         return freed
 
-    async def _visit(self, slot: Slot) -> int:
+    async def _visit(self, slot: TabletSlot) -> int:
         now_ms = self._clock.now_ms()
         late = (await in_lane(slot, lambda tablet: tablet.late_stages(now_ms)))[:ASKED_MAX]
         if not late or self.ask is None:
@@ -92,7 +92,9 @@ class StageExpiry:
             bucket_id=slot.bucket.bucket,
             now_ms=now_ms,
             stages=[
-                LateStage(stage_id=one.stage_id, sink=one.sink, epoch=one.epoch, deadline_ms=one.deadline_ms)
+                WireLateStage(
+                    stage_id=one.stage_id, sink=one.sink, epoch=one.epoch, deadline_ms=one.deadline_ms
+                )
                 for one in late
             ],
         )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from strom.model.filters.predicate import Predicate
 from strom.model.schema import Schema
-from strom.protocol.messages.predicate import Predicate as PredicateMessage
+from strom.protocol.messages.predicate import WirePredicate as PredicateMessage
 from strom.protocol.predicate_wire import from_wire
 from strom.record.batch import BatchHeader
 from strom.record.filter import RowFilter

@@ -19,7 +19,7 @@ from strom.protocol.messages.log import (
     ListOffsetsResponse,
 )
 from strom.rpc.call import Call
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler
@@ -87,7 +87,7 @@ class OffsetCalls:
         """The last rows of one bucket."""
         return self._limit_scan(call.request, call.share)
 
-    async def _limit_scan(self, request: LimitScanRequest, share: Share) -> Message:
+    async def _limit_scan(self, request: LimitScanRequest, share: BudgetShare) -> Message:
         try:
             facts = self._tables.of(request.table_id)
             if not 0 < request.limit <= LIMIT_ROWS_MAX:

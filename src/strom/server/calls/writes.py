@@ -28,13 +28,13 @@ from strom.errors import (
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.budget import Budget
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.memory import release_arrow
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.log_tablet import Accepted, LogTablet
 
@@ -86,7 +86,7 @@ class Write(Generic[R]):
 
     def __init__(
         self,
-        slot: Slot,
+        slot: TabletSlot,
         facts: TableFacts,
         *,
         size: int,
@@ -162,7 +162,7 @@ class Writes:
             return self._stays(write)
 
         try:
-            share = Share(self._budget) if write.memory > MEMORY_FREE else None
+            share = BudgetShare(self._budget) if write.memory > MEMORY_FREE else None
             memory = None if share is None else partial(share.need, write.memory)
             result = slot.do(do, small=stays(), bulk=write.size >= BULK_BYTES_MIN, stays=stays, memory=memory)
         except OSError as error:
@@ -315,7 +315,7 @@ def _on_loop() -> bool:
     return True
 
 
-def _is_quick(slot: Slot, size: int, now_ms: int) -> bool:
+def _is_quick(slot: TabletSlot, size: int, now_ms: int) -> bool:
     """Whether an append may be done on the loop: a copy, and no sync on the way."""
     tablet = slot.tablet
     return tablet is not None and tablet.log.appends_quickly(size, now_ms)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Place:
+class FolderPlace:
     """Where a folder was when it was last opened, and who it is there."""
 
     incarnation: str
@@ -38,7 +38,7 @@ class Place:
     """The inode of the lock file: of two disks that are mounted whole, the folders' own inodes are alike."""
     machine: str | None = None
 
-    def is_at(self, other: Place) -> bool:
+    def is_at(self, other: FolderPlace) -> bool:
         """Whether both are one folder, renamed at most."""
         unknown = self.machine is None or other.machine is None
         same = (self.inode, self.lock) == (other.inode, other.lock)
@@ -52,7 +52,7 @@ class Place:
         return json.dumps({**asdict(self), "crc": zlib.crc32(body.encode())}, sort_keys=True).encode() + b"\n"
 
     @classmethod
-    def decode(cls, content: bytes) -> Place | None:
+    def decode(cls, content: bytes) -> FolderPlace | None:
         """From the file; None when it is damaged."""
         try:
             facts = json.loads(content)
@@ -67,8 +67,8 @@ def incarnation_of(files: Files, path: str, lock: str, randomness: Randomness) -
     """The incarnation of the folder, whose lock this process holds; remembered from now on."""
     name = f"{path}/{PLACE_FILE}"
     device, inode = files.identity(path)
-    here = Place("", path, device, inode, files.identity(lock)[1], machine_id())
-    before = Place.decode(files.read_whole(name)) if files.exists(name) else None
+    here = FolderPlace("", path, device, inode, files.identity(lock)[1], machine_id())
+    before = FolderPlace.decode(files.read_whole(name)) if files.exists(name) else None
     if before is not None and before.is_at(here):
         incarnation = before.incarnation
     else:
@@ -80,7 +80,7 @@ def incarnation_of(files: Files, path: str, lock: str, randomness: Randomness) -
                 path,
                 before.path,
             )
-    found = Place(incarnation, path, device, inode, here.lock, here.machine)
+    found = FolderPlace(incarnation, path, device, inode, here.lock, here.machine)
     if found != before:
         try:
             files.write_whole(name, found.encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strom.coordinator.limits import Limits
+from strom.coordinator.limits import DecisionLimits
 from strom.model.lake.lake import LakeConfig
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Tasks
@@ -71,9 +71,9 @@ class CoordinatorNode:
         await self._tasks.close()
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> DecisionLimits:
     """What the catalog allows, from the settings."""
-    return Limits(
+    return DecisionLimits(
         bucket_num_max=settings["max.bucket.num"],
         partition_num_max=settings["max.partition.num"],
         bucket_count_default=settings["default.bucket.number"],

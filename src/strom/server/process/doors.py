@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from strom.rpc.budget import Budget
-from strom.rpc.limits import Limits
+from strom.rpc.limits import ListenerLimits
 from strom.rpc.listener import Listener
 from strom.rpc.sasl import Sasl
 from strom.runtime.metrics import Metrics
@@ -72,9 +72,9 @@ class Doors:
         self._listeners.clear()
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> ListenerLimits:
     """The bounds of every listener, from the settings."""
-    return Limits(
+    return ListenerLimits(
         frame_bytes_max=settings["server.request.max-bytes"],
         frame_bytes_max_before_login=settings["server.request.max-bytes-before-login"],
         connections_max=settings["server.connection.max"],

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from strom._version import __version__
 from strom.coordinator import commands
-from strom.coordinator.catalog import Address, Server
+from strom.coordinator.catalog import ListenerAddress, ServerEntry
 from strom.coordinator.coordinator import Coordinator
 from strom.errors import LeaderNotAvailable
 from strom.metadata.embedded import EmbeddedStore
@@ -205,8 +205,8 @@ class RunningServer:
         tablet.expiry.ask = self._coordinator.sinks.expire
         site = await self._open_doors(view, [tablet.status], tablet.groups)
         listeners = _listeners(self._doors.endpoints)
-        coordinator.perform(commands.register_coordinator, Server(COORDINATOR_ID, listeners))
-        coordinator.perform(commands.register_server, Server(0, listeners))
+        coordinator.perform(commands.register_coordinator, ServerEntry(COORDINATOR_ID, listeners))
+        coordinator.perform(commands.register_server, ServerEntry(0, listeners))
         coordinator.perform(commands.reassign_leaders, [0])
         tablet.start()
         await self._open_http(site)
@@ -243,7 +243,7 @@ class RunningServer:
         servers = [RemoteStatus(process, view) for process in supervisor.processes]
         site = await self._open_doors(view, servers, ())
         coordinator.perform(
-            commands.register_coordinator, Server(COORDINATOR_ID, _listeners(self._doors.endpoints))
+            commands.register_coordinator, ServerEntry(COORDINATOR_ID, _listeners(self._doors.endpoints))
         )
         await supervisor.start()
         for process in supervisor.processes:
@@ -270,7 +270,7 @@ class RunningServer:
     async def _register(self, view: CatalogView, server_id: int, ready: Facts) -> None:
         beside = tablet_endpoints(self._endpoints, server_id)
         bound = [one.bound(port) for one, port in zip(beside, ready["ports"], strict=True)]
-        await view.perform(commands.register_server, Server(server_id, _listeners(bound)))
+        await view.perform(commands.register_server, ServerEntry(server_id, _listeners(bound)))
         if self._coordinator is not None:
             self._coordinator.publishing.server_returned(server_id)
 
@@ -366,5 +366,5 @@ class RunningServer:
         return cleanly
 
 
-def _listeners(bound: Sequence[Endpoint]) -> dict[str, Address]:
-    return {one.name: Address(one.advertised_host, one.advertised_port) for one in bound}
+def _listeners(bound: Sequence[Endpoint]) -> dict[str, ListenerAddress]:
+    return {one.name: ListenerAddress(one.advertised_host, one.advertised_port) for one in bound}

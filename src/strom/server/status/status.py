@@ -15,7 +15,7 @@ from strom.runtime.metrics import Metrics, Sample
 from strom.server.background.disk_space import DiskSpace
 from strom.server.status.key_store_facts import KeyStoreFacts, key_facts_of
 from strom.server.tablets.catalog_view import CatalogView
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets, led_by, wait_for
 from strom.tablet.log_tablet import LogTablet
@@ -189,7 +189,7 @@ def answering(status: LocalStatus) -> Any:
     return answer
 
 
-def facts_of(slot: Slot, leader_id: int) -> BucketFacts:
+def facts_of(slot: TabletSlot, leader_id: int) -> BucketFacts:
     """What is known of a bucket without opening it."""
     if slot.tablet is not None:
         slot.last_known = _facts(slot.tablet, leader_id)

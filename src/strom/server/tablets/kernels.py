@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from strom.errors import COMPILING, KernelsCompiling, ServerStopping
 from strom.kv.kernels.kernel_needs import PEER_ROWS, in_order, needs_of
-from strom.model.table import Table
+from strom.model.table import TableEntry
 from strom.runtime.clock import Clock
 from strom.runtime.compiling import Compiling
 from strom.runtime.tasks import Offload, Tasks
@@ -54,7 +54,7 @@ class Kernels:
         view.watch(self._changed)
         self._look(view.catalog.all_tables())
 
-    def gate(self, table: Table) -> Gate:
+    def gate(self, table: TableEntry) -> Gate:
         """What the buckets of a primary-key table wait for."""
         return Gate(self, needs_of(table))
 
@@ -107,7 +107,7 @@ class Kernels:
     def _changed(self, change: CatalogChange) -> None:
         self._look(table for one in change.tables if (table := change.catalog.table_by_id(one)) is not None)
 
-    def _look(self, tables: Iterable[Table]) -> None:
+    def _look(self, tables: Iterable[TableEntry]) -> None:
         for table in tables:
             if table.schema.primary_key and not self.has(needs := needs_of(table)):
                 self.want(needs)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from strom.errors import IndexNotFound, InvalidProjection, InvalidTargets
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
 from strom.model.schema import Schema
-from strom.model.table import Table
+from strom.model.table import TableEntry
 from strom.record.batch import BatchHeader, check_crc, read_columns
 from strom.record.decode import decode
 from strom.record.layout import ATTRIBUTE_APPEND_ONLY, MAGIC_PLAIN
@@ -28,7 +28,7 @@ from strom.tablet.log_tablet import LogTablet
 SHAPES_MAX = 1024
 
 if TYPE_CHECKING:
-    from strom.kv.gather.row_source import Source
+    from strom.kv.gather.row_source import ColumnSource
     from strom.kv.peer_rows.row_decoder import RowDecoder
     from strom.kv.peer_rows.row_encoder import EncodedRows, RowEncoder
     from strom.tablet.key_tablet import KeyTablet
@@ -42,7 +42,7 @@ def key_tablet(tablet: LogTablet) -> KeyTablet:
 class KeyForms:
     """One version of one table."""
 
-    def __init__(self, table: Table, check_peer_rows: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, table: TableEntry, check_peer_rows: Callable[[], None] = lambda: None) -> None:
         self.table = table
         self.check_peer_rows = check_peer_rows
         """KernelsCompiling while the peer's rows and keys can be neither read nor written."""
@@ -54,7 +54,7 @@ class KeyForms:
         """None: the bucket key is the whole key, so a lookup by it is a lookup by key."""
         self.prefix_schema = self._fields(prefix)
         self.all_columns = tuple(range(len(self.arrow)))
-        self.key_batches = KeyBatches(self.key_schema)
+        self.key_batches = KeyBatchReader(self.key_schema)
         self._nested = frozenset(
             position for position, column in enumerate(table.schema.columns) if column.type.nested
         )
@@ -160,7 +160,7 @@ class KeyForms:
         return _fields(self.arrow, positions)
 
 
-class KeyBatches:
+class KeyBatchReader:
     """Reads batches of keys. Of fixed-width keys it remembers the shapes it has checked in full.
 
     The metadata of an Arrow message says where every buffer lies; a message that begins with the same bytes and is as
@@ -182,7 +182,7 @@ class KeyBatches:
 
     def places(
         self, records: memoryview, header: BatchHeader, decompressed_bytes_max: int
-    ) -> Source | pa.RecordBatch:
+    ) -> ColumnSource | pa.RecordBatch:
         """The same, where they lie if their shape is known. For kernels."""
         shape = self._shape(records, header)
         known = None if shape is None else self._known.get(shape)
@@ -193,10 +193,10 @@ class KeyBatches:
         return self._source(header.record_count, addresses, records)
 
     @cached_property
-    def _source(self) -> type[Source]:
-        from strom.kv.gather.row_source import Source
+    def _source(self) -> type[ColumnSource]:
+        from strom.kv.gather.row_source import ColumnSource
 
-        return Source
+        return ColumnSource
 
     def _shape(self, records: memoryview, header: BatchHeader) -> tuple[int, int, bytes] | None:
         """Of a batch of numbers, whose checksum is checked by then."""

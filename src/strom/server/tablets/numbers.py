@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Numbers:
+class BucketNumbers:
     """The numbers of one bucket. One hand at a time: the bucket's lane."""
 
     def __init__(self, allocate: Callable[[int], range], *, block: int) -> None:

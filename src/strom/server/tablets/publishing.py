@@ -28,7 +28,7 @@ from strom.protocol.messages.stages import (
     ApplyStagesBucketResponse,
     ApplyStagesRequest,
     ApplyStagesResponse,
-    SkippedStage,
+    WireSkippedStage,
 )
 from strom.runtime.tasks import Tasks
 from strom.server.tablets.catalog_view import CatalogView
@@ -73,7 +73,7 @@ class Publishing:
         self._working: dict[int, asyncio.Event] = {}
         """By server that is being worked for: set when there may be something new to do."""
         self._troubles: dict[BucketId, _Trouble] = {}
-        self._skipped: dict[int, list[SkippedStage]] = {}
+        self._skipped: dict[int, list[WireSkippedStage]] = {}
         """By decision: what buckets said that they left out."""
         self._moved = asyncio.Event()
 
@@ -114,7 +114,7 @@ class Publishing:
         reasons = [self._troubles[bucket].reason for bucket in pending if bucket in self._troubles]
         return reasons[-1] if reasons and all(one.startswith(COMPILING) for one in reasons) else None
 
-    def skipped(self, number: int) -> list[SkippedStage]:
+    def skipped(self, number: int) -> list[WireSkippedStage]:
         """What was left out of a decision, as far as it was heard."""
         return self._skipped.get(number, [])
 
@@ -208,7 +208,7 @@ class Publishing:
                 bytes(one.stage_id).hex(),
                 one.reason,
             )
-            told = SkippedStage(
+            told = WireSkippedStage(
                 number=one.number,
                 stage_id=bytes(one.stage_id),
                 reason=one.reason,

@@ -25,7 +25,7 @@ T = TypeVar("T")
 REOPEN_PAUSE_S = 5.0
 
 
-class Slot:
+class TabletSlot:
     """One bucket on this server."""
 
     def __init__(
@@ -209,7 +209,7 @@ def _one_after_the_other(
 
 
 async def in_lane(
-    slot: Slot,
+    slot: TabletSlot,
     job: Callable[[LogTablet], T],
     *,
     small: bool = False,

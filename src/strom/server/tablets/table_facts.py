@@ -9,7 +9,7 @@ from itertools import pairwise
 from strom.errors import InvalidProjection, LimitExceeded, NotPrimaryKeyTable, UnknownBucket
 from strom.model import properties
 from strom.model.schema import Schema
-from strom.model.table import Table
+from strom.model.table import TableEntry
 from strom.record.columns import ColumnLayout
 from strom.record.project import Projection
 from strom.runtime.metrics import Metrics
@@ -20,7 +20,7 @@ from strom.tablet.log_tablet import Durability
 PROJECTIONS_KEPT_MAX = 256
 
 
-class Traffic:
+class TableTraffic:
     """What went in and out of one table, as metrics."""
 
     def __init__(self, metrics: Metrics, table: str) -> None:
@@ -52,15 +52,15 @@ class TableFacts:
 
     def __init__(
         self,
-        table: Table,
+        table: TableEntry,
         durability: Durability,
-        counting: Callable[[Table], Traffic],
+        counting: Callable[[TableEntry], TableTraffic],
         newest: Callable[[], TableFacts],
         check_peer_rows: Callable[[], None],
     ) -> None:
         self.table = table
         self._counting = counting
-        self._traffic: Traffic | None = None
+        self._traffic: TableTraffic | None = None
         self._newest = newest
         self._check_peer_rows = check_peer_rows
         self.durability: Durability = properties.durability(table.description.properties) or durability
@@ -69,7 +69,7 @@ class TableFacts:
         self._keys: KeyForms | None = None
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> TableTraffic:
         """What goes in and out, counted from the first time on: thousands of tables may be open and not used."""
         if self._traffic is None:
             self._traffic = self._counting(self.table)
@@ -155,7 +155,7 @@ class Tables:
         self._durability: Durability = durability
         self._check_peer_rows = check_peer_rows
         self._facts: dict[int, TableFacts] = {}
-        self._traffic: dict[int, Traffic] = {}
+        self._traffic: dict[int, TableTraffic] = {}
         self._adding = threading.Lock()
         view.watch(self._forget_dropped)
 
@@ -167,7 +167,7 @@ class Tables:
         facts = self._facts.get(table_id)
         return facts if facts is not None and facts.table is table else self._add(table)
 
-    def _add(self, table: Table) -> TableFacts:
+    def _add(self, table: TableEntry) -> TableFacts:
         """The facts of a table, kept if the catalog still has this version of it."""
         table_id = table.table_id
         with self._adding:
@@ -182,14 +182,14 @@ class Tables:
                 self._facts[table_id] = facts
             return facts
 
-    def _counted_for(self, table: Table) -> Traffic:
+    def _counted_for(self, table: TableEntry) -> TableTraffic:
         """The counters of a table, the same for all its versions; of one that is dropped, some that nobody sees."""
         with self._adding:
             traffic = self._traffic.get(table.table_id)
             if traffic is None and self._view.catalog.table_by_id(table.table_id) is None:
-                return Traffic(Metrics(), str(table.path))
+                return TableTraffic(Metrics(), str(table.path))
             if traffic is None:
-                traffic = self._traffic[table.table_id] = Traffic(self._metrics, str(table.path))
+                traffic = self._traffic[table.table_id] = TableTraffic(self._metrics, str(table.path))
             return traffic
 
     def with_schema(self, table_id: int, schema_id: int) -> TableFacts:

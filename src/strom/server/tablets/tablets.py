@@ -18,7 +18,7 @@ from strom.log.resuming import resume_at
 from strom.log.settings import LogSettings
 from strom.model import properties
 from strom.model.bucket import BucketId
-from strom.model.table import Partition, Table
+from strom.model.table import Partition, TableEntry
 from strom.record.batch import BatchLimits
 from strom.runtime.clock import Clock
 from strom.runtime.settings import Settings
@@ -31,8 +31,8 @@ from strom.server.tablets.kernels import Gate, Kernels
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.lake_places import guarded_place, namesakes_place, series_needed_from
 from strom.server.tablets.lane import Lane
-from strom.server.tablets.numbers import Numbers
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.numbers import BucketNumbers
+from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.lake import refusal_of
@@ -119,15 +119,15 @@ class Tablets:
         self.stage_room = StageRoom(settings.stage_bytes_max, settings.stage_number_max)
         self._tasks = Tasks()
         self.hold = Hold()
-        self._slots: dict[BucketId, Slot] = {}
+        self._slots: dict[BucketId, TabletSlot] = {}
         self._stopping = False
         view.watch(self._reconcile)
 
-    def __iter__(self) -> Iterator[Slot]:
+    def __iter__(self) -> Iterator[TabletSlot]:
         """Every bucket that was touched."""
         return iter(list(self._slots.values()))
 
-    def slot(self, bucket: BucketId) -> Slot:
+    def slot(self, bucket: BucketId) -> TabletSlot:
         """The place of a bucket; UnknownBucket or NotLeader when it has none here."""
         slot = self._slots.get(bucket)
         return slot if slot is not None else self._new_slot(bucket)
@@ -140,7 +140,7 @@ class Tablets:
         """Where a bucket's files lie."""
         return bucket_path(self._folder, bucket)
 
-    def _new_slot(self, bucket: BucketId) -> Slot:
+    def _new_slot(self, bucket: BucketId) -> TabletSlot:
         if self._stopping:
             raise ServerStopping("the server is going down")
         leader = self._view.catalog.leader_of(bucket)
@@ -151,7 +151,7 @@ class Tablets:
         if leader != self.server_id:
             raise NotLeader(f"server {leader} leads bucket {bucket}", bucket=str(bucket), leader=leader)
         lane = Lane(str(bucket), self._lanes, self._tasks, self._bulk, self.hold)
-        slot = Slot(bucket, lane, lambda: self._open(bucket), self._world.clock, self._gate(bucket))
+        slot = TabletSlot(bucket, lane, lambda: self._open(bucket), self._world.clock, self._gate(bucket))
         self._slots[bucket] = slot
         return slot
 
@@ -213,7 +213,7 @@ class Tablets:
         numbers = None
         if facts.keys.auto_increment is not None:
             block = properties.number_block(facts.table.description.properties)
-            numbers = Numbers(
+            numbers = BucketNumbers(
                 lambda count: self._view.allocate_numbers(bucket.table_id, count), block=block
             ).take
         tablet = KeyTablet.open(
@@ -263,14 +263,14 @@ class Tablets:
                     found.update(dict.fromkeys(_led_in(self.server_id, partition)))
         return list(found)
 
-    def _let_go(self, slot: Slot, *, dropped: bool) -> None:
+    def _let_go(self, slot: TabletSlot, *, dropped: bool) -> None:
         slot.retire()
         if dropped:
             self._tasks.spawn(self._drop(slot), f"remove bucket {slot.bucket}")
         else:
             self._tasks.spawn(slot.close(), f"let go of bucket {slot.bucket}")
 
-    def _redefine(self, slot: Slot) -> None:
+    def _redefine(self, slot: TabletSlot) -> None:
         """Tell a primary-key bucket that its table was altered, before anything that comes later."""
         facts = self._tables.of(slot.bucket.table_id)
         if not facts.table.schema.primary_key or facts.keys is slot.defined_by:
@@ -289,7 +289,7 @@ class Tablets:
         if isinstance(redefining, asyncio.Future):
             redefining.add_done_callback(lambda done: _redefined(slot, done))
 
-    def _keep_series(self, slot: Slot, catalog: Catalog) -> None:
+    def _keep_series(self, slot: TabletSlot, catalog: Catalog) -> None:
         """Tell a primary-key bucket how far the lake is; and one that refuses writes, whether it still has to."""
         tablet = slot.tablet
         if tablet is not None and tablet.refused is not None:
@@ -309,7 +309,7 @@ class Tablets:
             if isinstance(telling, asyncio.Future):
                 telling.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def _drop(self, slot: Slot) -> None:
+    async def _drop(self, slot: TabletSlot) -> None:
         try:
             await slot.remove(lambda: self._remove(slot.bucket))
         except OSError as error:
@@ -372,7 +372,7 @@ class Tablets:
         return not any(isinstance(result, BaseException) for result in results)
 
 
-def _redefined(slot: Slot, done: asyncio.Future[None]) -> None:
+def _redefined(slot: TabletSlot, done: asyncio.Future[None]) -> None:
     if not done.cancelled() and done.exception() is not None:
         slot.defined_by = None
         if isinstance(done.exception(), UnknownBucket):
@@ -402,7 +402,7 @@ def _left_behind(bucket: BucketId, error: OSError) -> None:
     logger.warning("bucket %s was dropped, but its folder could not be removed: %s", bucket, error)
 
 
-def led_by(server_id: int, table: Table, catalog: Catalog) -> list[BucketId]:
+def led_by(server_id: int, table: TableEntry, catalog: Catalog) -> list[BucketId]:
     """The buckets of one table that a server leads."""
     if table.partitioned:
         parts = catalog.partitions_of(table.table_id)

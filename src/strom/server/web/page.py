@@ -25,7 +25,7 @@ th { font-weight: 600; vertical-align: bottom; } th a { color: inherit; }
 """
 
 
-class Column(NamedTuple):
+class PageColumn(NamedTuple):
     """A column of tables: its head, the word that sorts by it, what is sorted and what is shown."""
 
     head: str
@@ -95,14 +95,14 @@ def _rate(name: str) -> Callable[[Mapping[str, Any]], float]:
 
 
 COLUMNS = (
-    Column("Table", "name", lambda table: table["name"], lambda table: _text(table["name"])),
-    Column("Rows", "rows", _rows, lambda table: _count(_rows(table))),
-    Column("Bytes", "bytes", lambda table: table["size_bytes"], lambda table: _size(table["size_bytes"])),
-    Column("Buckets", "buckets", lambda table: table["buckets"], lambda table: _count(table["buckets"])),
-    Column("Rows in/s", "in", _rate("rows_in"), lambda table: _count(_rate("rows_in")(table))),
-    Column("Rows out/s", "out", _rate("rows_out"), lambda table: _count(_rate("rows_out")(table))),
-    Column("Rows the lake lacks", "lake", lambda table: table.get("lake_lag_rows") or -1, _lake_lag),
-    Column("State", "state", lambda table: (table["offline"], table["lag"]), _state),
+    PageColumn("Table", "name", lambda table: table["name"], lambda table: _text(table["name"])),
+    PageColumn("Rows", "rows", _rows, lambda table: _count(_rows(table))),
+    PageColumn("Bytes", "bytes", lambda table: table["size_bytes"], lambda table: _size(table["size_bytes"])),
+    PageColumn("Buckets", "buckets", lambda table: table["buckets"], lambda table: _count(table["buckets"])),
+    PageColumn("Rows in/s", "in", _rate("rows_in"), lambda table: _count(_rate("rows_in")(table))),
+    PageColumn("Rows out/s", "out", _rate("rows_out"), lambda table: _count(_rate("rows_out")(table))),
+    PageColumn("Rows the lake lacks", "lake", lambda table: table.get("lake_lag_rows") or -1, _lake_lag),
+    PageColumn("State", "state", lambda table: (table["offline"], table["lag"]), _state),
 )
 
 

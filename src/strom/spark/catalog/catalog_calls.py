@@ -21,7 +21,7 @@ from strom.errors import InvalidRequest, StromError, TableNotFound
 from strom.spark.catalog import catalog_tables
 from strom.spark.catalog.catalog_filters import push
 from strom.spark.connect import connections
-from strom.spark.connect.options import CHANGELOG_SUFFIX, ReadOptions, Server, table_name
+from strom.spark.connect.options import CHANGELOG_SUFFIX, ConnectOptions, SourceOptions, table_name
 from strom.spark.connect.problems import problem_of
 from strom.spark.source.beside import look, size_of
 from strom.spark.source.history import has_history
@@ -39,15 +39,15 @@ _INSTEAD = {
 
 
 @dataclass(frozen=True)
-class Call:
+class CatalogCall:
     """One question."""
 
     options: Mapping[str, str]
     arguments: Mapping[str, Any]
 
     @property
-    def server(self) -> Server:
-        return Server.of(self.options)
+    def server(self) -> ConnectOptions:
+        return ConnectOptions.of(self.options)
 
     @property
     def database(self) -> Database:
@@ -79,7 +79,7 @@ def answer(options: Mapping[str, str]) -> StructType:
     """The answer to the question in the options, as a schema."""
     result: dict[str, Any] = {"request": options.get("_request", "")}
     try:
-        call = Call(options, json.loads(options.get("_args") or "{}"))
+        call = CatalogCall(options, json.loads(options.get("_args") or "{}"))
         result["answer"] = _OPERATIONS[options["_op"]](call)
     except StromError as error:
         result["error"] = {"kind": type(error).__name__, "message": _sentence(error, options)}
@@ -89,7 +89,7 @@ def answer(options: Mapping[str, str]) -> StructType:
 
 def _sentence(error: StromError, options: Mapping[str, str]) -> str:
     try:
-        server = Server.of(options)
+        server = ConnectOptions.of(options)
     except StromError:
         server = None
     return str(problem_of(error, server))
@@ -98,17 +98,17 @@ def _sentence(error: StromError, options: Mapping[str, str]) -> str:
 # --- databases ---------------------------------------------------------------------------------------------------
 
 
-def _databases(call: Call) -> list[str]:
+def _databases(call: CatalogCall) -> list[str]:
     return call.database.databases()
 
 
-def _database(call: Call) -> dict[str, str]:
+def _database(call: CatalogCall) -> dict[str, str]:
     found = call.database.describe_database(call.namespace)
     comment = {} if found.comment is None else {"comment": found.comment}
     return {**found.properties, **comment}
 
 
-def _create_database(call: Call) -> bool:
+def _create_database(call: CatalogCall) -> bool:
     properties = dict(call.arguments["properties"])
     if properties.pop("location", None) is not None:
         raise InvalidRequest("a database of Strom has no LOCATION: the servers decide where its rows lie")
@@ -118,7 +118,7 @@ def _create_database(call: Call) -> bool:
     return True
 
 
-def _drop_database(call: Call) -> bool:
+def _drop_database(call: CatalogCall) -> bool:
     call.database.drop_database(call.namespace, cascade=call.arguments["cascade"])
     return True
 
@@ -126,21 +126,21 @@ def _drop_database(call: Call) -> bool:
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
-def _tables(call: Call) -> list[str]:
+def _tables(call: CatalogCall) -> list[str]:
     return call.database.tables(call.namespace)
 
 
-def _load(call: Call) -> dict[str, Any]:
+def _load(call: CatalogCall) -> dict[str, Any]:
     if call.beside:
         name = table_name(call.options)
-        schema = look(ReadOptions.of(_said(call))).schema.json()
+        schema = look(SourceOptions.of(_said(call))).schema.json()
         told = {"provider": "strom"}
         facts = {"name": name, "id": name, "schema": schema, "partition_by": [], "properties": told}
         return facts | {"capabilities": ["BATCH_READ"]}
     return catalog_tables.described(call.table, _source_schema(call) if call.changelog else None)
 
 
-def _source_schema(call: Call) -> StructType:
+def _source_schema(call: CatalogCall) -> StructType:
     """What the source itself says: of a changelog facts of each change, then the table's columns."""
     from strom.spark.source.source import StromSource  # it asks this module
 
@@ -149,22 +149,22 @@ def _source_schema(call: Call) -> StructType:
     return schema
 
 
-def _said(call: Call) -> dict[str, str]:
+def _said(call: CatalogCall) -> dict[str, str]:
     """The options of a reader of the table."""
     return {name: value for name, value in call.options.items() if not name.startswith("_")}
 
 
-def _create(call: Call) -> bool:
+def _create(call: CatalogCall) -> bool:
     catalog_tables.create(call.database, call.arguments)
     return True
 
 
-def _alter(call: Call) -> bool:
+def _alter(call: CatalogCall) -> bool:
     catalog_tables.alter(call.database.table(call.arguments["table"]), call.arguments["changes"])
     return True
 
 
-def _drop(call: Call) -> bool:
+def _drop(call: CatalogCall) -> bool:
     try:
         call.database.drop_table(call.arguments["table"])
     except TableNotFound:
@@ -175,7 +175,7 @@ def _drop(call: Call) -> bool:
 # --- queries -----------------------------------------------------------------------------------------------------
 
 
-def _filter(call: Call) -> dict[str, Any]:
+def _filter(call: CatalogCall) -> dict[str, Any]:
     if call.beside:
         return {"exact": [], "options": {}, "rows": None}
     info = call.table.info
@@ -185,16 +185,16 @@ def _filter(call: Call) -> dict[str, Any]:
     return {"exact": exact, "options": where, "rows": None if call.changelog else pushed.rows_max}
 
 
-def _count(call: Call) -> int | None:
+def _count(call: CatalogCall) -> int | None:
     """All rows, where nothing has to be read for it."""
-    asked = ReadOptions.of(call.options)
+    asked = SourceOptions.of(call.options)
     bounds = (asked.where, asked.limit, asked.at, asked.start, asked.end, asked.planned)
     if asked.changelog or asked.beside or any(one is not None for one in bounds):
         return None
     return call.table.count()
 
 
-def _statistics(call: Call) -> dict[str, int]:
+def _statistics(call: CatalogCall) -> dict[str, int]:
     if call.beside:
         return size_of(call.database.system_table(table_name(call.options)))
     status = call.table.describe()
@@ -207,7 +207,7 @@ def _statistics(call: Call) -> dict[str, int]:
     return {"rows": rows, "bytes": max(status.size_bytes, status.size_bytes * rows // max(records, 1))}
 
 
-def _plan(call: Call) -> dict[str, Any]:
+def _plan(call: CatalogCall) -> dict[str, Any]:
     from strom.spark.catalog.planned_tasks import plan  # only queries need it
 
     asked = ("_op", "_args", "_request")
@@ -216,7 +216,7 @@ def _plan(call: Call) -> dict[str, Any]:
     return plan(said, columns, files=call.arguments["files"])
 
 
-def _delete(call: Call) -> bool:
+def _delete(call: CatalogCall) -> bool:
     if call.changelog:
         raise InvalidRequest(
             "what happened to a table cannot be deleted: it is kept as long as table.log.ttl says"
@@ -225,34 +225,34 @@ def _delete(call: Call) -> bool:
     return True
 
 
-def _overwrite(call: Call) -> dict[str, str]:
+def _overwrite(call: CatalogCall) -> dict[str, str]:
     return catalog_tables.overwritten(call.table, call.arguments["predicates"])
 
 
-def _partitions(call: Call) -> list[list[str]]:
+def _partitions(call: CatalogCall) -> list[list[str]]:
     return [list(one.values) for one in call.table.partitions()]
 
 
-def _add_partition(call: Call) -> bool:
+def _add_partition(call: CatalogCall) -> bool:
     table = call.table
     table.create_partition(catalog_tables.partition_values(table, call.arguments["values"]))
     return True
 
 
-def _drop_partition(call: Call) -> bool:
+def _drop_partition(call: CatalogCall) -> bool:
     table = call.table
     table.drop_partition(catalog_tables.partition_values(table, call.arguments["values"]))
     return True
 
 
-def _refuse(call: Call) -> str:
+def _refuse(call: CatalogCall) -> str:
     command = str(call.arguments["command"])
     table = table_name(call.options) if "table" in call.options else ""
     instead = _INSTEAD.get(command, "Strom's SQL catalog cannot do this").format(table=table)
     return f"{command}{' of ' + table if table else ''} is not supported by Strom: {instead}"
 
 
-_OPERATIONS: dict[str, Callable[[Call], Any]] = {
+_OPERATIONS: dict[str, Callable[[CatalogCall], Any]] = {
     "databases": _databases,
     "database": _database,
     "create database": _create_database,

@@ -24,7 +24,7 @@ from strom.api.table import Table
 from strom.lake.files.storage import Storage
 from strom.spark.cold.lake_share import LakeShare
 from strom.spark.connect import connections
-from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.options import SourceOptions
 from strom.spark.source.batch_reader import BatchReader
 from strom.spark.source.beside import Beside, BesideReader, look
 from strom.spark.source.part_text import parts_of_text
@@ -56,7 +56,7 @@ class Reading:
 class _Command:
     """What Spark sends to a worker with each task, but for the columns."""
 
-    def __init__(self, reader: Callable[..., DataSourceReader], options: ReadOptions, more: object) -> None:
+    def __init__(self, reader: Callable[..., DataSourceReader], options: SourceOptions, more: object) -> None:
         self._made_of = reader, options, more
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,7 +73,7 @@ class _Command:
 
 
 def _command(
-    reader: Callable[..., DataSourceReader], options: ReadOptions, more: object, columns: str
+    reader: Callable[..., DataSourceReader], options: SourceOptions, more: object, columns: str
 ) -> tuple[Reading, StructType]:
     """In the worker: what reads a task, and the columns of its rows."""
     read = StructType.fromJson(json.loads(columns))
@@ -85,7 +85,7 @@ def plan(said: Mapping[str, str], columns: StructType, *, files: bool) -> dict[s
 
     With ``files`` those that Spark's own reader takes are told apart, by task, with their columns.
     """
-    options = ReadOptions.of(said)
+    options = SourceOptions.of(said)
     if options.beside:
         beside = look(options)
         tasks = BesideReader(options, columns, beside).partitions()
@@ -98,7 +98,7 @@ def plan(said: Mapping[str, str], columns: StructType, *, files: bool) -> dict[s
 
 
 def planned(
-    options: ReadOptions, table: Table, columns: StructType, pinned: Pinned | None, *, files: bool
+    options: SourceOptions, table: Table, columns: StructType, pinned: Pinned | None, *, files: bool
 ) -> dict[str, Any]:
     """The same, for parts that are known, of a table that is."""
     share = _share(options, table, columns) if files else None
@@ -110,7 +110,7 @@ def planned(
     return _told(command, tasks) | {"files": share.groups, "schema": share.schema.json()}
 
 
-def _share(options: ReadOptions, table: Table, columns: StructType) -> LakeShare | None:
+def _share(options: SourceOptions, table: Table, columns: StructType) -> LakeShare | None:
     """What takes files, where the rows of a table are read as they are, and none of them is enough."""
     limited = options.limit is not None or options.query_limit is not None
     if limited or options.changelog or options.lake_reader != "spark" or not tiered(table.info):

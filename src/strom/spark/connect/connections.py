@@ -14,14 +14,14 @@ from strom.api.database import Database, connect
 from strom.api.table import Table
 from strom.client.cluster.options import ClientOptions
 from strom.errors import Closed, StromError, TableNotFound
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 
 _lock = threading.Lock()
-_open: dict[tuple[int, Server], Database] = {}
-_tables: dict[tuple[int, Server, str], Table] = {}
+_open: dict[tuple[int, ConnectOptions], Database] = {}
+_tables: dict[tuple[int, ConnectOptions, str], Table] = {}
 
 
-def database(server: Server) -> Database:
+def database(server: ConnectOptions) -> Database:
     """The connection of this process."""
     key = (os.getpid(), server)
     with _lock:
@@ -33,7 +33,7 @@ def database(server: Server) -> Database:
         return found
 
 
-def table(server: Server, name: str) -> Table:
+def table(server: ConnectOptions, name: str) -> Table:
     """A table as it is now."""
     try:
         found = database(server).table(name)
@@ -44,7 +44,7 @@ def table(server: Server, name: str) -> Table:
     return found
 
 
-def known_table(server: Server, name: str, table_id: int | None = None, schema_id: int = 0) -> Table:
+def known_table(server: ConnectOptions, name: str, table_id: int | None = None, schema_id: int = 0) -> Table:
     """A table that was planned with: asked for only when this process does not know it, or not in that form."""
     found = _tables.get((os.getpid(), server, name))
     other = found is None or (table_id is not None and found.table_id != table_id)
@@ -59,7 +59,7 @@ def known_table(server: Server, name: str, table_id: int | None = None, schema_i
     return found
 
 
-def forget(server: Server) -> None:
+def forget(server: ConnectOptions) -> None:
     """Close a connection; the next one who asks makes another."""
     key = (os.getpid(), server)
     with _lock:
@@ -73,5 +73,5 @@ def forget(server: Server) -> None:
             pass  # it is forgotten because it is broken
 
 
-def _options(server: Server) -> ClientOptions:
+def _options(server: ConnectOptions) -> ClientOptions:
     return ClientOptions(retry_timeout_ms=server.retry_s * 1000)

@@ -80,7 +80,7 @@ LakeReader = Literal["spark", "strom"]
 
 
 @dataclass(frozen=True)
-class Server:
+class ConnectOptions:
     """Where the servers are, and who asks. Two of the same are one connection."""
 
     address: str
@@ -90,7 +90,7 @@ class Server:
     """How long a call that may succeed later is repeated."""
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Server:
+    def of(cls, options: Mapping[str, str]) -> ConnectOptions:
         """What was said; InvalidRequest says what is missing."""
         address = text_of(options, "bootstrap.servers")
         if address is None:
@@ -112,10 +112,10 @@ def table_name(options: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class SourceOptions:
     """What is read, and how."""
 
-    server: Server
+    server: ConnectOptions
     table: str
     changelog: bool = False
     columns: tuple[str, ...] | None = None
@@ -146,10 +146,10 @@ class ReadOptions:
         return "$" in self.table
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """What was said; InvalidRequest names the option that cannot be understood."""
         refuse_unknown(options)
-        server = Server.of(options)
+        server = ConnectOptions.of(options)
         said = text_of(options, "table") or text_of(options, "path") or ""
         found = cls(
             server=server,

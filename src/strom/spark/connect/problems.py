@@ -24,7 +24,7 @@ from strom.errors import (
     SchemaMismatch,
     StromError,
 )
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 
 Result = TypeVar("Result")
 
@@ -63,7 +63,7 @@ class Problem(PySparkException):
         return (Problem, (str(self),))
 
 
-def told(work: Callable[[], Result], *, server: Server | None = None) -> Result:
+def told(work: Callable[[], Result], *, server: ConnectOptions | None = None) -> Result:
     """The result of ``work``; its StromError becomes a Problem."""
     try:
         return work()
@@ -72,7 +72,9 @@ def told(work: Callable[[], Result], *, server: Server | None = None) -> Result:
     raise _alone(problem)
 
 
-def told_each(work: Callable[[], Iterable[Result]], *, server: Server | None = None) -> Iterator[Result]:
+def told_each(
+    work: Callable[[], Iterable[Result]], *, server: ConnectOptions | None = None
+) -> Iterator[Result]:
     """The same for something that gives its results one by one."""
     try:
         yield from work()
@@ -82,12 +84,12 @@ def told_each(work: Callable[[], Iterable[Result]], *, server: Server | None = N
     raise _alone(problem)
 
 
-def told_now(error: StromError, server: Server | None = None) -> Problem:
+def told_now(error: StromError, server: ConnectOptions | None = None) -> Problem:
     """The Problem of an error, to be raised."""
     return _alone(problem_of(error, server))
 
 
-def problem_of(error: StromError, server: Server | None = None) -> Problem:
+def problem_of(error: StromError, server: ConnectOptions | None = None) -> Problem:
     """The sentence of an error, with what can be done about it in Spark. No secret is in it."""
     text = error.message
     if server is not None and isinstance(error, Disconnected | RequestTimeout | Closed):

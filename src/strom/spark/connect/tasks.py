@@ -66,7 +66,7 @@ def _lake_part(plan: UnionPlan, file: LakeFile) -> LakePart:
     return LakePart(bucket, file.partition_name, file, plan.dead_of(file).astype("<i8").tobytes(), limits)
 
 
-class Task(InputPartition):
+class ReadTask(InputPartition):
     """Some ranges of one table, read one after the other."""
 
     def __init__(

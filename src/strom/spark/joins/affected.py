@@ -25,13 +25,13 @@ from strom.client.plan.log_place import PlaceLike
 from strom.client.plan.log_plan import BucketRange
 from strom.client.read.changelog import CHANGE_TYPE
 from strom.lake.read.lake_only_rows import Place
-from strom.spark.connect.options import ReadOptions
-from strom.spark.connect.tasks import HotPart, Task
+from strom.spark.connect.options import SourceOptions
+from strom.spark.connect.tasks import HotPart, ReadTask
 from strom.spark.connect.types import spark_schema
 from strom.spark.joins.groups import DOUBTFUL, names
 from strom.spark.joins.keys import arrow_of
 from strom.spark.joins.plan import Input, JoinPlan, shows_before
-from strom.spark.source.reading import Wanted
+from strom.spark.source.reading import QueryRead
 
 INSERT = "+I"
 TASK_ROWS_MIN = 4_000
@@ -39,11 +39,11 @@ TASK_ROWS_MIN = 4_000
 
 
 @dataclass(frozen=True)
-class Share:
+class TaskShare:
     """What one task reads of each side."""
 
-    left: Task | None
-    right: Task | None
+    left: ReadTask | None
+    right: ReadTask | None
     gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By side: partitions that were dropped; one task looks for what the result holds of them."""
     arrived: Mapping[str, Mapping[Place, int]] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class Share:
 class Following:
     """How both sides are followed."""
 
-    left: Wanted
-    right: Wanted
+    left: QueryRead
+    right: QueryRead
     tasks: int
     whole: bool = True
     """Whether every change is seen: where some may be lost, no part of the result is trusted."""
@@ -72,7 +72,7 @@ def following(
         info = side.info(plan.server)
         # Without the row before, nobody sees that one leaves the filter: then every change counts.
         said = side.where if shows_before(info) else None
-        options = ReadOptions(
+        options = SourceOptions(
             server=plan.server,
             table=side.table,
             changelog=True,
@@ -85,35 +85,37 @@ def following(
         )
         where = filter_of(said, info.schema)
         schema = spark_schema(info.schema, columns).add(CHANGE_TYPE, StringType(), False)
-        sides.append(Wanted(options, schema, None if where is None else where.predicate))
+        sides.append(QueryRead(options, schema, None if where is None else where.predicate))
     return Following(sides[0], sides[1], tasks, whole=fail_on_data_loss)
 
 
-def shared(parts: Sequence[tuple[str, Task, HotPart]], tasks: int) -> list[Share]:
+def shared(parts: Sequence[tuple[str, ReadTask, HotPart]], tasks: int) -> list[TaskShare]:
     """Parts by task: those of the same bucket together, where there are buckets enough."""
     rows = sum(part.rows for _, _, part in parts if isinstance(part, BucketRange))
     count = min(tasks, 1 + rows // TASK_ROWS_MIN)
     buckets = {part.bucket.bucket for _, _, part in parts}
     ordered = sorted(parts, key=lambda one: (one[2].bucket.bucket, one[2].start, one[0]))
-    members: list[dict[str, list[tuple[Task, HotPart]]]] = [{"left": [], "right": []} for _ in range(count)]
+    members: list[dict[str, list[tuple[ReadTask, HotPart]]]] = [
+        {"left": [], "right": []} for _ in range(count)
+    ]
     for number, (which, task, part) in enumerate(ordered):
         place = part.bucket.bucket if len(buckets) >= count else number
         members[place % count][which].append((task, part))
-    found = [Share(_task(one["left"]), _task(one["right"])) for one in members]
+    found = [TaskShare(_task(one["left"]), _task(one["right"])) for one in members]
     return [one for one in found if one.left or one.right]
 
 
-def _task(members: Sequence[tuple[Task, HotPart]]) -> Task | None:
+def _task(members: Sequence[tuple[ReadTask, HotPart]]) -> ReadTask | None:
     if not members:
         return None
     first = members[0][0]
-    return Task(first.table_id, first.schema_id, tuple(part for _, part in members))
+    return ReadTask(first.table_id, first.schema_id, tuple(part for _, part in members))
 
 
 # --- in a task -----------------------------------------------------------------------------------------------------
 
 
-def touched(plan: JoinPlan, found: Following, share: Share) -> list[pa.RecordBatch]:
+def touched(plan: JoinPlan, found: Following, share: TaskShare) -> list[pa.RecordBatch]:
     """The join keys of a share, as ``groups.py`` takes them; those of rows with a NULL in it as the row's own key."""
     batches: list[pa.RecordBatch] = []
     for number, (side, wanted, task) in enumerate(

@@ -15,11 +15,11 @@ from strom.spark.joins.affected import keys_of
 from strom.spark.joins.kept_rows import KeptRows
 from strom.spark.joins.keys import LEFT_ALONE, RIGHT_ALONE
 from strom.spark.joins.plan import JoinPlan
-from strom.spark.joins.sides import Seen
+from strom.spark.joins.sides import SideView
 
 
 def arrived(
-    plan: JoinPlan, seen: Seen, unread: Mapping[str, Mapping[Place, int]]
+    plan: JoinPlan, seen: SideView, unread: Mapping[str, Mapping[Place, int]]
 ) -> Iterator[pa.RecordBatch]:
     """The join keys of rows of these buckets, by side, from an offset on; as ``groups.py`` takes them."""
     sides = (

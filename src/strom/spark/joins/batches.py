@@ -19,9 +19,9 @@ from strom.spark.connect import connections
 from strom.spark.connect.problems import told
 from strom.spark.joins.metrics import JoinMetrics
 from strom.spark.joins.plan import JoinPlan
-from strom.spark.joins.progress import Progress
+from strom.spark.joins.progress import BatchProgress
 from strom.spark.joins.recompute import Counts, Done
-from strom.spark.joins.result import Result
+from strom.spark.joins.result import JoinResult
 from strom.spark.joins.source import EPOCH
 from strom.spark.sink.stream_writer import NAME_MAX
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 class Batches:
     """What ``foreachBatch`` calls, in the driver."""
 
-    def __init__(self, plan: JoinPlan, result: Result) -> None:
+    def __init__(self, plan: JoinPlan, result: JoinResult) -> None:
         self._plan = plan
         self._result = result
         self._query_id: str | None = None
         self._known = threading.Event()
         self._first = True
-        self.progress: list[Progress] = []
+        self.progress: list[BatchProgress] = []
         self.metrics = JoinMetrics(result.table)
 
     def belong_to(self, query_id: str) -> None:
@@ -69,7 +69,7 @@ class Batches:
         facts = [fact for one in done for fact in one.facts]
         committed = publish(database, sink, epoch, [result.table_id], facts)
         counts = sum((one.counts for one in done), Counts())
-        ended = Progress(
+        ended = BatchProgress(
             batch=epoch,
             began=began,
             seconds=time.time() - began,
@@ -81,7 +81,7 @@ class Batches:
         del self.progress[:-100]
 
 
-def _check_age(result: Result, last: int, epoch: int) -> None:
+def _check_age(result: JoinResult, last: int, epoch: int) -> None:
     """A batch that comes again is the last one that was decided. One before it would hold other changes than it did."""
     if last > epoch:
         raise InvalidRequest(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from strom.errors import IndexNotFound, InvalidRequest
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.problems import told
 from strom.spark.frames import _servers
 from strom.spark.joins.affected import following
@@ -24,7 +24,7 @@ from strom.spark.joins.explaining import explained
 from strom.spark.joins.initial import InitialJoin, watched
 from strom.spark.joins.plan import JoinPlan, join_plan
 from strom.spark.joins.query import JoinQuery
-from strom.spark.joins.result import Result, result_of
+from strom.spark.joins.result import JoinResult, result_of
 from strom.spark.joins.source import Driven, stream
 from strom.spark.joins.starting import begin
 from strom.spark.joins.ways import check_ready, way_to
@@ -67,7 +67,7 @@ def delta_join(
     if not hasattr(session, "sparkContext") or "connect" in type(session).__module__:
         raise InvalidRequest("a delta join is driven by its own process: use a classic Spark session")
     said = _servers(session, servers)
-    server = Server.of(said)
+    server = ConnectOptions.of(said)
     upstream = tuple(one for one in (left, right) if isinstance(one, DeltaJoin))
 
     def made() -> DeltaJoin:
@@ -101,7 +101,7 @@ class DeltaJoin:
     """A join that is worked out, and can be explained and started."""
 
     def __init__(
-        self, spark: SparkSession, plan: JoinPlan, result: Result, upstream: tuple[DeltaJoin, ...]
+        self, spark: SparkSession, plan: JoinPlan, result: JoinResult, upstream: tuple[DeltaJoin, ...]
     ) -> None:
         self._spark = spark
         self._upstream = upstream
@@ -212,7 +212,7 @@ class DeltaJoin:
         return JoinQuery(query, result.table, batches.progress, batches.metrics, driven.sides(), before)
 
 
-def _rows(server: Server, table: str) -> int:
+def _rows(server: ConnectOptions, table: str) -> int:
     return connections.table(server, table).scan().count()
 
 

@@ -20,13 +20,15 @@ from strom.spark.joins.definition import JK, LK, RK
 from strom.spark.joins.groups import DOUBTFUL, names
 from strom.spark.joins.keys import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, decoded
 from strom.spark.joins.plan import Input, JoinPlan
-from strom.spark.joins.result import Result
+from strom.spark.joins.result import JoinResult
 
 PLACE = "\0place"
 """A column that no table has: where in the batch a row stands, while rows are split."""
 
 
-def departed(plan: JoinPlan, result: Result, gone: Mapping[str, Sequence[str]]) -> Iterator[pa.RecordBatch]:
+def departed(
+    plan: JoinPlan, result: JoinResult, gone: Mapping[str, Sequence[str]]
+) -> Iterator[pa.RecordBatch]:
     """The join keys of the result's rows of these partitions, by side, as ``groups.py`` takes them."""
     sides = [
         (side, column, frozenset(gone[which]))

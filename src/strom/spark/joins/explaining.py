@@ -14,7 +14,7 @@ import pyarrow as pa
 from strom.spark.connect import connections
 from strom.spark.joins.keys import arrow_of, fitting
 from strom.spark.joins.plan import Input, JoinPlan
-from strom.spark.joins.result import Result
+from strom.spark.joins.result import JoinResult
 
 SAMPLE = 1_000
 
@@ -33,7 +33,7 @@ class FanOut:
         return f"{self.mean:.2f} rows per key of the other side (at most {self.most}, {self.keys} keys asked)"
 
 
-def explained(plan: JoinPlan, result: Result) -> str:
+def explained(plan: JoinPlan, result: JoinResult) -> str:
     """The text."""
     left, right = fan_out(plan, plan.right, plan.left), fan_out(plan, plan.left, plan.right)
     on = ", ".join(

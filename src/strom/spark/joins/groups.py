@@ -27,7 +27,7 @@ def names(letter: str, count: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Groups:
+class JoinGroups:
     """Join keys, each once."""
 
     keys: pa.BinaryArray
@@ -43,9 +43,9 @@ class Groups:
     def __len__(self) -> int:
         return len(self.kinds)
 
-    def slice(self, start: int, length: int) -> Groups:
+    def slice(self, start: int, length: int) -> JoinGroups:
         """Some of them."""
-        return Groups(
+        return JoinGroups(
             self.keys.slice(start, length),
             self.kinds[start : start + length],
             [one.slice(start, length) for one in self.values],
@@ -69,7 +69,7 @@ class Groups:
         return place, [one.take(chosen) for one in columns]
 
 
-def groups_of(batches: Sequence[pa.RecordBatch], plan: JoinPlan) -> Groups:
+def groups_of(batches: Sequence[pa.RecordBatch], plan: JoinPlan) -> JoinGroups:
     """The join keys in these rows."""
     whole = pa.Table.from_batches(batches).combine_chunks()
     columns = {name: _array(whole.column(name)) for name in whole.column_names}
@@ -87,11 +87,11 @@ def groups_of(batches: Sequence[pa.RecordBatch], plan: JoinPlan) -> Groups:
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     first = _firsts(codes)
     if len(first) == whole.num_rows:
-        return Groups(keys, kinds, values, rows, said)
+        return JoinGroups(keys, kinds, values, rows, said)
     doubtful = np.zeros(len(first), bool)
     doubtful[codes[said]] = True
     chosen = pa.array(first)
-    return Groups(
+    return JoinGroups(
         keys.take(chosen),
         kinds[first],
         [one.take(chosen) for one in values],

@@ -29,8 +29,8 @@ from strom.lake.read.union_plan import LakeLimits, UnionPlan, bucket_of
 from strom.model.filters.predicate import And, Compare, In, Or, Predicate
 from strom.record.statistics import ColumnStatistics
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
-from strom.spark.joins.groups import Groups
+from strom.spark.connect.options import ConnectOptions
+from strom.spark.joins.groups import JoinGroups
 from strom.spark.joins.keys import ORDINARY, arrow_of, encoded, fitting
 from strom.spark.joins.plan import Input, JoinPlan
 
@@ -43,7 +43,7 @@ Flags = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
 
-def look(server: Server, side: Input) -> LakeOnlyRows | None:
+def look(server: ConnectOptions, side: Input) -> LakeOnlyRows | None:
     """What only the lake has of a side; None where the servers have all of it, whatever happens."""
     database = connections.database(server)
     info = side.info(server)
@@ -52,7 +52,7 @@ def look(server: Server, side: Input) -> LakeOnlyRows | None:
     return database.session.run(find_lake_only_rows(session.cluster, session.warehouses, info, columns))
 
 
-def partitions_of(server: Server, side: Input) -> frozenset[int]:
+def partitions_of(server: ConnectOptions, side: Input) -> frozenset[int]:
     """The ids of the partitions that the servers have."""
     table = connections.known_table(server, side.table, side.table_id)
     return frozenset(one.partition_id for one in table.partitions())
@@ -89,7 +89,7 @@ class KeptRows:
         self._types = {one.name: one.type for one in arrow}
         self._schema: pa.Schema = pa.schema([arrow.field(name) for name in side.columns])
 
-    def find(self, groups: Groups, *, bounded: bool = True) -> Matches:
+    def find(self, groups: JoinGroups, *, bounded: bool = True) -> Matches:
         """The rows of these groups. ``bounded``: LimitExceeded when they are too many to be held, of several groups."""
         asked = self._asked(groups)
         rows: list[pa.RecordBatch] = []
@@ -129,7 +129,7 @@ class KeptRows:
 
     # --- which keys a file may hold -----------------------------------------------------------------------------
 
-    def _asked(self, groups: Groups) -> list[_Asked]:
+    def _asked(self, groups: JoinGroups) -> list[_Asked]:
         side = self._side
         found = [self._kind(side.join, *groups.ordinary())]
         if side.nulls:

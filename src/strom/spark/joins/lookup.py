@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from strom.api.matching import Matches, Part
+from strom.api.matching import Matches, MatchPart
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import InvalidRequest
 from strom.model.names import nearest
 from strom.runtime.units import parse_duration_ms
 from strom.spark.connect import connections
 from strom.spark.connect.mapped import mapped
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.problems import told, told_each
 from strom.spark.connect.types import Fit, arrow_schema, spark_type, strom_type
 from strom.spark.frames import _servers
@@ -63,7 +63,7 @@ def lookup_join(
     >>> strom.spark.lookup_join(orders, "shop.customers", on={"customer": "id"}, columns=["name", "city"], how="left")
     """
     said = _servers(frame.sparkSession, servers)
-    server = Server.of(said)
+    server = ConnectOptions.of(said)
     kind = how_of(how)
     if kind not in ("inner", "left"):
         raise InvalidRequest(f'a lookup join is "inner" or "left", not {how!r}: delta_join has the others')
@@ -74,7 +74,7 @@ def lookup_join(
 
 
 def _planned(
-    server: Server,
+    server: ConnectOptions,
     schema: StructType,
     table: str,
     on: OnLike,
@@ -144,7 +144,7 @@ def _added(
 class LookUp:
     """The work of a lookup join. Pickled for the tasks."""
 
-    server: Server
+    server: ConnectOptions
     table: str
     table_id: int
     schema_id: int
@@ -268,7 +268,7 @@ class Finder:
         keys = pa.RecordBatch.from_arrays(columns, list(self._work.asked))
         return place, keys, None if names is None else names.take(chosen)
 
-    def _parts(self, keys: pa.RecordBatch, names: pa.BinaryArray | None) -> Iterator[Part]:
+    def _parts(self, keys: pa.RecordBatch, names: pa.BinaryArray | None) -> Iterator[MatchPart]:
         """What was found, some keys after the other."""
         cache = self._cache
         if cache is None or names is None:
@@ -279,7 +279,7 @@ class Finder:
             some = keys.slice(start, self._matching.at_once)
             found = cache.find(names.slice(start, some.num_rows), partial(self._missing, some))
             end = start + some.num_rows
-            yield Part(start, end, Matches(found.rows, found.keys + start))
+            yield MatchPart(start, end, Matches(found.rows, found.keys + start))
             start = end
 
     def _missing(self, keys: pa.RecordBatch, places: pa.Int64Array) -> Matches:

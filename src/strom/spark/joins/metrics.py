@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from strom.errors import StromError
 from strom.runtime.metrics import Metrics, Sample
-from strom.spark.joins.progress import Progress
+from strom.spark.joins.progress import BatchProgress
 
 log = logging.getLogger("strom.spark")
 
@@ -36,7 +36,7 @@ class JoinMetrics:
 
         gauge.follow(asked)
 
-    def ended(self, batch: Progress) -> None:
+    def ended(self, batch: BatchProgress) -> None:
         """A batch was published."""
         counter, table = self._metrics.counter, self._table
         counter(

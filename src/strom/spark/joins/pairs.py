@@ -70,7 +70,7 @@ def _ordered(groups: Positions) -> Positions:
     return np.argsort(groups, kind="stable")
 
 
-class Rows(NamedTuple):
+class PairRows(NamedTuple):
     """Rows of a result: their group, the keys of both rows (empty: none), and their columns."""
 
     group: Positions
@@ -86,7 +86,7 @@ class Difference(NamedTuple):
     delete: Positions
 
 
-def difference(new: Rows, old: Rows) -> Difference:
+def difference(new: PairRows, old: PairRows) -> Difference:
     """Rows that are the same on both sides are left alone."""
     if not len(old.group):
         return Difference(np.arange(len(new.group)), np.empty(0, np.int64))
@@ -100,7 +100,7 @@ def difference(new: Rows, old: Rows) -> Difference:
     return Difference(np.flatnonzero(~known | _changed(new, old, known, places)), np.flatnonzero(gone))
 
 
-def _names(rows: Rows) -> pa.BinaryArray:
+def _names(rows: PairRows) -> pa.BinaryArray:
     """A name for every row, the same for the same group and keys."""
     place = np.empty((len(rows.group), 2), "<i8")
     place[:, 0] = rows.group
@@ -111,7 +111,9 @@ def _names(rows: Rows) -> pa.BinaryArray:
     return pc.binary_join_element_wise(front, rows.left, rows.right, b"")
 
 
-def _changed(new: Rows, old: Rows, known: npt.NDArray[np.bool_], places: Positions) -> npt.NDArray[np.bool_]:
+def _changed(
+    new: PairRows, old: PairRows, known: npt.NDArray[np.bool_], places: Positions
+) -> npt.NDArray[np.bool_]:
     """Which of the new rows that were there before look different now."""
     changed = np.zeros(len(new.group), bool)
     mine = np.flatnonzero(known)

@@ -16,7 +16,7 @@ from strom.model import data_type as types
 from strom.model.filters.predicate import Predicate
 from strom.model.key_properties import CHANGELOG_IMAGE
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.joins.definition import (
     How,
     OnLike,
@@ -54,7 +54,7 @@ class Input:
     nulls: bool
     """Whether rows with a NULL in their join key are in the result."""
 
-    def info(self, server: Server) -> TableInfo:
+    def info(self, server: ConnectOptions) -> TableInfo:
         """The table, which may have more columns by now."""
         return connections.known_table(server, self.table, self.table_id, self.schema_id).info
 
@@ -68,7 +68,7 @@ class Input:
 class JoinPlan:
     """A whole join."""
 
-    server: Server
+    server: ConnectOptions
     left: Input
     right: Input
     how: How
@@ -87,7 +87,7 @@ class JoinPlan:
 
 
 def join_plan(
-    server: Server, left: Side, right: Side, on: OnLike, how: str, select: SelectLike | None
+    server: ConnectOptions, left: Side, right: Side, on: OnLike, how: str, select: SelectLike | None
 ) -> JoinPlan:
     """Work a join out; errors say what to change, or the command that mends it."""
     kind = how_of(how)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Progress:
+class BatchProgress:
     """What one batch did."""
 
     batch: int

@@ -10,7 +10,7 @@ from strom.errors import StromError
 from strom.runtime.metrics import render
 from strom.runtime.units import counted
 from strom.spark.joins.metrics import JoinMetrics
-from strom.spark.joins.progress import Progress
+from strom.spark.joins.progress import BatchProgress
 from strom.spark.source import behind
 from strom.spark.source.behind import FollowedSides
 
@@ -30,7 +30,7 @@ class JoinQuery:
         self,
         query: StreamingQuery,
         table: str,
-        progress: Sequence[Progress],
+        progress: Sequence[BatchProgress],
         metrics: JoinMetrics,
         sides: Sequence[StreamReader],
         before: tuple[JoinQuery, ...] = (),
@@ -58,7 +58,7 @@ class JoinQuery:
         return all(bool(one.query.isActive) for one in self.all)
 
     @property
-    def progress(self) -> list[Progress]:
+    def progress(self) -> list[BatchProgress]:
         """The last hundred batches.
 
         >>> query.progress[-1].keys

@@ -26,16 +26,16 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.write.staging import StageFact, StageOrder
 from strom.errors import LimitExceeded
 from strom.spark.connect import connections
-from strom.spark.joins.affected import Following, Share, touched
+from strom.spark.joins.affected import Following, TaskShare, touched
 from strom.spark.joins.arrived import arrived
 from strom.spark.joins.definition import JK, LK, OWN, RK, Output
 from strom.spark.joins.departed import departed
-from strom.spark.joins.groups import Groups, groups_of
+from strom.spark.joins.groups import JoinGroups, groups_of
 from strom.spark.joins.keys import LEFT_ALONE, RIGHT_ALONE
-from strom.spark.joins.pairs import NONE, Positions, Rows, difference, pairs, portions
+from strom.spark.joins.pairs import NONE, PairRows, Positions, difference, pairs, portions
 from strom.spark.joins.plan import JoinPlan
-from strom.spark.joins.result import Result
-from strom.spark.joins.sides import Seen, SideRows
+from strom.spark.joins.result import JoinResult
+from strom.spark.joins.sides import SideRows, SideView
 
 KEYS_AT_ONCE = 16_384
 """In one call: one at a time is asked for, so this bounds what a task has in flight."""
@@ -81,13 +81,13 @@ class Recompute:
     """One batch's work, for each of its tasks."""
 
     plan: JoinPlan
-    result: Result
+    result: JoinResult
     following: Following
     epoch: int
     lease_ms: int
-    seen: Seen
+    seen: SideView
 
-    def done(self, share: Share) -> Done | None:
+    def done(self, share: TaskShare) -> Done | None:
         """What became of a share; None when it touched nothing."""
         began = time.perf_counter()
         held = touched(self.plan, self.following, share)
@@ -95,13 +95,13 @@ class Recompute:
         held += arrived(self.plan, self.seen, share.arrived)
         if not held:
             return None
-        task = Task(self)
+        task = PartitionTask(self)
         task.counts.changes = sum(batch.num_rows for batch in held)
         task.counts.read_s = time.perf_counter() - began
         return task.run(groups_of(held, self.plan))
 
 
-class Task:
+class PartitionTask:
     """One partition of one batch at work."""
 
     def __init__(self, work: Recompute) -> None:
@@ -118,7 +118,7 @@ class Task:
         self._kept = Matching(self._database, self._info, names, prefix=[JK])
         self.counts = Counts()
 
-    def run(self, groups: Groups) -> Done:
+    def run(self, groups: JoinGroups) -> Done:
         """Stage what has to change."""
         work = self._work
         order = StageOrder(secrets.token_bytes(16), work.result.sink, work.epoch, work.lease_ms)
@@ -139,7 +139,7 @@ class Task:
             staging.give_up()
             raise
 
-    def _pages(self, groups: Groups) -> Iterator[tuple[Groups, Matches | None, Matches | None]]:
+    def _pages(self, groups: JoinGroups) -> Iterator[tuple[JoinGroups, Matches | None, Matches | None]]:
         """All groups, with what only the lake has of each side: read for many of them at once, held within bounds."""
         if not (self._left.in_lake or self._right.in_lake):
             yield groups, None, None
@@ -161,7 +161,9 @@ class Task:
     def _looks(self) -> tuple[int, int]:
         return self._left.looks, self._right.looks
 
-    def _looked_up(self, groups: Groups, kept: Sequence[Matches | None] | None) -> tuple[Matches, Matches]:
+    def _looked_up(
+        self, groups: JoinGroups, kept: Sequence[Matches | None] | None
+    ) -> tuple[Matches, Matches]:
         """The rows of both sides now. ``kept``: those that only the lake has, where they were read already."""
         sides = (self._left, self._right)
         while True:
@@ -174,7 +176,7 @@ class Task:
                 return left, right
             kept = None
 
-    def _stage(self, staging: Staging, groups: Groups, in_lake: Sequence[Matches | None] | None) -> None:
+    def _stage(self, staging: Staging, groups: JoinGroups, in_lake: Sequence[Matches | None] | None) -> None:
         began = time.perf_counter()
         left, right = self._looked_up(groups, in_lake)
         kept = self._of_result(groups, left, right)
@@ -189,7 +191,7 @@ class Task:
             self._change(staging, groups, *some)
         counts.stage_s += time.perf_counter() - looked_up
 
-    def _of_result(self, groups: Groups, left: Matches, right: Matches) -> Matches:
+    def _of_result(self, groups: JoinGroups, left: Matches, right: Matches) -> Matches:
         """What the result holds of these groups; of those that are surely right, nothing: their pairs are written."""
         pairs_of = np.bincount(left.keys, minlength=len(groups)) * np.bincount(
             right.keys, minlength=len(groups)
@@ -235,19 +237,21 @@ class Task:
         nothing = [Matches(one.rows.slice(0, 0), one.keys[:0]) for one in (left, right)]
         yield nothing[0], nothing[1], Matches(kept.rows.take(pa.array(gone)), kept.keys[gone])
 
-    def _change(self, staging: Staging, groups: Groups, left: Matches, right: Matches, kept: Matches) -> None:
+    def _change(
+        self, staging: Staging, groups: JoinGroups, left: Matches, right: Matches, kept: Matches
+    ) -> None:
         found = pairs(left.keys, right.keys, len(groups), self._work.plan.how)
         columns = [
             _column(one, self._schema.field(one.name).type, left.rows, right.rows, found.left, found.right)
             for one in self._work.plan.outputs
         ]
-        new = Rows(
+        new = PairRows(
             found.group,
             _keys_of(self._left.keys(left.rows), found.left),
             _keys_of(self._right.keys(right.rows), found.right),
             columns,
         )
-        old = Rows(
+        old = PairRows(
             kept.keys,
             kept.rows.column(LK),
             kept.rows.column(RK),

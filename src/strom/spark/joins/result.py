@@ -15,7 +15,7 @@ from strom.api.table import Table
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import InvalidRequest, TableNotFound
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.joins.definition import JK, OWN
 from strom.spark.joins.plan import JoinPlan
 
@@ -24,7 +24,7 @@ MARK = "delta.join"
 
 
 @dataclass(frozen=True)
-class Result:
+class JoinResult:
     """Where the rows go."""
 
     table: str
@@ -36,7 +36,7 @@ class Result:
         """The name under which batches are published."""
         return f"join-{self.table}"
 
-    def info(self, server: Server) -> TableInfo:
+    def info(self, server: ConnectOptions) -> TableInfo:
         """The table."""
         return connections.known_table(server, self.table, self.table_id, self.schema_id).info
 
@@ -48,7 +48,7 @@ def result_of(
     buckets: int | None,
     indexes: Mapping[str, str | Sequence[str]],
     properties: Mapping[str, object],
-) -> Result:
+) -> JoinResult:
     """The table of a result, made when it is not there."""
     database = connections.database(plan.server)
     try:
@@ -60,7 +60,7 @@ def result_of(
         _check(table, plan)
         _index(table, indexes)
         table = connections.table(plan.server, name)
-    return Result(str(table.info.path), table.table_id, table.info.schema.schema_id)
+    return JoinResult(str(table.info.path), table.table_id, table.info.schema.schema_id)
 
 
 def _create(

@@ -18,13 +18,13 @@ from strom.client.cluster.written import WrittenTo
 from strom.lake.read.lake_only_rows import LakeOnlyRows
 from strom.model.filters.predicate import Predicate
 from strom.spark.connect import connections
-from strom.spark.joins.groups import Groups
+from strom.spark.joins.groups import JoinGroups
 from strom.spark.joins.kept_rows import KeptRows, look, merged, partitions_of
 from strom.spark.joins.keys import arrow_of, encoded, fitting
 from strom.spark.joins.plan import Input, JoinPlan
 
 
-class Seen(NamedTuple):
+class SideView(NamedTuple):
     """What the lookups of a batch must see, and what they find in the lake alone."""
 
     left: WrittenTo
@@ -58,7 +58,7 @@ class SideRows:
         self._key_types = [arrow[name] for name in side.key]
         self._encoded_types = [arrow_of(kind) for kind in side.key_types]
 
-    def of(self, groups: Groups, kept: Matches | None = None) -> Matches:
+    def of(self, groups: JoinGroups, kept: Matches | None = None) -> Matches:
         """The rows of these groups that count: those of the servers, and those that only the lake has (``kept``)."""
         found = [self._ordinary(groups)]
         if self._by_key is not None:
@@ -72,7 +72,7 @@ class SideRows:
             return Matches(rows.filter(passed), keys[passed.to_numpy(zero_copy_only=False)])
         return Matches(rows, keys)
 
-    def _ordinary(self, groups: Groups) -> Matches:
+    def _ordinary(self, groups: JoinGroups) -> Matches:
         place, values = groups.ordinary()
         fitted = [fitting(value, kind) for value, kind in zip(values, self._join_types, strict=True)]
         masks = [mask for _, mask in fitted if mask is not None]
@@ -83,7 +83,7 @@ class SideRows:
         found = self._by_join.find(pa.RecordBatch.from_arrays(columns, list(self.side.join)), self._seen)
         return Matches(found.rows, place[found.keys])
 
-    def _alone(self, by_key: Matching, groups: Groups) -> Matches:
+    def _alone(self, by_key: Matching, groups: JoinGroups) -> Matches:
         """Rows whose join key is NULL: each has a group of its own, named by its primary key."""
         place, values = groups.alone(self._number)
         columns = [fitting(value, kind)[0] for value, kind in zip(values, self._key_types, strict=True)]
@@ -111,7 +111,7 @@ class SideRows:
         """Whether there are any."""
         return self._retained is not None and bool(self._retained.files)
 
-    def kept(self, groups: Groups, *, bounded: bool = True) -> Matches | None:
+    def kept(self, groups: JoinGroups, *, bounded: bool = True) -> Matches | None:
         """Those of these groups; LimitExceeded where they are ``bounded`` and too many to be held."""
         if self._retained is None or not self._retained.files:
             return None

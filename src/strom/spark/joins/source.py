@@ -28,15 +28,15 @@ from strom.api.table import Table
 from strom.client.plan.log_plan import BucketRange, ScanPlan
 from strom.lake.read.lake_only_rows import LakeOnlyRows, Place
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.problems import told, told_each
-from strom.spark.connect.tasks import HotPart, LakePart, Task
-from strom.spark.joins.affected import Following, Share, shared
+from strom.spark.connect.tasks import HotPart, LakePart, ReadTask
+from strom.spark.joins.affected import Following, TaskShare, shared
 from strom.spark.joins.kept_rows import look
 from strom.spark.joins.plan import JoinPlan
 from strom.spark.joins.recompute import Recompute
-from strom.spark.joins.result import Result
-from strom.spark.joins.sides import Seen
+from strom.spark.joins.result import JoinResult
+from strom.spark.joins.sides import SideView
 from strom.spark.sink.write_options import STREAM_LEASE_MS
 from strom.spark.source.history import in_lake, kept_partitions
 from strom.spark.source.stream_position import Position, ids_of, place_of, start_of
@@ -64,10 +64,10 @@ class Driven:
     """All that a query does. Pickled into an option of the source, without the password."""
 
     plan: JoinPlan
-    result: Result
+    result: JoinResult
     following: Following
 
-    def at(self, server: Server) -> Driven:
+    def at(self, server: ConnectOptions) -> Driven:
         """The same by another address, user or password."""
         found = self.following
         left, right = (
@@ -82,7 +82,7 @@ class Driven:
         left, right = self.following.left, self.following.right
         return SideReader(left.options, left.schema, None), SideReader(right.options, right.schema, None)
 
-    def seen(self, kept: Sequence[LakeOnlyRows | None]) -> Seen:
+    def seen(self, kept: Sequence[LakeOnlyRows | None]) -> SideView:
         """What lookups in both sides and the result must see from now on; ``kept``: what is in the lake alone."""
         plan, result = self.plan, self.result
         # Waits until every decision is applied: what was published before is seen by the lookups.
@@ -91,7 +91,7 @@ class Driven:
         left, right, own = (
             written_to(database, one.info(plan.server)) for one in (plan.left, plan.right, result)
         )
-        return Seen(left, right, own, *kept)
+        return SideView(left, right, own, *kept)
 
 
 def stream(spark: SparkSession, driven: Driven) -> DataFrame:
@@ -245,17 +245,17 @@ class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        parts: list[tuple[str, Task, HotPart]] = []
+        parts: list[tuple[str, ReadTask, HotPart]] = []
         for which, reader in (("left", self._left), ("right", self._right)):
             for task in reader.partitions(start[which], end[which]):
-                if isinstance(task, Task):
+                if isinstance(task, ReadTask):
                     # The changes of a primary-key table are in its log alone: no part is a file.
                     parts += [(which, task, part) for part in task.parts if not isinstance(part, LakePart)]
         found = shared(parts, self._driven.following.tasks)
         return told(lambda: self._shares(found, start, end), server=self._driven.plan.server)
 
     def _shares(
-        self, found: list[Share], start: Mapping[str, Any], end: Mapping[str, Any]
+        self, found: list[TaskShare], start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> list[InputPartition]:
         """What every task is told. Partitions that went are the first one's."""
         plan = self._driven.plan
@@ -275,7 +275,7 @@ class JoinReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for which, reader, _ in sides
         }
         if any(gone.values()):
-            first = found[0] if found else Share(None, None)
+            first = found[0] if found else TaskShare(None, None)
             found = [replace(first, gone=gone, arrived=unread), *found[1:]]
         if not found:
             return []

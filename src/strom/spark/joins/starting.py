@@ -31,7 +31,7 @@ from strom.spark.joins.definition import JK, LK, RK, Output
 from strom.spark.joins.kept_rows import look
 from strom.spark.joins.keys import LEFT_ALONE, ORDINARY, RIGHT_ALONE, arrow_of, encoded
 from strom.spark.joins.plan import Input, JoinPlan
-from strom.spark.joins.result import Result
+from strom.spark.joins.result import JoinResult
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -125,7 +125,7 @@ def _local(spark: SparkSession, checkpoint: str) -> Path | None:
 def begin(
     spark: SparkSession,
     plan: JoinPlan,
-    result: Result,
+    result: JoinResult,
     checkpoint: str,
     start: str,
     *,
@@ -154,7 +154,7 @@ def begin(
     return note
 
 
-def _check_free(plan: JoinPlan, result: Result, *, rebuild: bool) -> None:
+def _check_free(plan: JoinPlan, result: JoinResult, *, rebuild: bool) -> None:
     """Another checkpoint's query may still write the result: only who says so takes it over."""
     database = connections.database(plan.server)
     if not any(one.name == result.sink for one in database.sinks()):
@@ -168,7 +168,7 @@ def _check_free(plan: JoinPlan, result: Result, *, rebuild: bool) -> None:
     database.drop_sink(result.sink)
 
 
-def _empty(plan: JoinPlan, result: Result) -> None:
+def _empty(plan: JoinPlan, result: JoinResult) -> None:
     """Rows of a query before would stay for ever: no change tells of them."""
     if connections.known_table(plan.server, result.table, result.table_id).count():
         with connections.database(plan.server).transaction() as transaction:
@@ -176,7 +176,7 @@ def _empty(plan: JoinPlan, result: Result) -> None:
 
 
 @dataclass(frozen=True)
-class Moment:
+class SideInstant:
     """What a side holds at an instant: rows of the servers up to these offsets, and what only the lake has."""
 
     offsets: Mapping[Any, int]
@@ -188,16 +188,16 @@ class Moment:
         return {**({} if self.kept is None else self.kept.ends), **self.offsets}
 
 
-def _moment(plan: JoinPlan, side: Input) -> Moment:
+def _moment(plan: JoinPlan, side: Input) -> SideInstant:
     """Both tiers now: no partition goes from one to the other between the two questions."""
     for _ in range(MOMENTS_MAX):
         before = look(plan.server, side)
         offsets = _instant(plan, side)
         if before is None:
-            return Moment(offsets)
+            return SideInstant(offsets)
         after = look(plan.server, side)
         if after is not None and before.there <= after.there and before.ends == after.ends:
-            return Moment(offsets, after)
+            return SideInstant(offsets, after)
     raise InvalidRequest(f"partitions of {side.table} come and go while the join begins: start it again")
 
 
@@ -213,7 +213,9 @@ def _instant(plan: JoinPlan, side: Input) -> dict[Any, int]:
 # --- the initial result --------------------------------------------------------------------------------------------
 
 
-def write_initial(spark: SparkSession, plan: JoinPlan, result: Result, left: Moment, right: Moment) -> None:
+def write_initial(
+    spark: SparkSession, plan: JoinPlan, result: JoinResult, left: SideInstant, right: SideInstant
+) -> None:
     """Replace the result by the join of both tables as they were at these moments."""
     frame = joined(
         _rows(spark, plan, plan.left, LEFT_ALONE, left),
@@ -227,7 +229,7 @@ def write_initial(spark: SparkSession, plan: JoinPlan, result: Result, left: Mom
     writer.save()
 
 
-def _rows(spark: SparkSession, plan: JoinPlan, side: Input, number: int, moment: Moment) -> DataFrame:
+def _rows(spark: SparkSession, plan: JoinPlan, side: Input, number: int, moment: SideInstant) -> DataFrame:
     columns = list(dict.fromkeys([*side.columns, *side.join]))
     options: dict[str, Any] = {"servers": plan.server.address}
     if plan.server.user:

@@ -21,7 +21,7 @@ from strom.spark.connect import connections
 from strom.spark.connect.problems import told
 from strom.spark.sink.publishing import free_all, publish_all
 from strom.spark.sink.write_options import BATCH_LEASE_MS, WriteOptions
-from strom.spark.sink.writing import Shape, Staged, TaskWriter, order_for
+from strom.spark.sink.writing import SinkShape, StagedTask, TaskWriter, order_for
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -30,7 +30,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     def made() -> DataSourceArrowWriter:
         said = WriteOptions.of(options)
         table = connections.table(said.server, said.table)
-        shape = Shape.of(table.info, said, schema.names)
+        shape = SinkShape.of(table.info, said, schema.names)
         if said.staged:
             return StagedBatchWriter(said, shape, overwrite)
         if overwrite:
@@ -43,7 +43,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 class StagedBatchWriter(DataSourceArrowWriter):
     """Exactly once."""
 
-    def __init__(self, options: WriteOptions, shape: Shape, overwrite: bool) -> None:
+    def __init__(self, options: WriteOptions, shape: SinkShape, overwrite: bool) -> None:
         self._options = options
         self._shape = shape
         self._overwrite = overwrite
@@ -58,7 +58,7 @@ class StagedBatchWriter(DataSourceArrowWriter):
         """One task: stage, seal, tell."""
         return told(lambda: self._write(iterator), server=self._options.server)
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedTask:
         if self._published():
             for _ in batches:  # Spark waits until its rows are taken
                 pass
@@ -74,13 +74,15 @@ class StagedBatchWriter(DataSourceArrowWriter):
         last = published(connections.database(self._options.server), self._sink)
         return last.get(self._shape.table_id, -1) >= self._epoch
 
-    def _message(self, facts: tuple[StageFact, ...]) -> Staged:
+    def _message(self, facts: tuple[StageFact, ...]) -> StagedTask:
         rows = sum(fact.rows for fact in facts)
-        return Staged(self._sink.name, self._sink.query_id, self._epoch, self._shape.table_id, facts, rows)
+        return StagedTask(
+            self._sink.name, self._sink.query_id, self._epoch, self._shape.table_id, facts, rows
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """The driver: publish everything."""
-        staged = [one for one in messages if isinstance(one, Staged)]
+        staged = [one for one in messages if isinstance(one, StagedTask)]
         told(
             lambda: publish_all(
                 self._options,
@@ -95,14 +97,14 @@ class StagedBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The driver: nothing is published."""
-        staged = [one for one in messages if isinstance(one, Staged)]
+        staged = [one for one in messages if isinstance(one, StagedTask)]
         told(lambda: free_all(self._options, self._sink, self._epoch, staged), server=self._options.server)
 
 
 class DirectBatchWriter(DataSourceArrowWriter):
     """At least once: a task that is run again writes again."""
 
-    def __init__(self, options: WriteOptions, shape: Shape) -> None:
+    def __init__(self, options: WriteOptions, shape: SinkShape) -> None:
         self._options = options
         self._shape = shape
 

@@ -19,7 +19,7 @@ from strom.errors import PartitionNotFound, Refused
 from strom.runtime.private_folder import private_folder
 from strom.spark.connect import connections
 from strom.spark.sink.write_options import WriteOptions
-from strom.spark.sink.writing import Staged, check_one_table
+from strom.spark.sink.writing import StagedTask, check_one_table
 
 
 def publish_all(
@@ -27,7 +27,7 @@ def publish_all(
     sink: Sink,
     epoch: int,
     table_id: int,
-    messages: Sequence[Staged],
+    messages: Sequence[StagedTask],
     *,
     overwrite: bool,
 ) -> Committed:
@@ -50,7 +50,7 @@ def publish_all(
     return committed
 
 
-def free_all(options: WriteOptions, sink: Sink, epoch: int, messages: Sequence[Staged]) -> None:
+def free_all(options: WriteOptions, sink: Sink, epoch: int, messages: Sequence[StagedTask]) -> None:
     """Free what was staged, unless it may have been published."""
     if not _mark(sink, epoch).exists():
         facts = [fact for message in messages for fact in message.facts]

@@ -22,7 +22,7 @@ from strom.spark.connect import connections
 from strom.spark.connect.problems import told
 from strom.spark.sink.publishing import free_all, publish_all
 from strom.spark.sink.write_options import STREAM_LEASE_MS, WriteOptions
-from strom.spark.sink.writing import Shape, Staged, TaskWriter, order_for
+from strom.spark.sink.writing import SinkShape, StagedTask, TaskWriter, order_for
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -47,7 +47,7 @@ def stream_writer(
                 "txnAppId and txnVersion are for foreachBatch; a stream is named by its query, or by the option sink"
             )
         table = connections.table(said.server, said.table)
-        shape = Shape.of(table.info, said, schema.names)
+        shape = SinkShape.of(table.info, said, schema.names)
         if said.staged:
             return StagedStreamWriter(said, shape, overwrite)
         if overwrite:
@@ -62,7 +62,7 @@ def stream_writer(
 class StagedStreamWriter(DataSourceStreamArrowWriter):
     """Exactly once."""
 
-    def __init__(self, options: WriteOptions, shape: Shape, overwrite: bool) -> None:
+    def __init__(self, options: WriteOptions, shape: SinkShape, overwrite: bool) -> None:
         self._options = options
         self._shape = shape
         self._overwrite = overwrite
@@ -71,10 +71,10 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         """One task: stage, seal, tell."""
         return told(lambda: self._write(iterator), server=self._options.server)
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedTask:
         query_id, epoch = _whose()
         sink = Sink(self._options.sink or f"spark-{query_id}", query_id)
-        message = Staged(sink.name, query_id, epoch, self._shape.table_id, query_name=_name())
+        message = StagedTask(sink.name, query_id, epoch, self._shape.table_id, query_name=_name())
         if self._published(sink, epoch):
             for _ in batches:  # Spark waits until its rows are taken
                 pass
@@ -94,11 +94,11 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The driver: publish the batch."""
-        staged = [one for one in messages if isinstance(one, Staged)]
+        staged = [one for one in messages if isinstance(one, StagedTask)]
         if staged:
             told(lambda: self._publish(staged, batchId), server=self._options.server)
 
-    def _publish(self, staged: list[Staged], epoch: int) -> None:
+    def _publish(self, staged: list[StagedTask], epoch: int) -> None:
         first = staged[0]
         publish_all(
             self._options,
@@ -111,7 +111,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The driver: the batch failed, and will come again."""
-        staged = [one for one in messages if isinstance(one, Staged)]
+        staged = [one for one in messages if isinstance(one, StagedTask)]
         if staged:
             sink = Sink(staged[0].sink, staged[0].query_id)
             told(lambda: free_all(self._options, sink, batchId, staged), server=self._options.server)
@@ -120,7 +120,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 class DirectStreamWriter(DataSourceStreamArrowWriter):
     """At least once: a batch that comes again is written again."""
 
-    def __init__(self, options: WriteOptions, shape: Shape) -> None:
+    def __init__(self, options: WriteOptions, shape: SinkShape) -> None:
         self._options = options
         self._shape = shape
 

@@ -25,7 +25,7 @@ from strom.client.read.changelog import CHANGE_TYPE
 from strom.client.write.staging import STAGING
 from strom.errors import InvalidRequest
 from strom.runtime.units import parse_duration_ms
-from strom.spark.connect.options import Server, names_of, refuse_unknown, table_name, text_of
+from strom.spark.connect.options import ConnectOptions, names_of, refuse_unknown, table_name, text_of
 
 Compression = Literal["none", "lz4", "zstd"]
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -37,7 +37,7 @@ BATCH_LEASE_MS = 24 * 3_600_000
 class WriteOptions:
     """What is written, and how."""
 
-    server: Server
+    server: ConnectOptions
     table: str
     delivery: str = EXACTLY_ONCE
     change_type: str | None = None
@@ -66,7 +66,7 @@ class WriteOptions:
                 f"txnVersion is a whole number from 0 on, not {version!r}", option="txnVersion"
             )
         return cls(
-            server=Server.of(options),
+            server=ConnectOptions.of(options),
             table=table_name(options),
             delivery=_delivery(options),
             change_type=text_of(options, "changeType"),

@@ -1,7 +1,7 @@
 """One task's rows on their way into a table: Spark's batches in, staged or written, nothing done per row.
 
-What a DataFrame's columns mean is worked out once, in the driver (``Shape``): which are written, which one says what
-happens to a row. A task gets it with the pickled writer. Its message to the driver says what it staged (``Staged``).
+The driver works out once what a DataFrame's columns mean (``SinkShape``): which are written, and which one says what
+happens to a row. A task gets this with the pickled writer, and tells the driver what it staged (``StagedTask``).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SKIP = 0
 
 
 @dataclass(frozen=True)
-class Shape:
+class SinkShape:
     """What the columns of a DataFrame are to a table."""
 
     table_id: int
@@ -71,7 +71,7 @@ class Shape:
     """The column that says what happens to a row."""
 
     @classmethod
-    def of(cls, info: TableInfo, options: WriteOptions, given: list[str]) -> Shape:
+    def of(cls, info: TableInfo, options: WriteOptions, given: list[str]) -> SinkShape:
         """Checked against the table as it is: a wrong column is told before the first task starts."""
         schema, keyed = info.schema, info.description.has_primary_key
         change = options.change_column(given, schema.names)
@@ -138,7 +138,7 @@ def _kinds(words: pa.Array, column: str) -> pa.Array:
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StagedTask(WriterCommitMessage):
     """What one task staged; also without rows, since the driver learns the sink from it."""
 
     sink: str
@@ -153,7 +153,7 @@ class Staged(WriterCommitMessage):
 class TaskWriter:
     """The part of the writers that runs in tasks."""
 
-    def __init__(self, options: WriteOptions, shape: Shape) -> None:
+    def __init__(self, options: WriteOptions, shape: SinkShape) -> None:
         self._options = options
         self._shape = shape
 
@@ -222,7 +222,7 @@ def order_for(sink: str, epoch: int, lease_ms: int) -> StageOrder:
     return StageOrder(secrets.token_bytes(16), sink, epoch, lease_ms)
 
 
-def check_one_table(messages: Sequence[Staged]) -> None:
+def check_one_table(messages: Sequence[StagedTask]) -> None:
     """All tasks wrote to the same table, or it was dropped and created while they ran."""
     if len({(one.table_id, one.sink, one.epoch) for one in messages}) > 1:
         raise InvalidRequest("the table was dropped and created again while it was written: write again")

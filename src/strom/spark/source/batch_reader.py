@@ -21,11 +21,11 @@ from strom.model.filters.predicate import Predicate
 from strom.spark.cold.lake_share import LakeShare
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined, predicate_of
-from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.options import SourceOptions
 from strom.spark.connect.problems import told, told_each
-from strom.spark.connect.tasks import Task, cut_and_packed
+from strom.spark.connect.tasks import ReadTask, cut_and_packed
 from strom.spark.source.pinned import Pinned, check_schema, pin
-from strom.spark.source.reading import Wanted, packed_rows
+from strom.spark.source.reading import QueryRead, packed_rows
 from strom.spark.source.sizes import sizes_of
 
 LOOKUP_ROWS_MAX = 10_000
@@ -35,7 +35,7 @@ LOOKUP_ROWS_MAX = 10_000
 class BatchReader(DataSourceReader):
     """Reads one table once. Pickled for the tasks: plain data only."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, pinned: Pinned | None) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, pinned: Pinned | None) -> None:
         self._options = options
         self._schema = schema
         self._pinned = pinned
@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
         return {**self.__dict__, "_options": self.bare_options, "_pinned": None}
 
     @property
-    def bare_options(self) -> ReadOptions:
+    def bare_options(self) -> SourceOptions:
         """Without the whole plan."""
         return replace(self._options, planned=None)
 
@@ -56,14 +56,14 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if not isinstance(partition, Task):
+        if not isinstance(partition, ReadTask):
             return iter(())  # Spark's stand-in for no tasks at all
         wanted = self._wanted()
         return told_each(lambda: wanted.rows(partition), server=self._options.server)
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> QueryRead:
         where = combined(self._options.where, self._pushed)
-        return Wanted(self._options, self._schema, where, self._limit)
+        return QueryRead(self._options, self._schema, where, self._limit)
 
     @property
     def _limit(self) -> int | None:
@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
 
     # --- planning -----------------------------------------------------------------------------------------------
 
-    def tasks(self, share: LakeShare | None = None) -> list[Task]:
+    def tasks(self, share: LakeShare | None = None) -> list[ReadTask]:
         """The same, with Strom's own errors, and without the files that somebody else takes."""
         options = self._options
         where = combined(options.where, self._pushed)
@@ -88,7 +88,7 @@ class BatchReader(DataSourceReader):
         check_schema(options, schema, self._schema)
         found = self._look_up(table, where) if self._pinned is None else None
         if found is not None:
-            return [Task(pinned.info.table_id, schema.schema_id, (), rows=packed_rows(found))]
+            return [ReadTask(pinned.info.table_id, schema.schema_id, (), rows=packed_rows(found))]
         filter_of(where, schema)  # a wrong column is told here, once, and not by every task
         parts = pinned.within(where)
         if share is not None:
@@ -105,7 +105,7 @@ class BatchReader(DataSourceReader):
                 tasks_wanted=options.parallelism,
                 beside=0 if share is None else share.bytes,
             )
-        return [Task(pinned.info.table_id, schema.schema_id, group) for group in groups]
+        return [ReadTask(pinned.info.table_id, schema.schema_id, group) for group in groups]
 
     def _look_up(self, table: Table, where: Predicate | None) -> pa.Table | None:
         """The rows of the keys that the filter names, if it names some and they are wanted as they are now."""

@@ -17,9 +17,9 @@ from strom.client.plan.log_plan import ScanPlan
 from strom.errors import InvalidRequest, LagUnknown, NotCaughtUp
 from strom.runtime.units import counted
 from strom.spark.connect import connections
-from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.options import SourceOptions
 from strom.spark.connect.progress_line import ProgressLine
-from strom.spark.source.committed import Checkpoint
+from strom.spark.source.committed import QueryCheckpoint
 from strom.spark.source.stream_position import Position
 from strom.spark.source.stream_reader import StreamReader
 
@@ -47,7 +47,7 @@ class Followed:
     """The tables that a query reads, whichever they are (``strom.spark.lag`` of any query with a source of ours)."""
 
     def __init__(self, query: StreamingQuery) -> None:
-        self._checkpoint = Checkpoint(query)
+        self._checkpoint = QueryCheckpoint(query)
         self._readers = self._found()
 
     def at(self) -> list[At]:
@@ -72,7 +72,7 @@ class Followed:
         """By table id: a table that is read twice has two positions, and one end."""
         found = {}
         for said in self._checkpoint.sources():
-            options = ReadOptions.of(said)
+            options = SourceOptions.of(said)
             table = connections.table(options.server, options.table)
             found[table.table_id] = StreamReader(options, StructType(), None)
         return found
@@ -95,7 +95,7 @@ class FollowedSides:
     """Both sides of a delta join."""
 
     def __init__(self, query: StreamingQuery, readers: Sequence[StreamReader]) -> None:
-        self._checkpoint = Checkpoint(query)
+        self._checkpoint = QueryCheckpoint(query)
         self._readers = readers
 
     def at(self) -> list[At]:

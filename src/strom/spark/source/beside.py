@@ -25,9 +25,9 @@ from strom.model.schema import Schema
 from strom.model.types import from_arrow
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined
-from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.options import SourceOptions
 from strom.spark.connect.problems import told_each
-from strom.spark.connect.tasks import LakePart, Sizes, Task, cut_and_packed, parts_of
+from strom.spark.connect.tasks import LakePart, ReadTask, Sizes, cut_and_packed, parts_of
 from strom.spark.connect.types import Fit, arrow_schema, spark_type
 from strom.spark.source.reading import joined, packed_rows
 
@@ -46,7 +46,7 @@ class Beside:
     table_id: int = -1
 
 
-def look(options: ReadOptions) -> Beside:
+def look(options: SourceOptions) -> Beside:
     """Decide what is read."""
     if options.start is not None or options.end is not None:
         raise InvalidRequest(
@@ -81,7 +81,7 @@ def size_of(table: SystemTable) -> dict[str, int]:
 class BesideReader(DataSourceReader):
     """Reads it. Pickled for the tasks: plain data only."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, beside: Beside) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, beside: Beside) -> None:
         self._options = options
         self._schema = schema
         self._beside = beside
@@ -89,10 +89,10 @@ class BesideReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
         if self._beside.rows is not None:
-            return [Task(-1, 0, (), rows=self._beside.rows)]
+            return [ReadTask(-1, 0, (), rows=self._beside.rows)]
         options = self._options
         if options.limit is not None:
-            return [Task(self._beside.table_id, 0, self._beside.files)]
+            return [ReadTask(self._beside.table_id, 0, self._beside.files)]
         groups = cut_and_packed(
             self._beside.files,
             Sizes({}),
@@ -100,15 +100,15 @@ class BesideReader(DataSourceReader):
             split_rows=options.split_rows,
             tasks_wanted=options.parallelism,
         )
-        return [Task(self._beside.table_id, 0, group) for group in groups]
+        return [ReadTask(self._beside.table_id, 0, group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if not isinstance(partition, Task):
+        if not isinstance(partition, ReadTask):
             return iter(())
         return told_each(lambda: self._rows(partition), server=self._options.server)
 
-    def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
+    def _rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         left = self._options.limit
         for batch in joined(self._found(task)):
             if left is not None:
@@ -117,7 +117,7 @@ class BesideReader(DataSourceReader):
             if batch.num_rows:
                 yield batch
 
-    def _found(self, task: Task) -> Iterator[pa.RecordBatch]:
+    def _found(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         want = arrow_schema(self._schema)
         if task.rows is not None:
             with pa.ipc.open_stream(task.rows) as stream:

@@ -38,7 +38,7 @@ def _path(identifier: Any) -> str:
     return ".".join(namespace) + ("$" if len(namespace) == 2 else ".") + str(identifier.name())
 
 
-class Checkpoint:
+class QueryCheckpoint:
     """The checkpoint of a query that was started here, running or not."""
 
     def __init__(self, query: StreamingQuery) -> None:

@@ -20,7 +20,7 @@ from strom.errors import InvalidProjection, InvalidRequest, SchemaMismatch
 from strom.model.filters.predicate import Predicate
 from strom.model.names import nearest
 from strom.model.schema import Schema
-from strom.spark.connect.options import ReadOptions
+from strom.spark.connect.options import SourceOptions
 from strom.spark.connect.tasks import Part, parts_of
 from strom.spark.connect.types import spark_schema, spark_type
 
@@ -56,7 +56,7 @@ class Pinned:
         return [part for part in self.parts if part.bucket.partition_id in kept]
 
 
-def pin(options: ReadOptions, table: Table, where: Predicate | None = None) -> Pinned:
+def pin(options: SourceOptions, table: Table, where: Predicate | None = None) -> Pinned:
     """Decide what is read now. Rows that do not pass ``where`` need not be among it: it may leave out a whole tier."""
     info = table.info
     start = _log_place(options.start)
@@ -83,7 +83,7 @@ def _log_place(place: PlaceLike) -> PlaceLike:
 # --- columns -------------------------------------------------------------------------------------------------------
 
 
-def schema_of(options: ReadOptions, schema: Schema) -> spark.StructType:
+def schema_of(options: SourceOptions, schema: Schema) -> spark.StructType:
     """The columns of the DataFrame."""
     wanted = options.columns
     if not options.changelog:
@@ -96,7 +96,7 @@ def schema_of(options: ReadOptions, schema: Schema) -> spark.StructType:
     return spark.StructType([*FACTS.fields, *spark_schema(schema, own).fields])
 
 
-def check_schema(options: ReadOptions, schema: Schema, asked: spark.StructType) -> None:
+def check_schema(options: SourceOptions, schema: Schema, asked: spark.StructType) -> None:
     """Refuse a schema that was given to Spark and does not fit the table's."""
     facts = {field.name: field.dataType for field in FACTS.fields} if options.changelog else {}
     for field in asked.fields:

@@ -23,8 +23,8 @@ from strom.lake.files.storage import Storage
 from strom.lake.read.union_plan import UnionPlan
 from strom.model.filters.predicate import Predicate
 from strom.spark.connect import connections
-from strom.spark.connect.options import ReadOptions
-from strom.spark.connect.tasks import Task
+from strom.spark.connect.options import SourceOptions
+from strom.spark.connect.tasks import ReadTask
 from strom.spark.connect.types import Fit, arrow_schema
 from strom.spark.source.lake_changes import lake_changes
 
@@ -36,15 +36,15 @@ GONE = ("-U", "-D")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class QueryRead:
     """What every task of a query reads of its ranges."""
 
-    options: ReadOptions
+    options: SourceOptions
     schema: StructType
     where: Predicate | None = None
     limit: int | None = None
 
-    def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
+    def rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         """The rows of one task, in Spark's form."""
         if task.rows is not None:
             yield from self._found(task.rows)

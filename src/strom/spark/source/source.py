@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from strom.errors import Refused
 from strom.spark.connect import connections
-from strom.spark.connect.options import ReadOptions, Server
+from strom.spark.connect.options import ConnectOptions, SourceOptions
 from strom.spark.connect.problems import told
 from strom.spark.source.part_text import parts_of_text
 from strom.spark.source.pinned import Pinned, pin, schema_of
@@ -58,7 +58,7 @@ class StromSource(DataSource):
         """Reads rows that are there."""
         from strom.spark.source.batch_reader import BatchReader, FilteringReader
 
-        options = told(lambda: ReadOptions.of(self.options))
+        options = told(lambda: SourceOptions.of(self.options))
         if options.beside:
             beside = self._beside or told(
                 lambda: _hook("source.beside", "look")(options), server=options.server
@@ -89,12 +89,12 @@ class StromSource(DataSource):
         return made
 
     @property
-    def _server(self) -> Server | None:
+    def _server(self) -> ConnectOptions | None:
         """For the sentence of an error; None when even that was not said."""
-        return Server.of(self.options) if self.options.get("bootstrap.servers") else None
+        return ConnectOptions.of(self.options) if self.options.get("bootstrap.servers") else None
 
     def _look(self) -> StructType:
-        options = ReadOptions.of(self.options)
+        options = SourceOptions.of(self.options)
         if options.beside:
             self._beside = _hook("source.beside", "look")(options)
             schema: StructType = self._beside.schema
@@ -113,7 +113,7 @@ class StromSource(DataSource):
         return found
 
 
-def _planned(options: ReadOptions) -> Pinned:
+def _planned(options: SourceOptions) -> Pinned:
     """What whoever made the DataFrame decided."""
     assert options.planned is not None
     table = connections.table(options.server, options.table)

@@ -36,7 +36,7 @@ Place: TypeAlias = "tuple[str | None, int]"
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class BucketSnapshot:
     """The instant of one bucket that is being read first, and up to where it was."""
 
     at: int
@@ -58,7 +58,7 @@ class Position:
     offsets: Mapping[Place, int]
     partitions: Mapping[str, int] = field(default_factory=dict)
     """The id of every partition that is named."""
-    full: Mapping[Place, Snapshot] = field(default_factory=dict)
+    full: Mapping[Place, BucketSnapshot] = field(default_factory=dict)
     """Empty once the instant was read."""
     origin: Position | None = None
     """In the end of the first batch: where that batch starts."""
@@ -121,11 +121,11 @@ class Position:
     def of_instant(cls, plan: KeyScanPlan, extent: ScanPlan, schema_id: int) -> Position:
         """Before the rows of an instant, with the changes after it to follow. A bucket in sight that the plan does
         not have, and that begins where it ends, is of a partition that only the lake keeps."""
-        snapshots = {place_of(one): Snapshot(one.at, one.epoch) for one in plan.instants}
+        snapshots = {place_of(one): BucketSnapshot(one.at, one.epoch) for one in plan.instants}
         there = {one.partition for one in plan.instants}
         for one in extent.ranges:
             if one.partition not in there and one.start == one.end > 0:
-                snapshots[place_of(one)] = Snapshot(one.end, None)
+                snapshots[place_of(one)] = BucketSnapshot(one.end, None)
         offsets = {place: one.at for place, one in snapshots.items()}
         return cls(plan.table_id, schema_id, offsets, ids_of(extent), snapshots)
 
@@ -253,11 +253,11 @@ def _places(offsets: Mapping[str, Any]) -> dict[Place, int]:
     return {key: offset for key, offset in flat(offsets).items() if isinstance(key, tuple) and len(key) == 2}
 
 
-def _snapshots(json: Mapping[str, Any] | None) -> dict[Place, Snapshot]:
+def _snapshots(json: Mapping[str, Any] | None) -> dict[Place, BucketSnapshot]:
     if not json:
         return {}
     done, epochs = _places(json["done"]), _places(json["epochs"])
     return {
-        place: Snapshot(at, None if epochs[place] < 0 else epochs[place], done[place])
+        place: BucketSnapshot(at, None if epochs[place] < 0 else epochs[place], done[place])
         for place, at in _places(json["at"]).items()
     }

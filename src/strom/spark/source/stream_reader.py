@@ -30,9 +30,9 @@ from strom.errors import Expired, InvalidRequest, LagUnknown, SchemaMismatch, St
 from strom.runtime.units import counted
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined
-from strom.spark.connect.options import ReadOptions, Server
+from strom.spark.connect.options import ConnectOptions, SourceOptions
 from strom.spark.connect.problems import told, told_each, told_now
-from strom.spark.connect.tasks import ROW_BYTES, Part, Task, cut_and_packed
+from strom.spark.connect.tasks import ROW_BYTES, Part, ReadTask, cut_and_packed
 from strom.spark.source.history import (
     check_changes,
     gone_rows,
@@ -43,7 +43,7 @@ from strom.spark.source.history import (
     with_history,
 )
 from strom.spark.source.pinned import check_schema
-from strom.spark.source.reading import Wanted
+from strom.spark.source.reading import QueryRead
 from strom.spark.source.sizes import sizes_of
 from strom.spark.source.stream_position import (
     BEGINNING,
@@ -80,7 +80,7 @@ def stream_reader(
     """The reader of a stream. What cannot be is told when it is first asked something: here Spark would lose it."""
     server = None
     try:
-        options = ReadOptions.of(said)
+        options = SourceOptions.of(said)
         server = options.server
         _check(options, schema)
     except StromError as error:
@@ -88,7 +88,7 @@ def stream_reader(
     return StreamReader(options, schema, schema_id)
 
 
-def _check(options: ReadOptions, schema: StructType) -> None:
+def _check(options: SourceOptions, schema: StructType) -> None:
     if options.at is not None or options.end is not None or options.limit is not None:
         raise InvalidRequest("a stream has a start and no end: at=, end= and limit= are for spark.read")
     if options.beside:
@@ -114,7 +114,7 @@ def _only_inserts(table: Table) -> bool:
 class RefusedReader(DataSourceStreamReader):
     """Stands for a stream that cannot be."""
 
-    def __init__(self, error: StromError, server: Server | None) -> None:
+    def __init__(self, error: StromError, server: ConnectOptions | None) -> None:
         self._error = error
         self._server = server
 
@@ -138,7 +138,7 @@ class RefusedReader(DataSourceStreamReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows one table. The driver keeps one; a pickled one, plain data only, reads in the tasks."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, schema_id: int | None) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, schema_id: int | None) -> None:
         self._options = options
         self._schema = schema
         self._schema_id = schema_id
@@ -186,12 +186,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if not isinstance(partition, Task):
+        if not isinstance(partition, ReadTask):
             return iter(())
         return told_each(lambda: self._rows(partition), server=self._options.server)
 
-    def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
-        wanted = Wanted(self._options, self._schema, combined(self._options.where, ()))
+    def _rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
+        wanted = QueryRead(self._options, self._schema, combined(self._options.where, ()))
         try:
             yield from wanted.rows(task)
         except Expired as error:
@@ -424,12 +424,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- tasks --------------------------------------------------------------------------------------------------
 
-    def _planned(self, start: dict[str, Any], end: Position) -> list[Task]:
+    def _planned(self, start: dict[str, Any], end: Position) -> list[ReadTask]:
         tasks = self._tasks(start_of(start, end), end)
         self._begun = True
         return tasks
 
-    def _tasks(self, start: Position, end: Position) -> list[Task]:
+    def _tasks(self, start: Position, end: Position) -> list[ReadTask]:
         table = self._table()
         extent = self._newest if reaches(self._newest, end) else self._look(table)
         assert extent is not None
@@ -468,7 +468,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         groups = cut_and_packed(
             parts, sizes_of(table, parts), split_bytes=options.split_bytes, split_rows=options.split_rows
         )
-        return [Task(end.table_id, table.info.schema.schema_id, group) for group in groups]
+        return [ReadTask(end.table_id, table.info.schema.schema_id, group) for group in groups]
 
     def _still_there(self, part: BucketRange, first: int, *, named: bool) -> BucketRange | None:
         if part.start < first:

@@ -20,7 +20,7 @@ from strom.model.lake.lake import Tiered
 from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
 from strom.runtime.world import World
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 
 Result = TypeVar("Result")
 Buckets = Sequence[tuple[BucketId, str | None]]
@@ -29,7 +29,7 @@ Buckets = Sequence[tuple[BucketId, str | None]]
 class TieringCluster:
     """One connection for all threads of a service."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ConnectOptions) -> None:
         self._background = Background.of_this_process()
         options = ClientOptions(retry_timeout_ms=server.retry_s * 1000)
         self._cluster = self._background.run(_connect(server, options))
@@ -158,7 +158,7 @@ class TieringCluster:
         return self._run(self._door.restore(table, bucket, place, rows))
 
 
-async def _connect(server: Server, options: ClientOptions) -> Cluster:
+async def _connect(server: ConnectOptions, options: ClientOptions) -> Cluster:
     return await Cluster.connect(
         World.system(), server.address, user=server.user, password=server.password, options=options
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from strom.errors import LakeCorrupt, LakeUnavailable
 from strom.spark.connect.mapped import mapped
-from strom.spark.tiering.worker import RESULT, Found, RoundWork, unpacked
+from strom.spark.tiering.worker import RESULT, PartResult, RoundWork, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ class SparkJobs:
         """How many tasks run side by side."""
         return max(1, self._context.defaultParallelism)
 
-    def run(self, work: RoundWork, *, group: str, pool: str) -> list[Found]:
+    def run(self, work: RoundWork, *, group: str, pool: str) -> list[PartResult]:
         """All tasks of a round; what they found, in the order of the tasks."""
         context, count = self._context, len(work.tasks)
         context.setLocalProperty(POOL, pool)

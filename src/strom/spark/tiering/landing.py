@@ -22,7 +22,7 @@ from strom.lake.rounds.commit import commit_round
 from strom.model.lake.lake import LakeKey
 from strom.runtime.clock import Clock
 from strom.spark.tiering.aim import Aim
-from strom.spark.tiering.worker import Found
+from strom.spark.tiering.worker import PartResult
 
 TRIES = 10
 """Commits that move none of our buckets may come before ours so often."""
@@ -38,7 +38,7 @@ class Catch:
     dead: Mapping[LakeKey, npt.NDArray[np.int64]]
 
     @classmethod
-    def of(cls, found: Sequence[Found]) -> Catch:
+    def of(cls, found: Sequence[PartResult]) -> Catch:
         """All parts together."""
         dead = {
             LakeKey(one.part.bucket.partition_id, one.part.bucket.bucket): one.dead

@@ -15,10 +15,10 @@ from strom.errors import StromError
 from strom.lake.upkeep.maintenance import Upkept
 from strom.runtime.units import counted
 from strom.spark.tiering.round import RoundProgress, RoundResult
-from strom.spark.tiering.service import Listener, RoundEnd
+from strom.spark.tiering.service import RoundEnd, RoundListener
 
 
-class Lines(Listener):
+class Lines(RoundListener):
     """A line for every round that did something."""
 
     def __init__(self, console: Console) -> None:

@@ -30,13 +30,13 @@ from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.lake.lake_record import LakeReport
 from strom.model.properties import lake_upkeep
 from strom.runtime.clock import Clock
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.aim import Aim, Aiming
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import Cancelled, SparkJobs
 from strom.spark.tiering.landing import Catch, Landing
 from strom.spark.tiering.round_plan import Bounds
-from strom.spark.tiering.worker import Found, RoundWork
+from strom.spark.tiering.worker import PartResult, RoundWork
 
 TRIES = 5
 """How often a round is planned anew: another service was faster, or an instant was no longer kept."""
@@ -50,7 +50,7 @@ class RoundContext:
 
     cluster: TieringCluster
     jobs: SparkJobs
-    server: Server
+    server: ConnectOptions
     service_id: str
     bounds: Bounds
     clock: Clock
@@ -201,7 +201,7 @@ class Round:
             lambda truth: self._tell(self._report_of(truth), goes_on=True, ahead=True),
         )
 
-    def _write(self, aim: Aim, round_id: str) -> Sequence[Found]:
+    def _write(self, aim: Aim, round_id: str) -> Sequence[PartResult]:
         plan, description = aim.plan, self.table.description
         progress = self.progress
         progress.rows_planned, progress.size_bytes = plan.rows, plan.size_bytes
@@ -264,7 +264,7 @@ class Round:
         )
 
 
-def _check(found: Sequence[Found]) -> None:
+def _check(found: Sequence[PartResult]) -> None:
     """A file holds what was asked for and nothing else; a log leaves no offset out but those without a record."""
     for one in found:
         file, part = one.file, one.part

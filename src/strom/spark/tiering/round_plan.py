@@ -50,7 +50,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Part:
+class RoundPart:
     """One file to be: offsets [start, end) of a bucket."""
 
     bucket: BucketId
@@ -84,13 +84,13 @@ class Part:
         ]
 
     @classmethod
-    def from_json(cls, found: Sequence[object]) -> Part:
+    def from_json(cls, found: Sequence[object]) -> RoundPart:
         """The same part again."""
         table_id, partition_id, bucket, *rest = found
         return cls(BucketId(table_id, partition_id, bucket), *rest)  # type: ignore[arg-type]
 
 
-Task = tuple[Part, ...]
+Task = tuple[RoundPart, ...]
 """Parts that one Spark task reads one after the other."""
 
 
@@ -142,7 +142,7 @@ def plan_round(
     )
 
 
-def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending) -> Part:
+def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending) -> RoundPart:
     """All that the lake has not got of a bucket."""
     if tiered is not None and tiered.offset > ending.end:
         raise LakeCorrupt(
@@ -151,7 +151,7 @@ def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending)
         )
     if kind == "keys":
         start = 0 if tiered is None else tiered.offset
-        return Part(
+        return RoundPart(
             bucket,
             ending.partition,
             start,
@@ -162,7 +162,7 @@ def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending)
             dead_epoch=None if tiered is None else tiered.epoch,
         )
     if tiered is None:
-        return Part(bucket, ending.partition, ending.start, ending.end)
+        return RoundPart(bucket, ending.partition, ending.start, ending.end)
     if tiered.offset < ending.start:
         raise LakeCorrupt(
             f"bucket {bucket}: the lake ends at offset {tiered.offset}, and the log begins at {ending.start}. What "
@@ -172,13 +172,15 @@ def _wanted(kind: Kind, bucket: BucketId, tiered: Tiered | None, ending: Ending)
             lake=tiered.offset,
             start=ending.start,
         )
-    return Part(bucket, ending.partition, tiered.offset, ending.end)
+    return RoundPart(bucket, ending.partition, tiered.offset, ending.end)
 
 
 # --- at most so much at once ----------------------------------------------------------------------------------------
 
 
-def _within(kind: Kind, parts: list[Part], sizes: Mapping[BucketId, float], limit: int) -> list[Part]:
+def _within(
+    kind: Kind, parts: list[RoundPart], sizes: Mapping[BucketId, float], limit: int
+) -> list[RoundPart]:
     """As much of the parts as a round may hold, and never nothing."""
     if sum(part.width * sizes[part.bucket] for part in parts) <= limit:
         return parts
@@ -187,9 +189,9 @@ def _within(kind: Kind, parts: list[Part], sizes: Mapping[BucketId, float], limi
     return _first_offsets(parts, sizes, limit)
 
 
-def _first_buckets(parts: list[Part], sizes: Mapping[BucketId, float], limit: int) -> list[Part]:
+def _first_buckets(parts: list[RoundPart], sizes: Mapping[BucketId, float], limit: int) -> list[RoundPart]:
     """Whole buckets, those farthest behind first."""
-    chosen: list[Part] = []
+    chosen: list[RoundPart] = []
     size = 0.0
     for part in sorted(parts, key=lambda one: -one.width):
         size += part.width * sizes[part.bucket]
@@ -199,9 +201,9 @@ def _first_buckets(parts: list[Part], sizes: Mapping[BucketId, float], limit: in
     return chosen
 
 
-def _first_offsets(parts: list[Part], sizes: Mapping[BucketId, float], limit: int) -> list[Part]:
+def _first_offsets(parts: list[RoundPart], sizes: Mapping[BucketId, float], limit: int) -> list[RoundPart]:
     """The beginning of every bucket: an equal share of bytes, and what a small bucket leaves goes to the others."""
-    chosen: list[Part] = []
+    chosen: list[RoundPart] = []
     left = float(limit)
     waiting = sorted(parts, key=lambda one: one.width * sizes[one.bucket])
     for number, part in enumerate(waiting):
@@ -216,7 +218,7 @@ def _first_offsets(parts: list[Part], sizes: Mapping[BucketId, float], limit: in
 # --- tasks ----------------------------------------------------------------------------------------------------------
 
 
-def _cut(part: Part, row_bytes: float, target: float) -> list[Part]:
+def _cut(part: RoundPart, row_bytes: float, target: float) -> list[RoundPart]:
     """Pieces of about the target's size; the first one also brings what died."""
     count = min(max(1, round(part.width * row_bytes / target)), part.width)
     edges = [part.start + part.width * number // count for number in range(count + 1)]
@@ -224,10 +226,10 @@ def _cut(part: Part, row_bytes: float, target: float) -> list[Part]:
     return [pieces[0], *(replace(one, dead_from=None, dead_epoch=None) for one in pieces[1:])]
 
 
-def _packed(pieces: Sequence[Part], sizes: Mapping[BucketId, float], target: float) -> tuple[Task, ...]:
+def _packed(pieces: Sequence[RoundPart], sizes: Mapping[BucketId, float], target: float) -> tuple[Task, ...]:
     """Small pieces share a task; large tasks first, so that none of them is the last one running."""
     tasks: list[Task] = []
-    held: list[Part] = []
+    held: list[RoundPart] = []
     size = 0.0
     for piece in sorted(pieces, key=lambda one: -one.width * sizes[one.bucket]):
         own = piece.width * sizes[piece.bucket]

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from strom.runtime.clock import SystemClock
 from strom.runtime.random import SystemRandomness
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SETTINGS, SparkJobs
 from strom.spark.tiering.lake_tables import LakeTables
@@ -24,7 +24,7 @@ from strom.spark.tiering.metrics import MetricsServer, TieringMetrics, write_pag
 from strom.spark.tiering.progress import Bars, Lines
 from strom.spark.tiering.round import RoundContext
 from strom.spark.tiering.rounds import SparkRounds
-from strom.spark.tiering.service import Listener, TieringOptions, TieringService, table_ids
+from strom.spark.tiering.service import RoundListener, TieringOptions, TieringService, table_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ CONTROL_RETRY_S = 5
 class Where:
     """What surrounds a service."""
 
-    server: Server
+    server: ConnectOptions
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark."""
@@ -68,11 +68,11 @@ def run(where: Where, options: TieringOptions) -> int:
 
 
 def service_of(
-    server: Server,
+    server: ConnectOptions,
     cluster: TieringCluster,
     spark: SparkSession,
     options: TieringOptions,
-    listener: Listener | None = None,
+    listener: RoundListener | None = None,
     control: TieringCluster | None = None,
 ) -> TieringService:
     """A service on a session that somebody else keeps; ``control``: another connection, for heartbeats."""

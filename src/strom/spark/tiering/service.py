@@ -109,7 +109,7 @@ class Rounds(Protocol):
     def close(self) -> None: ...
 
 
-class Listener:
+class RoundListener:
     """Hears what a service does; ``progress.py`` shows it to people."""
 
     def began(self, assigned: Assigned) -> None:
@@ -152,13 +152,13 @@ class TieringService:
         rounds: Rounds,
         options: TieringOptions,
         *,
-        listener: Listener | None = None,
+        listener: RoundListener | None = None,
     ) -> None:
         self.service_id = service_id
         self._cluster = cluster
         self._rounds = rounds
         self._options = options
-        self._listener = listener or Listener()
+        self._listener = listener or RoundListener()
         self._paths: dict[TablePath, None] = {TablePath.parse(one): None for one in options.tables}
         self.metrics = TieringMetrics(lambda: tuple(self._paths), cluster.status)
         self._running: dict[int, RoundProgress] = {}

@@ -27,20 +27,20 @@ from strom.model.schema import Schema
 from strom.model.table import TablePath
 from strom.protocol.error_codes import code_of, error_of, message_of
 from strom.spark.connect import connections
-from strom.spark.connect.options import Server
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.problems import told_now
 from strom.spark.source.reading import joined
-from strom.spark.tiering.round_plan import Kind, Part
+from strom.spark.tiering.round_plan import Kind, RoundPart
 
 RESULT = "task INT, found STRING, dead BINARY"
-"""What a task gives back: its number, JSON of its parts (``Found``), and what died in them, one after the other."""
+"""What a task returns: its number, its parts as JSON (``PartResult``), and the offsets that died in them."""
 
 
 @dataclass(frozen=True)
-class Found:
+class PartResult:
     """What became of one part."""
 
-    part: Part
+    part: RoundPart
     file: DataFileDescription | None
     """None: no image of it is live."""
     dead: npt.NDArray[np.int64] | None
@@ -51,7 +51,7 @@ class Found:
 class RoundWork:
     """What all tasks of a round share; sent to the workers with them. Holds no secret but the server's password."""
 
-    server: Server
+    server: ConnectOptions
     path: TablePath
     table_id: int
     schema: Schema
@@ -60,7 +60,7 @@ class RoundWork:
     storage: Storage
     location: str
     round_id: str
-    tasks: tuple[tuple[Part, ...], ...]
+    tasks: tuple[tuple[RoundPart, ...], ...]
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For ``mapInArrow``: the numbers of tasks come, what they found goes."""
@@ -81,7 +81,7 @@ class RoundWork:
         except StromError as error:
             return packed_error(number, error)
 
-    def run(self, number: int, attempt: int) -> list[Found]:
+    def run(self, number: int, attempt: int) -> list[PartResult]:
         """One task, its parts one after the other."""
         table = connections.known_table(self.server, str(self.path), self.table_id, self.schema.schema_id)
         found = []
@@ -90,7 +90,7 @@ class RoundWork:
             found.append(self._part(table, part, name))
         return found
 
-    def _part(self, table: Table, part: Part, name: str) -> Found:
+    def _part(self, table: Table, part: RoundPart, name: str) -> PartResult:
         writer = FileWriter(
             self.storage,
             self.location,
@@ -108,7 +108,7 @@ class RoundWork:
         except BaseException:
             writer.abort()
             raise
-        return Found(part, file, _dead(table, part))
+        return PartResult(part, file, _dead(table, part))
 
     def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
         if self.kind == "keys":
@@ -117,7 +117,7 @@ class RoundWork:
         return times
 
 
-def _plan(part: Part) -> ScanPlan | KeyScanPlan:
+def _plan(part: RoundPart) -> ScanPlan | KeyScanPlan:
     if part.at is None:
         return ScanPlan(
             part.bucket.table_id, (BucketRange(part.bucket, part.partition, part.start, part.end),)
@@ -125,19 +125,19 @@ def _plan(part: Part) -> ScanPlan | KeyScanPlan:
     return KeyScanPlan(part.bucket.table_id, (_instant(part),), None)
 
 
-def _instant(part: Part) -> Instant:
+def _instant(part: RoundPart) -> Instant:
     assert part.at is not None
     return Instant(part.bucket, part.partition, part.at, part.epoch, part.start, part.end)
 
 
-def _dead(table: Table, part: Part) -> npt.NDArray[np.int64] | None:
+def _dead(table: Table, part: RoundPart) -> npt.NDArray[np.int64] | None:
     if part.dead_from is None:
         return None
     since = Instant(part.bucket, part.partition, part.at or 0, part.epoch, part.dead_from)
     return table.dead_offsets(since, start_epoch=part.dead_epoch)
 
 
-def _partition(part: Part) -> FilePartition | None:
+def _partition(part: RoundPart) -> FilePartition | None:
     if part.partition is None or part.bucket.partition_id is None:
         return None
     return FilePartition(part.bucket.partition_id, part.partition)
@@ -146,7 +146,7 @@ def _partition(part: Part) -> FilePartition | None:
 # --- there and back -------------------------------------------------------------------------------------------------
 
 
-def packed(number: int, found: Sequence[Found]) -> pa.RecordBatch:
+def packed(number: int, found: Sequence[PartResult]) -> pa.RecordBatch:
     """What a task found, as the row it gives back."""
     told = [
         [
@@ -173,7 +173,7 @@ def _row(number: int, told: str, dead: bytes) -> pa.RecordBatch:
     )
 
 
-def unpacked(found: str, dead: bytes) -> list[Found]:
+def unpacked(found: str, dead: bytes) -> list[PartResult]:
     """The same on the driver; the task's error is raised."""
     told = json.loads(found)
     if isinstance(told, dict):
@@ -185,5 +185,5 @@ def unpacked(found: str, dead: bytes) -> list[Found]:
         own = None if count is None else offsets[at : at + count]
         at += count or 0
         description = None if file is None else DataFileDescription.from_json(file)
-        parts.append(Found(Part.from_json(part), description, own))
+        parts.append(PartResult(RoundPart.from_json(part), description, own))
     return parts

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from strom.coordinator import commands
-from strom.coordinator.catalog import Database
+from strom.coordinator.catalog import DatabaseEntry
 from strom.errors import InvalidDatabase
 from strom.model.document import Document
 from strom.protocol.api_keys import (
@@ -121,7 +121,7 @@ class DatabaseChanges:
         return messages.DropDatabaseResponse()
 
 
-def _database_json(database: Database) -> bytes:
+def _database_json(database: DatabaseEntry) -> bytes:
     facts: dict[str, Any] = {"version": 1, "custom_properties": dict(database.custom_properties)}
     if database.comment is not None:
         facts["comment"] = database.comment

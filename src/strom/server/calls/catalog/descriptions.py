@@ -8,21 +8,21 @@ from functools import lru_cache
 
 from strom.errors import InvalidPartition
 from strom.model import properties
-from strom.model.table import Table, TablePath
+from strom.model.table import TableEntry, TablePath
 from strom.protocol.messages import metadata, partitions, tables
 
 
-def path_of(message: tables.TablePath | metadata.PhysicalTablePath) -> TablePath:
+def path_of(message: tables.WireTablePath | metadata.PhysicalTablePath) -> TablePath:
     """A path from the wire; looking it up finds nothing when its names are not allowed."""
     return TablePath(message.database_name, message.table_name)
 
 
-def path_message(path: TablePath) -> tables.TablePath:
+def path_message(path: TablePath) -> tables.WireTablePath:
     """A path for the wire."""
-    return tables.TablePath(database_name=path.database, table_name=path.table)
+    return tables.WireTablePath(database_name=path.database, table_name=path.table)
 
 
-def described(table: Table) -> bytes:
+def described(table: TableEntry) -> bytes:
     """A table's JSON as clients see it, without the properties that would change their key encoding."""
     return _described(table.table_id, table.modified_ms, table.schema.schema_id, _ByIdentity(table))
 
@@ -30,7 +30,7 @@ def described(table: Table) -> bytes:
 class _ByIdentity:
     """Lets a cache keep a table without comparing all of it."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: TableEntry) -> None:
         self.table = table
 
     def __eq__(self, other: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from strom.coordinator import commands
 from strom.errors import InvalidPartition, TableNotPartitioned
-from strom.model.table import Partition, Table
+from strom.model.table import Partition, TableEntry
 from strom.protocol.api_keys import CREATE_PARTITION, DROP_PARTITION, LIST_PARTITION_INFOS, Api
 from strom.protocol.message import Message
 from strom.protocol.messages import partitions as messages
@@ -42,7 +42,7 @@ class PartitionReads:
         _check_keys(table, wanted)
         keys = table.description.partition_keys
         infos = [
-            messages.PartitionInfo(
+            messages.WirePartitionInfo(
                 partition_id=partition.partition_id, partition_spec=spec_message(keys, partition.values)
             )
             for partition in catalog.partitions_of(table.table_id)
@@ -91,7 +91,7 @@ class PartitionChanges:
         return messages.DropPartitionResponse()
 
 
-def _check_keys(table: Table, wanted: Mapping[str, str]) -> None:
+def _check_keys(table: TableEntry, wanted: Mapping[str, str]) -> None:
     for key in wanted:
         if key not in table.description.partition_keys:
             raise InvalidPartition(

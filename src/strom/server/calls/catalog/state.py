@@ -51,8 +51,8 @@ class StateCalls:
         return own.ServerStatusResponse(status_json=json.dumps(await self._describe()).encode())
 
 
-def _bucket(facts: BucketFacts) -> own.BucketStatus:
-    return own.BucketStatus(
+def _bucket(facts: BucketFacts) -> own.WireBucketStatus:
+    return own.WireBucketStatus(
         partition_id=facts["partition_id"],
         bucket_id=facts["bucket"],
         leader_id=facts["leader_id"],

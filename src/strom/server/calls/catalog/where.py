@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from strom.coordinator import commands
-from strom.coordinator.catalog import Catalog, Server
+from strom.coordinator.catalog import Catalog, ServerEntry
 from strom.errors import PartitionNotFound
-from strom.model.table import Partition, Table
+from strom.model.table import Partition, TableEntry
 from strom.protocol.api_keys import GET_FILE_SYSTEM_SECURITY_TOKEN, GET_METADATA, INIT_WRITER, Api
 from strom.protocol.message import Message
 from strom.protocol.messages import metadata as messages
@@ -82,14 +82,14 @@ class WhereCalls:
         return messages.GetFileSystemSecurityTokenResponse(schema="file", token=b"")
 
 
-def _node(server: Server | None, listener: str) -> messages.ServerNode | None:
+def _node(server: ServerEntry | None, listener: str) -> messages.ServerNode | None:
     address = None if server is None else server.listeners.get(listener)
     if server is None or address is None:
         return None
     return messages.ServerNode(node_id=max(server.server_id, 0), host=address.host, port=address.port)
 
 
-def _table(catalog: Catalog, table: Table) -> messages.TableMetadata:
+def _table(catalog: Catalog, table: TableEntry) -> messages.TableMetadata:
     return messages.TableMetadata(
         table_path=path_message(table.path),
         table_id=table.table_id,

@@ -25,13 +25,13 @@ from strom.protocol.messages.keys import (
     Value,
 )
 from strom.rpc.call import Call
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_lookups import lookup_refused, value_size, values
 from strom.server.calls.keys.key_reads import (
     WAIT_MS_DEFAULT,
     WAIT_MS_MAX,
-    Asked,
+    BucketLookup,
     KeyReads,
     Left,
     LookupLimits,
@@ -69,16 +69,18 @@ class LookupCalls:
         asked = [self._asked(request.table_id, bucket) for bucket in request.buckets_req]
         return self._reads.answer(asked, lambda found: LookupResponse(buckets_resp=found), call.share)
 
-    def _asked(self, table_id: int, bucket: LookupBucketRequest) -> Asked[LookupBucketResponse]:
+    def _asked(self, table_id: int, bucket: LookupBucketRequest) -> BucketLookup[LookupBucketResponse]:
         def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> LookupBucketResponse:
             return _answer(bucket, values(facts.keys, tablet, bucket.keys, bytes_max)[0])
 
         place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, len(bucket.keys), find, lambda error: lookup_refused(bucket, error), value_size)
+        return BucketLookup(
+            place, len(bucket.keys), find, lambda error: lookup_refused(bucket, error), value_size
+        )
 
     # --- insert if not exists --------------------------------------------------------------------------
 
-    async def _insert(self, request: LookupRequest, share: Share) -> Message:
+    async def _insert(self, request: LookupRequest, share: BudgetShare) -> Message:
         parts = [share.part() for _ in request.buckets_req]
         left = Left(self._limits.answer_bytes_max)
         try:
@@ -94,7 +96,7 @@ class LookupCalls:
         return LookupResponse(buckets_resp=found)
 
     async def _found_or_made(
-        self, request: LookupRequest, bucket: LookupBucketRequest, share: Share, left: Left
+        self, request: LookupRequest, bucket: LookupBucketRequest, share: BudgetShare, left: Left
     ) -> LookupBucketResponse:
         try:
             return await self._try(request, bucket, share, left)
@@ -102,7 +104,7 @@ class LookupCalls:
             return lookup_refused(bucket, error)
 
     async def _try(
-        self, request: LookupRequest, bucket: LookupBucketRequest, share: Share, left: Left
+        self, request: LookupRequest, bucket: LookupBucketRequest, share: BudgetShare, left: Left
     ) -> LookupBucketResponse:
         acks = -1 if request.acks is None else request.acks
         self._writes.check(acks)
@@ -112,7 +114,7 @@ class LookupCalls:
         _check_insertable(forms)
         tablet = await self._reads.opened(slot)
 
-        async def look(keys: Sequence[Any], part: Share) -> tuple[list[Value], list[int]]:
+        async def look(keys: Sequence[Any], part: BudgetShare) -> tuple[list[Value], list[int]]:
             find = partial(values, forms, tablet, keys)
             return await self._reads.bounded(
                 slot, find, part, left, lambda found: sum([len(one.values or b"") for one in found[0]])

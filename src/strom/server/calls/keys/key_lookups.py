@@ -37,11 +37,11 @@ from strom.record.encode import encode, encode_message
 from strom.rpc.call import Call
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.keys.key_reads import SLICE_KEYS, Asked, KeyReads, LookupLimits
+from strom.server.calls.keys.key_reads import SLICE_KEYS, BucketLookup, KeyReads, LookupLimits
 from strom.server.calls.writes import as_told
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts
-from strom.tablet.key_lookup import AtLeast, Found
+from strom.tablet.key_lookup import AtLeast, MatchedRows
 from strom.tablet.log_tablet import LogTablet
 
 PAGE_BYTES = 8 * 1024 * 1024
@@ -98,7 +98,7 @@ class KeyLookupCalls:
 
     def _prefixes(
         self, table_id: int, bucket: PrefixLookupBucketRequest
-    ) -> Asked[PrefixLookupBucketResponse]:
+    ) -> BucketLookup[PrefixLookupBucketResponse]:
         def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> PrefixLookupBucketResponse:
             forms = facts.keys
             return PrefixLookupBucketResponse(
@@ -113,7 +113,7 @@ class KeyLookupCalls:
             )
 
         place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, len(bucket.keys), find, refused, _prefix_size, single=False)
+        return BucketLookup(place, len(bucket.keys), find, refused, _prefix_size, single=False)
 
     # --- LookupRows ------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class KeyLookupCalls:
 
     def _asked(
         self, request: LookupRowsRequest, bucket: LookupRowsBucketRequest
-    ) -> Asked[LookupRowsBucketResponse]:
+    ) -> BucketLookup[LookupRowsBucketResponse]:
         batch = memoryview(whole(bucket.keys))
         try:
             return self._rows(request, bucket, batch, read_header(batch), _at_least(bucket))
@@ -143,7 +143,7 @@ class KeyLookupCalls:
             raise error
 
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(place, 0, raised, lambda error: _rows_refused(bucket, error), _size)
+        return BucketLookup(place, 0, raised, lambda error: _rows_refused(bucket, error), _size)
 
     def _rows(
         self,
@@ -152,7 +152,7 @@ class KeyLookupCalls:
         batch: memoryview,
         header: BatchHeader,
         at_least: AtLeast | None,
-    ) -> Asked[LookupRowsBucketResponse]:
+    ) -> BucketLookup[LookupRowsBucketResponse]:
         def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> LookupRowsBucketResponse:
             forms = facts.knowing(request.schema_id).keys
             columns = forms.columns(request.schema_id, request.columns)
@@ -170,7 +170,7 @@ class KeyLookupCalls:
             )
 
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
-        return Asked(
+        return BucketLookup(
             place,
             header.record_count,
             find,
@@ -229,11 +229,11 @@ class KeyLookupCalls:
         keys: pa.RecordBatch,
         columns: tuple[int, ...] | None,
         bytes_max: int,
-    ) -> Found:
+    ) -> MatchedRows:
         """All keys, a slice at a time so that an answer that is too large is seen before it is made."""
         if keys.num_rows <= SLICE_KEYS:
             return self._slice(forms, tablet, index, keys, columns, bytes_max)
-        parts: list[Found] = []
+        parts: list[MatchedRows] = []
         size = 0
         for start in range(0, keys.num_rows, SLICE_KEYS):
             wanted = keys.slice(start, SLICE_KEYS)
@@ -245,7 +245,7 @@ class KeyLookupCalls:
                 ) from None
             size += part.rows.nbytes
             parts.append(part._replace(positions=part.positions + start))
-        return Found(
+        return MatchedRows(
             positions=np.concatenate([part.positions for part in parts]),
             rows=_one_batch([part.rows for part in parts]),
             high_watermark=parts[0].high_watermark,
@@ -260,7 +260,7 @@ class KeyLookupCalls:
         keys: pa.RecordBatch,
         columns: Sequence[int] | None,
         bytes_max: int,
-    ) -> Found:
+    ) -> MatchedRows:
         if index is None or (index == "$prefix" and forms.prefix_index is None):
             return key_tablet(tablet).lookup(keys, columns=columns, bytes_max=bytes_max)
         return key_tablet(tablet).lookup_index(index, keys, columns=columns, bytes_max=bytes_max)
@@ -311,13 +311,13 @@ def value_lists(
     return [ValueList(values=one) for one in lists]
 
 
-def _of_prefixes(forms: KeyForms, tablet: LogTablet, tuples: pa.RecordBatch, bytes_max: int) -> Found:
+def _of_prefixes(forms: KeyForms, tablet: LogTablet, tuples: pa.RecordBatch, bytes_max: int) -> MatchedRows:
     if forms.prefix_index is None:
         return key_tablet(tablet).lookup(tuples, bytes_max=bytes_max)
     return key_tablet(tablet).lookup_index(forms.prefix_index, tuples, bytes_max=bytes_max)
 
 
-def _bounded(find: Callable[[int], Found], size: int, bytes_max: int) -> Found:
+def _bounded(find: Callable[[int], MatchedRows], size: int, bytes_max: int) -> MatchedRows:
     """What is found for some keys, after ``size`` bytes for those before them."""
     try:
         return find(max(bytes_max - size, 0))

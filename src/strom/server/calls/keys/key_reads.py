@@ -18,14 +18,14 @@ from strom.errors import Busy, LimitExceeded, RequestTimeout, StromError
 from strom.kv.gather.memory_needed import MemoryNeeded
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.effort import Effort, effort_of_thread
 from strom.runtime.memory import release_arrow
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload
 from strom.server.tablets.key_forms import key_tablet
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.key_lookup import AtLeast
@@ -91,7 +91,7 @@ class LookupLimits:
             )
 
 
-class Asked(Generic[R]):
+class BucketLookup(Generic[R]):
     """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` tells why not.
 
     ``find`` takes the number of bytes that its rows may have, and raises ``MemoryNeeded`` for more; ``size`` tells how
@@ -172,9 +172,9 @@ class KeyReads:
 
     def answer(
         self,
-        asked: Sequence[Asked[R]],
+        asked: Sequence[BucketLookup[R]],
         whole: Callable[[Sequence[R]], Message],
-        share: Share,
+        share: BudgetShare,
         wait_ms: int | None = None,
     ) -> Message | Awaitable[Message]:
         """Every bucket's answer: at once when all of it is quick."""
@@ -192,10 +192,10 @@ class KeyReads:
 
     async def _answer_later(
         self,
-        asked: Sequence[Asked[R]],
+        asked: Sequence[BucketLookup[R]],
         found: list[R],
         whole: Callable[[Sequence[R]], Message],
-        share: Share,
+        share: BudgetShare,
         wait_ms: int,
     ) -> Message:
         rest = asked[len(found) :]
@@ -222,7 +222,7 @@ class KeyReads:
             return None
         return facts, tablet
 
-    def _quick(self, one: Asked[R], bytes_max: int) -> R | None:
+    def _quick(self, one: BucketLookup[R], bytes_max: int) -> R | None:
         """The answer if it can be given on the loop."""
         try:
             ready = self.ready(one.bucket, one.at_least)
@@ -239,7 +239,9 @@ class KeyReads:
         except Exception as error:
             return self._refused(one, error)
 
-    async def slowly(self, one: Asked[R], wait_ms: int, share: Share, left: Left | None = None) -> R:
+    async def slowly(
+        self, one: BucketLookup[R], wait_ms: int, share: BudgetShare, left: Left | None = None
+    ) -> R:
         """The answer after whatever has to be waited for, found in a reader thread."""
         try:
             slot = self._tablets.slot(one.bucket)
@@ -255,7 +257,7 @@ class KeyReads:
         except Exception as error:
             return self._refused(one, error)
 
-    async def opened(self, slot: Slot) -> LogTablet:
+    async def opened(self, slot: TabletSlot) -> LogTablet:
         """The tablet, opened if need be, which knows its table as it is now."""
         tablet = await wait_for(slot.opened())
         tablet.check_online()
@@ -268,7 +270,12 @@ class KeyReads:
         return tablet
 
     async def bounded(
-        self, slot: Slot, find: Callable[[int], T], share: Share, left: Left, size: Callable[[T], int]
+        self,
+        slot: TabletSlot,
+        find: Callable[[int], T],
+        share: BudgetShare,
+        left: Left,
+        size: Callable[[T], int],
     ) -> T:
         """What ``find`` gives in a reader thread, with memory that is taken before it is used."""
         allowed = min(FIRST_BYTES, self._answer_bytes_max)
@@ -289,7 +296,7 @@ class KeyReads:
             return found
         raise _too_large(self._answer_bytes_max)
 
-    async def aside(self, slot: Slot, work: Callable[[], T]) -> T:
+    async def aside(self, slot: TabletSlot, work: Callable[[], T]) -> T:
         """Work on a tablet in a reader thread; it stays open meanwhile."""
         slot.readers += 1
         try:
@@ -297,7 +304,7 @@ class KeyReads:
         finally:
             slot.readers -= 1
 
-    async def _visible(self, tablet: LogTablet, at_least: AtLeast, wait_ms: int, share: Share) -> None:
+    async def _visible(self, tablet: LogTablet, at_least: AtLeast, wait_ms: int, share: BudgetShare) -> None:
         """Wait until everything before an offset is visible. StaleEpoch when another record has its place."""
         keys = key_tablet(tablet)
         loop = asyncio.get_running_loop()
@@ -333,7 +340,7 @@ class KeyReads:
         tablet.check_online()
         return facts
 
-    def _refused(self, one: Asked[R], error: BaseException) -> R:
+    def _refused(self, one: BucketLookup[R], error: BaseException) -> R:
         if not isinstance(error, StromError):
             logger.error("a lookup in bucket %s failed", one.bucket, exc_info=error)
         return one.refused(error)

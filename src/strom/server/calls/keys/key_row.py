@@ -23,7 +23,7 @@ from strom.protocol.varint import encode_varint
 from strom.rpc.call import Call
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.keys.key_reads import Asked, KeyReads, LookupLimits, bounded_wait
+from strom.server.calls.keys.key_reads import BucketLookup, KeyReads, LookupLimits, bounded_wait
 from strom.server.calls.writes import as_told
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.table_facts import TableFacts
@@ -122,7 +122,7 @@ class KeyRowCalls:
             pass
         except StromError as error:
             return _refused(error)
-        asked = Asked(
+        asked = BucketLookup(
             question.bucket,
             1,
             lambda facts, tablet, bytes_max: self._find(question, key, facts, tablet),

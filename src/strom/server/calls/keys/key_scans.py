@@ -17,18 +17,18 @@ from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message
 from strom.protocol.messages.log import LimitScanRequest, LimitScanResponse
 from strom.protocol.messages.own_keys import (
-    IndexFacts,
     KeyFactsBucketRequest,
     KeyFactsBucketResponse,
     KeyFactsRequest,
     KeyFactsResponse,
     ScanRowsRequest,
     ScanRowsResponse,
+    WireIndexFacts,
 )
 from strom.protocol.predicate_wire import from_wire
 from strom.record.sparse import dense_batch, sparse_batches
 from strom.rpc.call import Call
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
@@ -76,7 +76,7 @@ class KeyScanCalls:
         """One slice of the rows that are live at an instant."""
         return self._scan_rows(call.request, call.share)
 
-    async def _scan_rows(self, request: ScanRowsRequest, share: Share) -> Message:
+    async def _scan_rows(self, request: ScanRowsRequest, share: BudgetShare) -> Message:
         try:
             slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
             facts = self._tables.with_schema(request.table_id, request.schema_id)
@@ -132,7 +132,7 @@ class KeyScanCalls:
     # --- LimitScan -------------------------------------------------------------------------------------
 
     async def limit_scan(
-        self, request: LimitScanRequest, facts: TableFacts, share: Share
+        self, request: LimitScanRequest, facts: TableFacts, share: BudgetShare
     ) -> LimitScanResponse:
         """Some rows of one bucket, as the peer encodes them."""
         slot = self._tablets.slot(BucketId(request.table_id, request.partition_id, request.bucket_id))
@@ -254,7 +254,7 @@ def _facts(tablet: LogTablet) -> dict[str, Any]:
         "base_bytes": described["base_bytes"],
         "index_bytes": described["index_bytes"],
         "indexes": [
-            IndexFacts(name=one.name, columns=one.columns, state=one.state, rows=one.rows)
+            WireIndexFacts(name=one.name, columns=one.columns, state=one.state, rows=one.rows)
             for one in keys.indexes()
         ],
     }

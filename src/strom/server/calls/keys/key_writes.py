@@ -45,7 +45,7 @@ from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import Begun, Write, Writes, answer_all, as_told
 from strom.server.tablets.key_forms import KeyForms, key_tablet
-from strom.server.tablets.slot import Slot
+from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.groups import KeyChanges
@@ -182,7 +182,7 @@ class KeyWriteCalls:
 
     def _begin(
         self,
-        slot: Slot,
+        slot: TabletSlot,
         facts: TableFacts,
         records: memoryview,
         *,

@@ -15,12 +15,12 @@ from typing import Any
 from strom.coordinator import commands, keys
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.lake import Stored
-from strom.coordinator.tiering import Beat, Progress, Round, Tiering
+from strom.coordinator.tiering import Beat, ReportedProgress, ReportedRound, Tiering
 from strom.errors import InvalidRequest, LakeSnapshotNotFound, TableNotFound
 from strom.model import properties
 from strom.model.lake.lake import LakeConfig, LakeKey
 from strom.model.lake.lake_record import LakeRecord, LakeReport
-from strom.model.table import Table
+from strom.model.table import TableEntry
 from strom.protocol.api_keys import GET_LAKE, GET_LAKE_SNAPSHOT, REPORT_LAKE, TIERING, Api
 from strom.protocol.message import Message, whole
 from strom.protocol.messages import lake as messages
@@ -70,7 +70,7 @@ class LakeReads:
             tables=[self._facts(table, catalog.lake_of(table.table_id), whole=one) for table in tables],
         )
 
-    def _facts(self, table: Table, record: LakeRecord | None, *, whole: bool) -> messages.LakeTableFacts:
+    def _facts(self, table: TableEntry, record: LakeRecord | None, *, whole: bool) -> messages.LakeTableFacts:
         wanted = table.description.properties
         facts = messages.LakeTableFacts(
             table_id=table.table_id,
@@ -265,7 +265,7 @@ class LakeCalls(LakeReads):
                 return f"bucket {tuple(key)} ends at {end}, and the report has it in the lake up to {offset}"
         return None
 
-    def _fresh(self, found: Round | None) -> int | None:
+    def _fresh(self, found: ReportedRound | None) -> int | None:
         """When a round began: what was acknowledged before then is in the lake once it has ended."""
         if found is None or found.started_ms is None:
             return None
@@ -281,7 +281,7 @@ def monotonic_ms(clock: Clock) -> int:
     return int(clock.monotonic() * 1000)
 
 
-def _tell(table: Table, report: LakeReport, stored: Stored) -> None:
+def _tell(table: TableEntry, report: LakeReport, stored: Stored) -> None:
     if stored.reason is not None:
         logger.warning("lake report of %s: %s", table.path, stored.reason)
     elif report.state != "quarantined" and stored.record is not None:
@@ -296,7 +296,7 @@ def _tell(table: Table, report: LakeReport, stored: Stored) -> None:
         logger.error("%s is quarantined in the lake: %s", table.path, report.reason)
 
 
-def _table(catalog: Catalog, request: messages.GetLakeRequest) -> Table:
+def _table(catalog: Catalog, request: messages.GetLakeRequest) -> TableEntry:
     if request.table_path is not None:
         return catalog.table(path_of(request.table_path))
     found = catalog.table_by_id(request.table_id or 0)
@@ -305,7 +305,7 @@ def _table(catalog: Catalog, request: messages.GetLakeRequest) -> Table:
     return found
 
 
-def _in_the_lake(catalog: Catalog) -> Sequence[Table]:
+def _in_the_lake(catalog: Catalog) -> Sequence[TableEntry]:
     return [
         table
         for table in catalog.all_tables()
@@ -335,7 +335,7 @@ def _beat(request: messages.TieringRequest, principal: str | None) -> Beat:
         service_id=request.service_id,
         wants=request.wants,
         running={
-            (one.table_id, one.round): Progress(
+            (one.table_id, one.round): ReportedProgress(
                 one.rows_done or 0, one.rows_planned or 0, one.size_bytes or 0
             )
             for one in request.running
@@ -352,7 +352,7 @@ def _beat(request: messages.TieringRequest, principal: str | None) -> Beat:
     )
 
 
-def _assigned(catalog: Catalog, found: Round) -> messages.AssignedRound:
+def _assigned(catalog: Catalog, found: ReportedRound) -> messages.AssignedRound:
     table = catalog.table_by_id(found.table_id)
     assert table is not None
     return messages.AssignedRound(

@@ -28,7 +28,7 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import as_told
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.lake_places import lake_place
-from strom.server.tablets.slot import Slot, in_lane
+from strom.server.tablets.slot import TabletSlot, in_lane
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
@@ -158,7 +158,7 @@ class ResumeCalls:
         tablet.check_writable()
         return tablet
 
-    async def _restore_of(self, slot: Slot, place: Tiered, part: int) -> KeyRestore:
+    async def _restore_of(self, slot: TabletSlot, place: Tiered, part: int) -> KeyRestore:
         from strom.tablet.key_restore import KeyRestore  # primary-key code is loaded where it is used
 
         bucket = slot.bucket

@@ -21,12 +21,12 @@ from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.call import Answer
 from strom.rpc.promise import Promise
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.runtime.tasks import Offload
-from strom.server.calls.log.found import Found, Read, plainly, released_after
+from strom.server.calls.log.found import Read, ReadResult, plainly, released_after
 from strom.server.calls.log.heavy_reads import HEAVY_BYTES, HeavyReads
-from strom.server.tablets.slot import Slot
-from strom.server.tablets.table_facts import Traffic
+from strom.server.tablets.slot import TabletSlot
+from strom.server.tablets.table_facts import TableTraffic
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
 
@@ -49,7 +49,7 @@ RELIEF_S = 0.001
 
 
 @dataclass
-class Wanted:
+class BucketFetch:
     """One bucket of a fetch, and what has been found so far."""
 
     bucket: BucketId
@@ -63,11 +63,11 @@ class Wanted:
     """Whether its next batch is too large for the loop."""
     starved: bool = False
     """Whether there was no memory to read on: answer with what there is."""
-    traffic: Traffic | None = None
+    traffic: TableTraffic | None = None
     error: StromError | Exception | None = None
-    slot: Slot | None = None
+    slot: TabletSlot | None = None
     tablet: LogTablet | None = None
-    found: Found = field(default_factory=lambda: Found([], 0, 0, 0))
+    found: ReadResult = field(default_factory=lambda: ReadResult([], 0, 0, 0))
 
     def count(self) -> None:
         """Count what leaves, in the table's metrics."""
@@ -93,8 +93,8 @@ class Terms(NamedTuple):
     max_bytes: int
     min_bytes: int
     deadline: float
-    answer: Callable[[Sequence[Wanted]], Message]
-    share: Share
+    answer: Callable[[Sequence[BucketFetch]], Message]
+    share: BudgetShare
 
 
 class Fetches:
@@ -127,7 +127,7 @@ class Fetches:
         for waiting in list(self._waiting):
             waiting.give_up()
 
-    def _make_room(self, share: Share) -> None:
+    def _make_room(self, share: BudgetShare) -> None:
         """One more waits. Where memory gets short, those that have waited longest are answered for it."""
         for oldest in list(islice(self._waiting, GIVEN_UP_PER_WAIT)) if share.crowded else ():
             oldest.give_up()
@@ -151,13 +151,13 @@ class Fetches:
 
     def fetch(
         self,
-        wanted: list[Wanted],
+        wanted: list[BucketFetch],
         *,
         max_bytes: int,
         min_bytes: int,
         max_wait_ms: int,
-        answer: Callable[[Sequence[Wanted]], Message],
-        share: Share,
+        answer: Callable[[Sequence[BucketFetch]], Message],
+        share: BudgetShare,
     ) -> Answer:
         """The answer, at once if there is something or nobody wants to wait."""
         max_bytes = min(max(max_bytes, 1), self._max_bytes)
@@ -179,7 +179,7 @@ class Fetches:
             return answer(wanted)
         return _Waiting(self, wanted, terms).promise
 
-    async def _fetch_later(self, wanted: list[Wanted], terms: Terms) -> Message:
+    async def _fetch_later(self, wanted: list[BucketFetch], terms: Terms) -> Message:
         """A fetch that has to open logs or to read much: it leaves the loop, so it takes a task."""
         for one in wanted:
             await self._open(one)
@@ -212,7 +212,7 @@ class Fetches:
 
     # --- finding ---------------------------------------------------------------------------------------
 
-    def _find(self, one: Wanted) -> None:
+    def _find(self, one: BucketFetch) -> None:
         if one.error is not None:
             return
         try:
@@ -223,7 +223,7 @@ class Fetches:
         except StromError as error:
             one.error = error
 
-    async def _open(self, one: Wanted) -> None:
+    async def _open(self, one: BucketFetch) -> None:
         if one.tablet is not None or one.error is not None:
             return
         assert one.slot is not None
@@ -232,7 +232,7 @@ class Fetches:
         except StromError as error:
             one.error = error
 
-    def _take(self, one: Wanted, tablet: LogTablet) -> None:
+    def _take(self, one: BucketFetch, tablet: LogTablet) -> None:
         tablet.check_online()
         one.tablet = tablet
         if one.offset == EARLIEST:
@@ -248,17 +248,17 @@ class Fetches:
 
     # --- reading ---------------------------------------------------------------------------------------
 
-    def _readable(self, one: Wanted) -> bool:
+    def _readable(self, one: BucketFetch) -> bool:
         if one.error is not None or one.ended:
             return False
         assert one.tablet is not None
         return one.tablet.high_watermark > one.found.next_offset
 
-    def _leaves_loop(self, wanted: Sequence[Wanted], max_bytes: int) -> bool:
+    def _leaves_loop(self, wanted: Sequence[BucketFetch], max_bytes: int) -> bool:
         """Whether what there is takes too long to be read on the loop."""
         return any(self._is_long(one, max_bytes) for one in wanted)
 
-    def _is_long(self, one: Wanted, max_bytes: int) -> bool:
+    def _is_long(self, one: BucketFetch, max_bytes: int) -> bool:
         if one.costly or one.large:
             return self._readable(one)
         if min(one.max_bytes, max_bytes) <= INLINE_BYTES_MAX or not self._readable(one):
@@ -266,7 +266,7 @@ class Fetches:
         assert one.tablet is not None
         return one.tablet.bytes_from(one.found.next_offset) > INLINE_BYTES_MAX
 
-    def _read_all_inline(self, wanted: Sequence[Wanted], max_bytes: int) -> None:
+    def _read_all_inline(self, wanted: Sequence[BucketFetch], max_bytes: int) -> None:
         left = self._room(max_bytes) - sum([one.found.size for one in wanted])
         for one in self._in_turn(wanted):
             room = min(left, one.max_bytes - one.found.size)
@@ -279,7 +279,7 @@ class Fetches:
                     one.error = error
                 left -= one.found.size - before
 
-    async def _read_all(self, wanted: Sequence[Wanted], terms: Terms) -> None:
+    async def _read_all(self, wanted: Sequence[BucketFetch], terms: Terms) -> None:
         left = self._room(terms.max_bytes) - sum([one.found.size for one in wanted])
         slices = 0
         for one in self._in_turn(wanted):
@@ -300,7 +300,7 @@ class Fetches:
         """Little when answers under way already fill the memory they may have; less while small calls are about."""
         return min(max_bytes, CROWDED_BYTES) if self._crowded() else self._piece(max_bytes)
 
-    async def _read_slice(self, one: Wanted, room: int, share: Share) -> None:
+    async def _read_slice(self, one: BucketFetch, room: int, share: BudgetShare) -> None:
         """Read once, with memory that is taken before it is used; nothing when there is none."""
         assert one.tablet is not None
         needs = (
@@ -315,7 +315,7 @@ class Fetches:
             if not needs:
                 return
 
-    async def _read_with(self, one: Wanted, room: int, needs: int, share: Share) -> int:
+    async def _read_with(self, one: BucketFetch, room: int, needs: int, share: BudgetShare) -> int:
         """Read with so much memory, if there is; gives back how much more the next batch needs (0: done)."""
         held, size = share.amount, one.found.size
         if not (share.take(needs) or (not held and await share.wait(needs))):
@@ -326,7 +326,7 @@ class Fetches:
         finally:
             share.keep(held + one.found.size - size)
 
-    async def _read_once(self, one: Wanted, room: int, allowed: int) -> int:
+    async def _read_once(self, one: BucketFetch, room: int, allowed: int) -> int:
         """Read, and give back how much more memory the next batch needs (0: something was read)."""
         tablet, slot = one.tablet, one.slot
         assert tablet is not None
@@ -346,7 +346,7 @@ class Fetches:
         _add(one, found)
         return found.needs
 
-    def _in_turn(self, wanted: Sequence[Wanted]) -> list[Wanted]:
+    def _in_turn(self, wanted: Sequence[BucketFetch]) -> list[BucketFetch]:
         """Begin with another bucket each time, so that none is always last when the answer is full."""
         if len(wanted) == 1:
             return list(wanted)
@@ -356,7 +356,7 @@ class Fetches:
 
     # --- waiting ---------------------------------------------------------------------------------------
 
-    def _satisfied(self, wanted: Sequence[Wanted], terms: Terms) -> bool:
+    def _satisfied(self, wanted: Sequence[BucketFetch], terms: Terms) -> bool:
         if self._stopping or any(one.error is not None or one.starved for one in wanted) or not wanted:
             return True
         size = sum(one.found.size for one in wanted)
@@ -371,7 +371,7 @@ class _Waiting:
     No task and no future: the answer leaves within the append that brought its rows.
     """
 
-    def __init__(self, fetches: Fetches, wanted: list[Wanted], terms: Terms) -> None:
+    def __init__(self, fetches: Fetches, wanted: list[BucketFetch], terms: Terms) -> None:
         self.wanted = wanted
         self.terms = terms
         self.promise: Promise[Message] = Promise()
@@ -442,7 +442,7 @@ class _Waiting:
             self._task.cancel()
 
 
-def _may_wait(wanted: Sequence[Wanted], terms: Terms) -> bool:
+def _may_wait(wanted: Sequence[BucketFetch], terms: Terms) -> bool:
     """Whether a fetch may wait for more with what it found at hand: not with memory that others need."""
     size = sum([one.found.size for one in wanted])
     if not size:
@@ -453,7 +453,7 @@ def _may_wait(wanted: Sequence[Wanted], terms: Terms) -> bool:
     )
 
 
-def _add(one: Wanted, more: Found) -> None:
+def _add(one: BucketFetch, more: ReadResult) -> None:
     found = one.found
     found.buffers += more.buffers
     found.size += more.size

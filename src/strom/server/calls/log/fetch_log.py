@@ -29,8 +29,8 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits
 from strom.server.calls.log.damage import told_where
 from strom.server.calls.log.evolved import Evolved
-from strom.server.calls.log.fetch import Fetches, Wanted
-from strom.server.calls.log.found import STORED_BYTES, STORED_PART, Found, Read, plain, rewritten
+from strom.server.calls.log.fetch import BucketFetch, Fetches
+from strom.server.calls.log.found import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables, check_positions
 from strom.tablet.log_tablet import LogTablet, Skip
 
@@ -64,7 +64,7 @@ class FetchLogCalls:
 
     # --- what is wanted --------------------------------------------------------------------------------
 
-    def _wanted(self, table: FetchLogTableRequest) -> list[Wanted]:
+    def _wanted(self, table: FetchLogTableRequest) -> list[BucketFetch]:
         read: Read = _never
         costly = False
         traffic, error = None, None
@@ -74,7 +74,7 @@ class FetchLogCalls:
         except StromError as problem:
             error = problem
         return [
-            Wanted(
+            BucketFetch(
                 BucketId(table.table_id, bucket.partition_id, bucket.bucket_id),
                 offset=bucket.fetch_offset,
                 max_bytes=max(bucket.max_fetch_bytes, 1),
@@ -93,7 +93,7 @@ class FetchLogCalls:
         skip = self._skip(facts, table)
         evolved = None if columns is None else columns.evolved
 
-        def read(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+        def read(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
             # The peer's clients go on behind what was given up only if the next batch there is comes at once.
             choice: dict[str, Any] = {"projection": projection, "skip": skip, "gaps": False}
             if evolved is None:
@@ -102,7 +102,7 @@ class FetchLogCalls:
             found = tablet.read(offset, max_bytes=stored, most=most, **choice)
             return rewritten(found, evolved, max_bytes=max_bytes, allowed=allowed)
 
-        def told(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+        def told(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
             try:
                 return read(tablet, offset, max_bytes, allowed)
             except Corrupt as error:
@@ -119,7 +119,7 @@ class FetchLogCalls:
 
     # --- the answer ------------------------------------------------------------------------------------
 
-    def _answer(self, request: FetchLogRequest, found: Sequence[Wanted]) -> FetchLogResponse:
+    def _answer(self, request: FetchLogRequest, found: Sequence[BucketFetch]) -> FetchLogResponse:
         answers = iter(found)
         tables = [
             FetchLogTableResponse(
@@ -133,7 +133,7 @@ class FetchLogCalls:
         return FetchLogResponse(tables_resp=tables)
 
     def _bucket_answer(
-        self, table: FetchLogTableRequest, bucket: FetchLogBucketRequest, one: Wanted
+        self, table: FetchLogTableRequest, bucket: FetchLogBucketRequest, one: BucketFetch
     ) -> FetchLogBucketResponse:
         if one.error is not None:
             return FetchLogBucketResponse(
@@ -185,5 +185,5 @@ class _Columns:
         return self._facts.schema(schema_id).to_arrow() if projection is None else projection.schema
 
 
-def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
     raise AssertionError("a bucket with an error is not read")

@@ -27,8 +27,8 @@ from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
 from strom.server.calls.log.damage import told_where
-from strom.server.calls.log.fetch import Fetches, Wanted
-from strom.server.calls.log.found import STORED_BYTES, STORED_PART, Found, Read, plain, rewritten
+from strom.server.calls.log.fetch import BucketFetch, Fetches
+from strom.server.calls.log.found import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.tablet.log_tablet import LogTablet
 
@@ -55,7 +55,7 @@ class FetchRowsCalls:
         except StromError as problem:
             error = problem
         wanted = [
-            Wanted(
+            BucketFetch(
                 BucketId(request.table_id, one.partition_id, one.bucket_id),
                 offset=one.fetch_offset,
                 max_bytes=max(one.max_bytes, 1),
@@ -89,11 +89,11 @@ class FetchRowsCalls:
             batches = BatchFilter.of(request.predicate, facts, facts.table.schema, self._limits)
         return RowsRead(facts, ids, batches, self._limits)
 
-    def _answer(self, request: FetchRowsRequest, found: Sequence[Wanted]) -> FetchRowsResponse:
+    def _answer(self, request: FetchRowsRequest, found: Sequence[BucketFetch]) -> FetchRowsResponse:
         pairs = zip(request.buckets_req, found, strict=True)
         return FetchRowsResponse(buckets_resp=[self._bucket_answer(bucket, one) for bucket, one in pairs])
 
-    def _bucket_answer(self, bucket: FetchRowsBucketRequest, one: Wanted) -> FetchRowsBucketResponse:
+    def _bucket_answer(self, bucket: FetchRowsBucketRequest, one: BucketFetch) -> FetchRowsBucketResponse:
         if one.error is not None:
             return FetchRowsBucketResponse(
                 partition_id=bucket.partition_id,
@@ -132,14 +132,16 @@ class RowsRead:
 
     def __call__(
         self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None = None
-    ) -> Found:
+    ) -> ReadResult:
         """Read one slice; runs on the loop or in a thread."""
         try:
             return self._read(tablet, offset, max_bytes, allowed, until)
         except Corrupt as error:
             raise told_where(self._facts, tablet, offset, error) from error
 
-    def _read(self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None) -> Found:
+    def _read(
+        self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None
+    ) -> ReadResult:
         if self._batches is None or self._rows is None:
             projection = self._projection if self._ids else None
             return plain(
@@ -198,5 +200,5 @@ def _up_to(read: Read, end_offset: int | None) -> Read:
     return lambda tablet, offset, max_bytes, allowed: read(tablet, offset, max_bytes, allowed, end_offset)
 
 
-def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
     raise AssertionError("a bucket with an error is not read")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from strom.log.reading.slices import LogSlice
 from strom.runtime.files import Bytes
 from strom.runtime.memory import release_arrow
-from strom.server.calls.log.rewriting import Rewriter, rewrite
+from strom.server.calls.log.rewriting import BatchRewriter, rewrite
 from strom.tablet.log_tablet import LogTablet
 
 STORED_BYTES = 1024 * 1024
@@ -18,7 +18,7 @@ STORED_PART = 4
 
 
 @dataclass
-class Found:
+class ReadResult:
     """What one read gave."""
 
     buffers: list[Bytes]
@@ -31,16 +31,16 @@ class Found:
     """Nothing was read: the next batch alone takes so many bytes of memory, more than allowed."""
 
 
-Read = Callable[[LogTablet, int, int, int], Found]
+Read = Callable[[LogTablet, int, int, int], ReadResult]
 """(tablet, offset, bytes at most, memory allowed) -> what is there. Runs on the loop or in a thread.
 
 Only one batch makes the answer larger than its bytes, and nothing makes it hold more memory than is allowed.
 """
 
 
-def plain(found: LogSlice) -> Found:
+def plain(found: LogSlice) -> ReadResult:
     """Batches as they were read."""
-    return Found(
+    return ReadResult(
         list(found.buffers),
         found.size,
         found.rows,
@@ -51,7 +51,7 @@ def plain(found: LogSlice) -> Found:
     )
 
 
-def rewritten(found: LogSlice, by: Rewriter, *, max_bytes: int, allowed: int) -> Found:
+def rewritten(found: LogSlice, by: BatchRewriter, *, max_bytes: int, allowed: int) -> ReadResult:
     """Batches that were read, written anew."""
     if not found.buffers:
         return plain(found._replace(lacking=STORED_PART * found.lacking))
@@ -60,7 +60,7 @@ def rewritten(found: LogSlice, by: Rewriter, *, max_bytes: int, allowed: int) ->
         next_offset, bytes_skipped, rows_skipped = found.next_offset, found.bytes_skipped, found.rows_skipped
     else:
         next_offset, bytes_skipped, rows_skipped = made.next_offset, 0, 0  # what follows is read again
-    return Found(
+    return ReadResult(
         made.buffers,
         made.size,
         made.rows,
@@ -71,12 +71,12 @@ def rewritten(found: LogSlice, by: Rewriter, *, max_bytes: int, allowed: int) ->
     )
 
 
-def plainly(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+def plainly(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
     """Read, in a thread."""
     return read(tablet, offset, max_bytes, allowed)
 
 
-def released_after(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> Found:
+def released_after(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
     """The same; what was decompressed for it goes back at once, or every thread would keep as much."""
     try:
         return read(tablet, offset, max_bytes, allowed)

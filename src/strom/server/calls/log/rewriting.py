@@ -15,7 +15,7 @@ from strom.record.batch import BatchHeader, read_header, split
 from strom.runtime.files import Bytes
 
 
-class Rewriter(Protocol):
+class BatchRewriter(Protocol):
     """Writes batches anew."""
 
     def weight(self, header: BatchHeader, view: memoryview) -> int:
@@ -25,7 +25,7 @@ class Rewriter(Protocol):
         """The batch to be sent, in pieces; None for nothing."""
 
 
-class Rewritten(NamedTuple):
+class RewrittenBatches(NamedTuple):
     """What became of some batches."""
 
     buffers: list[Bytes]
@@ -40,7 +40,7 @@ class Rewritten(NamedTuple):
     """Where the first one needs more than is allowed: how much."""
 
 
-def rewrite(buffers: Sequence[Bytes], by: Rewriter, *, max_bytes: int, allowed: int) -> Rewritten:
+def rewrite(buffers: Sequence[Bytes], by: BatchRewriter, *, max_bytes: int, allowed: int) -> RewrittenBatches:
     """Batches written anew until there are ``max_bytes``, holding no more than ``allowed`` at any time.
 
     One that cannot be read ends them before it; the first one raises, with its offsets.
@@ -61,14 +61,14 @@ def rewrite(buffers: Sequence[Bytes], by: Rewriter, *, max_bytes: int, allowed: 
             fits = False
         if not fits:
             needs = 0 if read_bytes else needs
-            return Rewritten(found, size, rows, read_bytes, read_rows, header.base_offset, needs)
+            return RewrittenBatches(found, size, rows, read_bytes, read_rows, header.base_offset, needs)
         read_bytes += header.size
         read_rows += header.record_count
         if pieces:
             rows += read_header(pieces[0]).record_count
             size += sum(map(len, pieces))
             found += pieces if 2 * header.size > stored else _alone(pieces, whole)
-    return Rewritten(found, size, rows, read_bytes, read_rows, None, 0)
+    return RewrittenBatches(found, size, rows, read_bytes, read_rows, None, 0)
 
 
 def _alone(pieces: list[Bytes], whole: memoryview) -> list[Bytes]:

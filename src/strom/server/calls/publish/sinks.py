@@ -16,8 +16,8 @@ from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow, StagedPart
 from strom.coordinator.sinks import (
     Decision,
-    Listed,
     Proposal,
+    ProposalPart,
     check_names,
     check_owner,
     check_proposal,
@@ -279,7 +279,7 @@ def _proposal(request: messages.DecideRequest) -> Proposal:
         one_shot=request.one_shot,
         tables=frozenset(request.tables),
         stages=[
-            Listed(
+            ProposalPart(
                 StagedPart(bytes(one.stage_id), one.table_id, one.partition_id, tuple(one.buckets)),
                 one.deadline_ms,
                 one.last_deadline_ms,

@@ -22,7 +22,7 @@ from strom.protocol.message import Message, whole
 from strom.protocol.messages import stages as messages
 from strom.record.batch import BatchLimits, heaviest, read_header
 from strom.rpc.call import Call
-from strom.rpc.share import Share
+from strom.rpc.share import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.runtime.metrics import Metrics
@@ -34,13 +34,13 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_writes import KEY_COPIES, UpsertBatch
 from strom.server.calls.publish.cutting import cut_tablet
 from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE, TIMEOUT_S_MAX, as_told
-from strom.server.tablets.slot import Slot, in_lane
+from strom.server.tablets.slot import TabletSlot, in_lane
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.groups import Applied, Commit, KeyChanges, PieceForm, Skipped
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.pending import Pending
-from strom.tablet.stages import Staged, StagePiece
+from strom.tablet.stages import StagePiece, StageState
 
 INLINE_BYTES_MAX = 64 * 1024
 """A larger piece leaves the loop."""
@@ -90,7 +90,7 @@ class StageCalls:
         """Add a piece to a stage; a sealed one is acknowledged when it is durable."""
         return self._stage(call.request, call.share)
 
-    async def _stage(self, request: messages.StageRowsRequest, share: Share) -> Message:
+    async def _stage(self, request: messages.StageRowsRequest, share: BudgetShare) -> Message:
         try:
             self._space.refuse_when_full()
             bucket = BucketId(request.table_id, request.partition_id, request.bucket_id)
@@ -115,8 +115,8 @@ class StageCalls:
         )
 
     async def _staged(
-        self, slot: Slot, request: messages.StageRowsRequest, share: Share
-    ) -> tuple[LogTablet, Staged]:
+        self, slot: TabletSlot, request: messages.StageRowsRequest, share: BudgetShare
+    ) -> tuple[LogTablet, StageState]:
         records = memoryview(b"" if request.records is None else whole(request.records))
         facts = (
             self._tables.with_schema(request.table_id, read_header(records).schema_id)
@@ -138,7 +138,7 @@ class StageCalls:
         )
         now_ms = self._clock.now_ms()
 
-        def stage(tablet: LogTablet) -> tuple[LogTablet, Staged]:
+        def stage(tablet: LogTablet) -> tuple[LogTablet, StageState]:
             tablet.stages.on_failure = tablet.fail
             return tablet, tablet.stage_piece(piece, form=form, now_ms=now_ms)
 
@@ -213,7 +213,7 @@ class StageCalls:
             error_message=message,
             applied=applied,
             skipped=[
-                messages.SkippedStage(number=one.number, stage_id=one.stage_id, reason=one.reason)
+                messages.WireSkippedStage(number=one.number, stage_id=one.stage_id, reason=one.reason)
                 for one in skipped
             ],
         )
@@ -243,7 +243,9 @@ class StageCalls:
             await _reached(tablet.pending, end)
         return await in_lane(slot, lambda tablet: _released(tablet, commits))
 
-    def _count(self, slot: Slot, tablet: LogTablet, facts: TableFacts, commit: Commit, done: Applied) -> None:
+    def _count(
+        self, slot: TabletSlot, tablet: LogTablet, facts: TableFacts, commit: Commit, done: Applied
+    ) -> None:
         tablet.check_online()  # its disk failed, or it was dropped, while it was off the loop
         if not done.groups:
             return
@@ -299,7 +301,7 @@ class StageCalls:
                 error_message=message_of(told),
             )
 
-    async def _having(self, slot: Slot, number: int, until: float) -> LogTablet:
+    async def _having(self, slot: TabletSlot, number: int, until: float) -> LogTablet:
         """The tablet, once it has applied a decision."""
         tablet = await wait_for(slot.opened())
         while tablet.applied < number:
