@@ -23,7 +23,7 @@ import strom.spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from strom.spark.joins.delta import DeltaJoin
+    from strom.spark.joins.delta.delta_join import DeltaJoin
 
 ORDERS = {"order_id": "BIGINT", "customer": "BIGINT", "price": "DECIMAL(10, 2)", "status": "STRING"}
 PAYMENTS = {"payment_id": "BIGINT", "order_id": "BIGINT", "amount": "DECIMAL(10, 2)"}

@@ -19,8 +19,8 @@ from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.read import direct_scan, key_bucket_read, row_reader
 from strom.client.read.direct_scan import DirectScan
 from strom.errors import ChecksumMismatch, Corrupt, Disconnected, Expired, InvalidRequest, StromError
-from strom.protocol.ahead import number_ahead
 from strom.protocol.codec import encode
+from strom.protocol.early_fields import number_ahead
 from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.messages.own_keys import ScanRowsResponse
 from strom.record.decode_run import Encoded

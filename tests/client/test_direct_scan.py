@@ -15,8 +15,8 @@ from strom.client.read import direct_scan, log_bucket_read, row_reader
 from strom.client.read.direct_scan import DirectScan
 from strom.client.read.source import Source
 from strom.errors import ChecksumMismatch, Disconnected
-from strom.protocol.ahead import number_ahead
 from strom.protocol.codec import encode
+from strom.protocol.early_fields import number_ahead
 from strom.protocol.messages.own import (
     FetchRowsBucketRequest,
     FetchRowsBucketResponse,

@@ -18,8 +18,8 @@ from strom.client.lookup.lookup import Lookup
 from strom.errors import LimitExceeded
 from strom.spark.connect import connections
 from strom.spark.connect.options import ConnectOptions
-from strom.spark.joins import lookup
-from strom.spark.joins.lookup import LookUp
+from strom.spark.joins.lookup import lookup_join
+from strom.spark.joins.lookup.lookup_join import LookUp
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def words(server: ServerProcess) -> Iterator[strom.Table]:
 
 def work_of(server: ServerProcess, table: strom.Table, **said: Any) -> LookUp:
     options = {"how": "inner", "cache_rows": 0, "cache_for": "1 min", **said}
-    return lookup._planned(
+    return lookup_join._planned(
         ConnectOptions(server.address),
         FRAME,
         str(table.info.path),
@@ -61,7 +61,7 @@ def numbers(*values: int | None) -> pa.RecordBatch:
 def test_rows_that_find_many_go_on_in_batches_that_are_not_too_large(
     server: ServerProcess, words: strom.Table, monkeypatch: pytest.MonkeyPatch, how: str, cache_rows: int
 ) -> None:
-    monkeypatch.setattr(lookup, "ROWS_TOGETHER", 50)
+    monkeypatch.setattr(lookup_join, "ROWS_TOGETHER", 50)
     asked = [None, 3, 99, 3, *range(KEYS), None]
     work = work_of(server, words, how=how, cache_rows=cache_rows)
     found = list(work(iter([numbers(*asked)])))
@@ -81,7 +81,7 @@ def test_rows_that_find_many_go_on_in_batches_that_are_not_too_large(
 def test_one_row_that_finds_more_than_goes_on_at_once_is_split(
     server: ServerProcess, words: strom.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup, "ROWS_TOGETHER", 7)
+    monkeypatch.setattr(lookup_join, "ROWS_TOGETHER", 7)
     found = list(work_of(server, words)(iter([numbers(5)])))
     assert [batch.num_rows for batch in found] == [7, 7, 7, 7, 2]
     assert len({row["id"] for batch in found for row in batch.to_pylist()}) == EACH

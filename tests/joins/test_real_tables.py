@@ -21,16 +21,16 @@ from strom.client.write.transaction import Sink
 from strom.spark.connect import connections
 from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.tasks import ReadTask as Ranges
-from strom.spark.joins import recompute
-from strom.spark.joins.affected import Following, TaskShare, following, touched
-from strom.spark.joins.batches import Batches
 from strom.spark.joins.definition import Side
-from strom.spark.joins.groups import groups_of
-from strom.spark.joins.plan import JoinPlan, join_plan
-from strom.spark.joins.recompute import Done, PartitionTask, Recompute
-from strom.spark.joins.result import JoinResult, result_of
-from strom.spark.joins.sides import SideView
-from strom.spark.joins.starting import begin
+from strom.spark.joins.delta.batches import Batches
+from strom.spark.joins.delta.join_plan import JoinPlan, join_plan
+from strom.spark.joins.delta.result_table import JoinResult, result_of
+from strom.spark.joins.delta.start.starting import begin
+from strom.spark.joins.delta.task import recompute
+from strom.spark.joins.delta.task.changed_keys import Following, TaskShare, following, touched
+from strom.spark.joins.delta.task.key_groups import groups_of
+from strom.spark.joins.delta.task.recompute import Done, PartitionTask, Recompute
+from strom.spark.joins.delta.task.side_rows import SideView
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -36,9 +36,9 @@ from strom.protocol.messages.databases import DatabaseExistsResponse
 from strom.protocol.messages.log import FetchLogBucketResponse, FetchLogResponse, FetchLogTableResponse
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
+from strom.rpc.call_memory import WAIT_S, BudgetShare
 from strom.rpc.limits import ListenerLimits
 from strom.rpc.sasl import Sasl, plain_token
-from strom.rpc.share import WAIT_S, BudgetShare
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
 from strom.server.background.memory_return import MemoryReturn

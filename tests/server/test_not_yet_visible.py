@@ -19,7 +19,7 @@ from strom.protocol.messages import log, own, stages
 from strom.record.batch import split
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.server.calls.dispatch import Dispatch
 
 ROWS = 100

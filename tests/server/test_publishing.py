@@ -22,7 +22,7 @@ from strom.protocol.error_codes import code_of
 from strom.protocol.messages import stages as messages
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.runtime.tasks import Tasks
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.tablets.publishing import BUCKETS_AT_ONCE, PAUSE_MAX_S, Publishing

@@ -9,7 +9,7 @@ import pytest
 
 from strom.protocol.messages.log import FetchLogResponse
 from strom.rpc.budget import Budget
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.server.calls.log import fetch
 from strom.server.calls.log.fetch import Fetches, Terms, _Waiting
 

@@ -22,7 +22,7 @@ from strom.protocol.error_codes import error_of
 from strom.protocol.messages import stages as messages
 from strom.record.layout import CHANGE_UPDATE_AFTER
 from strom.rpc.budget import Budget
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.server.tablets.tablets import wait_for
 from strom.tablet.log_tablet import LogTablet
 

@@ -17,7 +17,7 @@ from strom.testing.process import ServerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from strom.spark.joins.delta import DeltaJoin
+    from strom.spark.joins.delta.delta_join import DeltaJoin
 
 LEFT = {"id": "BIGINT", "k": "INT", "v": "STRING"}
 RIGHT = {"code": "STRING", "k": "BIGINT", "w": "DOUBLE"}

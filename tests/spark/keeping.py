@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from strom.spark.joins.delta import DeltaJoin
+    from strom.spark.joins.delta.delta_join import DeltaJoin
 
 CHAIN = "chain"
 CHAINED = ("full", "left")

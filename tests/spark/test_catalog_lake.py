@@ -23,8 +23,8 @@ from strom.lake.read.union_plan import LakeLimits
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
 from strom.spark.catalog.planned_tasks import plan
-from strom.spark.cold import lake_share
-from strom.spark.cold.lake_share import LakeShare
+from strom.spark.cold import parquet_files
+from strom.spark.cold.parquet_files import ParquetFiles
 from strom.spark.connect.tasks import LakePart, Part
 from strom.spark.connect.types import spark_schema
 from strom.testing.process import ServerProcess
@@ -141,13 +141,13 @@ def part_of(
     return LakePart(BUCKET, None, planned(file, deletes), np.array(dead, "<i8").tobytes(), limits)
 
 
-def shared(lake: Lake, *parts: Part, schema: Schema | None = None) -> tuple[LakeShare, list[Part]]:
+def shared(lake: Lake, *parts: Part, schema: Schema | None = None) -> tuple[ParquetFiles, list[Part]]:
     known = schema or lake.description.schema
-    share = LakeShare(lake.table.storage, known, spark_schema(known), 2)
+    share = ParquetFiles(lake.table.storage, known, spark_schema(known), 2)
     return share, share.take(parts)
 
 
-def bits(share: LakeShare) -> list[list[int]]:
+def bits(share: ParquetFiles) -> list[list[int]]:
     """Of each file the rows that do not count."""
     told = [one[2:] for group in share.groups for one in group]
     packed = [
@@ -184,7 +184,7 @@ def test_a_part_of_a_file_is_left(lake: Lake) -> None:
 
 
 def test_files_whose_bits_would_be_too_many_are_left(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_share, "BITS_MAX", 0)
+    monkeypatch.setattr(parquet_files, "BITS_MAX", 0)
     offsets = list(range(9))
     dying, sound = part_of(lake, offsets, 1), part_of(lake, [50, 51])
     share, left = shared(lake, dying, sound)
@@ -206,7 +206,7 @@ def test_deletes_of_rows_that_a_file_does_not_have_are_refused(lake: Lake) -> No
 
 
 def test_files_are_spread_over_tasks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_share, "GROUP_BYTES_MIN", 1)
+    monkeypatch.setattr(parquet_files, "GROUP_BYTES_MIN", 1)
     parts = [part_of(lake, list(range(first, first + 9))) for first in range(0, 80, 10)]
     share, _ = shared(lake, *parts)
     assert [len(group) for group in share.groups] == [2, 2, 2, 2]

@@ -175,8 +175,8 @@ def test_composite_keys_of_other_names_and_types_and_selected_columns(
             into=into,
             servers=server.address,
         )
-        assert join.plan.left.way.kind == "prefix"
-        assert join.plan.right.way.kind == "index"
+        assert join.plan.left.access.kind == "prefix"
+        assert join.plan.right.access.kind == "index"
         for turn in range(2):
             keep(join, tmp_path / "checkpoint")
             frames = [
@@ -220,7 +220,7 @@ def test_a_changelog_without_the_image_before_is_refused_unless_the_join_key_can
             pair.names[0], str(short.info.path), on={"k": "id"}, into=pair.new("wide"), select=["left.id"],
             servers=server.address,
         )  # fmt: skip
-        assert by_key.plan.right.way.kind == "key"
+        assert by_key.plan.right.access.kind == "key"
 
 
 def test_a_result_is_kept_by_one_checkpoint_and_rebuilt_by_another_that_says_so(

@@ -8,7 +8,7 @@ from strom.client.plan.log_plan import BucketRange
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.lake.lake_record import LakeRecord
-from strom.spark.source.history import _lowered
+from strom.spark.source.stream_from_lake import _lowered
 
 
 @pytest.mark.parametrize(

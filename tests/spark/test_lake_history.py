@@ -14,7 +14,7 @@ from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.spark.connect.options import SourceOptions
 from strom.spark.source.batch_reader import BatchReader
-from strom.spark.source.pinned import pin, schema_of
+from strom.spark.source.pinned_read import pin, schema_of
 from strom.spark.source.stream_position import BEGINNING
 from strom.spark.source.stream_reader import StreamReader
 from strom.testing.process import ServerProcess

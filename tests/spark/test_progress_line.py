@@ -8,7 +8,7 @@ import pytest
 
 from strom.spark.connect import progress_line
 from strom.spark.connect.progress_line import ProgressLine
-from strom.spark.joins.initial import InitialJoin
+from strom.spark.joins.delta.start.initial_progress import InitialJoin
 
 
 class Terminal(io.StringIO):

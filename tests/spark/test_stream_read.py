@@ -17,9 +17,9 @@ import strom.spark
 from api.place import EVENTS, events
 from spark.place import drain, table_on, users, users_on, write
 from strom.errors import Expired
-from strom.spark.connect.problems import Problem
-from strom.spark.source.reading import QueryRead
+from strom.spark.connect.spark_errors import Problem
 from strom.spark.source.source import StromSource
+from strom.spark.source.task_reader import QueryRead
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -32,7 +32,7 @@ from strom.spark.cold.cold_frames import ColdFrames, layers
 from strom.spark.cold.where_column import where_column
 from strom.spark.connect.tasks import LakePart
 from strom.spark.connect.types import Fit, arrow_schema, spark_schema
-from strom.spark.source.part_text import parts_of_text, text_of_parts
+from strom.spark.source.part_json import parts_of_text, text_of_parts
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from strom.coordinator.limits import DecisionLimits
 from strom.coordinator.plan import UpdatePlan
 from strom.coordinator.touched import Touched
 from strom.errors import Conflict
-from strom.metadata.newest import Newest
+from strom.metadata.newest_value import Newest
 from strom.metadata.store import MetadataStore
 
 P = ParamSpec("P")

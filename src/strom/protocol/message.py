@@ -56,7 +56,7 @@ class Message:
         cls._defaults = {name: one.default for name, one in cls.fields.items() if one.default is not Required}
         cls._plan = tuple(
             (name, one.kind, encode_varint(one.tag), one.repeated, one.element, one.aligned)
-            # A large payload goes last: what stands beside it is known while it arrives (``ahead.py``).
+            # A large payload goes last: what stands beside it is known while it arrives (``early_fields.py``).
             for name, one in sorted(cls.fields.items(), key=lambda item: (item[1].aligned, item[1].number))
         )
         cls._by_tag = {}

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from strom.protocol.api_keys import Api
 from strom.protocol.message import Message
+from strom.rpc.call_memory import BudgetShare
 from strom.rpc.promise import Promise
-from strom.rpc.share import BudgetShare
 from strom.runtime.files import Bytes
 
 Answer = Message | Awaitable[Message] | Promise[Message]

@@ -19,11 +19,11 @@ from strom.protocol.message import Message
 from strom.protocol.messages.connection import ApiVersion, ApiVersionsResponse, AuthenticateResponse
 from strom.rpc.budget import Budget
 from strom.rpc.call import Answer, AtOnce, Call, Handler
+from strom.rpc.call_memory import BudgetShare
 from strom.rpc.late_turns import LateTurns
 from strom.rpc.limits import ListenerLimits
 from strom.rpc.promise import Promise
 from strom.rpc.sasl import Sasl, user_named
-from strom.rpc.share import BudgetShare
 from strom.rpc.slow_calls import SlowCalls
 from strom.rpc.traffic import ListenerTraffic
 from strom.runtime.files import Bytes

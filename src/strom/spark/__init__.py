@@ -33,14 +33,14 @@ __all__ = [
 _NAMES = {
     "Side": "strom.spark.joins.definition",
     "changes": "strom.spark.frames",
-    "delta_join": "strom.spark.joins.delta",
-    "lag": "strom.spark.source.behind",
-    "lookup_join": "strom.spark.joins.lookup",
+    "delta_join": "strom.spark.joins.delta.delta_join",
+    "lag": "strom.spark.source.stream_lag",
+    "lookup_join": "strom.spark.joins.lookup.lookup_join",
     "merge": "strom.spark.frames",
     "register": "strom.spark.engine.sessions",
     "session": "strom.spark.engine.sessions",
     "table": "strom.spark.frames",
-    "wait_until_caught_up": "strom.spark.source.behind",
+    "wait_until_caught_up": "strom.spark.source.stream_lag",
 }
 """Where each public name lives; a worker that imports one module does not load the others."""
 

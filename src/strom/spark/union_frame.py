@@ -4,7 +4,7 @@ The plan is made here, on the driver: files of one snapshot, offsets of the log,
 the DataFrame, so every action and every retried task reads the rows of that one moment. Files of which only a part
 was asked for, and files that another engine wrote and rows of which are dead, go to the Python source with the log.
 
-Where the session has the SQL catalog, its scan reads both tiers (``lake_share.py``): one scan is planned sooner than
+Where the session has the SQL catalog, its scan reads both tiers (``parquet_files.py``): one scan is planned sooner than
 several, and a sum over it makes no row of a value. What it reads is planned here too, for all columns: Python is not
 asked again by an action. With a filter of ours (``where=``), which is for Spark to apply to
 the rows of files, or without the catalog, it is a union of DataFrames.
@@ -31,7 +31,7 @@ from strom.lake.files.storage import Storage
 from strom.spark.catalog import catalog_tables, planned_tasks
 from strom.spark.cold.cold_frames import BUCKETS_MAX, ColdFrames, layers, uri_of
 from strom.spark.cold.dead_offsets import dead_offsets
-from strom.spark.cold.lake_share import has_doubles, has_time
+from strom.spark.cold.parquet_files import has_doubles, has_time
 from strom.spark.cold.where_column import quoted, where_column
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined
@@ -39,8 +39,8 @@ from strom.spark.connect.options import SourceOptions
 from strom.spark.connect.tasks import LakePart, Part
 from strom.spark.engine import jar
 from strom.spark.engine.sessions import CATALOG
-from strom.spark.source.part_text import text_of_parts
-from strom.spark.source.pinned import Pinned, pin, schema_of
+from strom.spark.source.part_json import text_of_parts
+from strom.spark.source.pinned_read import Pinned, pin, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ def union_frame(spark: SparkSession, said: Mapping[str, str]) -> DataFrame | Non
     try:
         options = SourceOptions.of(said)
         plain = options.limit is None and options.pin == "load" and not options.changelog
-        if not plain or options.beside or options.lake_reader != "spark":
+        if not plain or options.system_table or options.lake_reader != "spark":
             return None
         table = connections.table(options.server, options.table)
         if not tiered(table.info) or has_doubles(table.info.schema):

@@ -20,8 +20,8 @@ from strom.client.read.scan_chunk import Chunk
 from strom.client.read.source import ReadStatistics
 from strom.errors import Expired, InvalidRequest
 from strom.model.bucket import BucketId
-from strom.protocol.ahead import number_ahead
 from strom.protocol.api_keys import SCAN_ROWS
+from strom.protocol.early_fields import number_ahead
 from strom.protocol.error_codes import error_of
 from strom.protocol.frame import RESPONSE_HEAD
 from strom.protocol.message import whole

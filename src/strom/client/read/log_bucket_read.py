@@ -12,8 +12,8 @@ from strom.client.read.fetching import ChunkStream, RangeFetch
 from strom.client.read.scan_chunk import Chunk
 from strom.client.read.source import Source
 from strom.errors import InvalidRequest, LeaderNotAvailable
-from strom.protocol.ahead import number_ahead
 from strom.protocol.api_keys import FETCH_ROWS
+from strom.protocol.early_fields import number_ahead
 from strom.protocol.error_codes import error_of
 from strom.protocol.frame import RESPONSE_HEAD
 from strom.protocol.messages.own import FetchRowsBucketRequest, FetchRowsRequest, FetchRowsResponse

@@ -19,7 +19,7 @@ from strom.protocol.messages.log import (
     ListOffsetsResponse,
 )
 from strom.rpc.call import Call
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler

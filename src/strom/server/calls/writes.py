@@ -28,7 +28,7 @@ from strom.errors import (
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.budget import Budget
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.memory import release_arrow
 from strom.server.background.checkpoints import Checkpoints

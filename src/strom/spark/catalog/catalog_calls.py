@@ -22,9 +22,9 @@ from strom.spark.catalog import catalog_tables
 from strom.spark.catalog.catalog_filters import push
 from strom.spark.connect import connections
 from strom.spark.connect.options import CHANGELOG_SUFFIX, ConnectOptions, SourceOptions, table_name
-from strom.spark.connect.problems import problem_of
-from strom.spark.source.beside import look, size_of
-from strom.spark.source.history import has_history
+from strom.spark.connect.spark_errors import problem_of
+from strom.spark.source.stream_from_lake import has_history
+from strom.spark.source.system_tables import plan_read, size_of
 
 _INSTEAD = {
     "UPDATE": "write the rows as they shall be by strom.spark.merge(frame, {table!r}), or by INSERT INTO, "
@@ -59,7 +59,7 @@ class CatalogCall:
         return connections.table(self.server, table_name(self.options))
 
     @property
-    def beside(self) -> bool:
+    def system_table(self) -> bool:
         """Whether it is about what stands beside a table: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
         return "$" in table_name(self.options)
 
@@ -131,9 +131,9 @@ def _tables(call: CatalogCall) -> list[str]:
 
 
 def _load(call: CatalogCall) -> dict[str, Any]:
-    if call.beside:
+    if call.system_table:
         name = table_name(call.options)
-        schema = look(SourceOptions.of(_said(call))).schema.json()
+        schema = plan_read(SourceOptions.of(_said(call))).schema.json()
         told = {"provider": "strom"}
         facts = {"name": name, "id": name, "schema": schema, "partition_by": [], "properties": told}
         return facts | {"capabilities": ["BATCH_READ"]}
@@ -176,7 +176,7 @@ def _drop(call: CatalogCall) -> bool:
 
 
 def _filter(call: CatalogCall) -> dict[str, Any]:
-    if call.beside:
+    if call.system_table:
         return {"exact": [], "options": {}, "rows": None}
     info = call.table.info
     pushed = push(info, call.options.get("where"), call.arguments["predicates"])
@@ -189,13 +189,13 @@ def _count(call: CatalogCall) -> int | None:
     """All rows, where nothing has to be read for it."""
     asked = SourceOptions.of(call.options)
     bounds = (asked.where, asked.limit, asked.at, asked.start, asked.end, asked.planned)
-    if asked.changelog or asked.beside or any(one is not None for one in bounds):
+    if asked.changelog or asked.system_table or any(one is not None for one in bounds):
         return None
     return call.table.count()
 
 
 def _statistics(call: CatalogCall) -> dict[str, int]:
-    if call.beside:
+    if call.system_table:
         return size_of(call.database.system_table(table_name(call.options)))
     status = call.table.describe()
     records = sum(one.high_watermark - one.start_offset for one in status.buckets)

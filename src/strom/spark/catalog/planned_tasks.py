@@ -22,13 +22,13 @@ from pyspark.sql.types import StructType
 from strom.aio.log import tiered
 from strom.api.table import Table
 from strom.lake.files.storage import Storage
-from strom.spark.cold.lake_share import LakeShare
+from strom.spark.cold.parquet_files import ParquetFiles
 from strom.spark.connect import connections
 from strom.spark.connect.options import SourceOptions
 from strom.spark.source.batch_reader import BatchReader
-from strom.spark.source.beside import Beside, BesideReader, look
-from strom.spark.source.part_text import parts_of_text
-from strom.spark.source.pinned import Pinned
+from strom.spark.source.part_json import parts_of_text
+from strom.spark.source.pinned_read import Pinned
+from strom.spark.source.system_tables import SystemTableRead, SystemTableReader, plan_read
 
 _CODEC = "zstd"
 """Tasks may name many offsets that died."""
@@ -86,10 +86,10 @@ def plan(said: Mapping[str, str], columns: StructType, *, files: bool) -> dict[s
     With ``files`` those that Spark's own reader takes are told apart, by task, with their columns.
     """
     options = SourceOptions.of(said)
-    if options.beside:
-        beside = look(options)
-        tasks = BesideReader(options, columns, beside).partitions()
-        return _told(_Command(BesideReader, options, _without_files(beside)), tasks)
+    if options.system_table:
+        found = plan_read(options)
+        tasks = SystemTableReader(options, columns, found).partitions()
+        return _told(_Command(SystemTableReader, options, _without_files(found)), tasks)
     table = connections.table(options.server, options.table)
     pinned = None
     if options.planned is not None:
@@ -110,13 +110,13 @@ def planned(
     return _told(command, tasks) | {"files": share.groups, "schema": share.schema.json()}
 
 
-def _share(options: SourceOptions, table: Table, columns: StructType) -> LakeShare | None:
+def _share(options: SourceOptions, table: Table, columns: StructType) -> ParquetFiles | None:
     """What takes files, where the rows of a table are read as they are, and none of them is enough."""
     limited = options.limit is not None or options.query_limit is not None
     if limited or options.changelog or options.lake_reader != "spark" or not tiered(table.info):
         return None
     config = connections.database(options.server).lake(options.table).config
-    return LakeShare(Storage(config), table.info.schema, columns, options.parallelism)
+    return ParquetFiles(Storage(config), table.info.schema, columns, options.parallelism)
 
 
 def _told(command: _Command, tasks: Iterable[InputPartition]) -> dict[str, Any]:
@@ -133,6 +133,6 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def _without_files(beside: Beside) -> Beside:
+def _without_files(found: SystemTableRead) -> SystemTableRead:
     """What tasks need of it: each has its own files."""
-    return replace(beside, files=(), rows=None)
+    return replace(found, files=(), rows=None)

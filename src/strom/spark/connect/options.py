@@ -138,10 +138,10 @@ class SourceOptions:
     """How many tasks can run at once, where somebody knows."""
     lake_reader: LakeReader = "spark"
     planned: str | None = None
-    """What is read was decided by whoever made the DataFrame (``part_text.py``)."""
+    """What is read was decided by whoever made the DataFrame (``part_json.py``)."""
 
     @property
-    def beside(self) -> bool:
+    def system_table(self) -> bool:
         """Whether what stands beside a table is meant: ``t$lake``, ``t$snapshots``, ``t$offsets``."""
         return "$" in self.table
 

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strom.errors import InvalidRequest
-from strom.spark.connect.mapped import PANDAS
+from strom.spark.connect.arrow_map import PANDAS
 from strom.spark.engine import jar, java_home
 from strom.spark.source.source import StromSource
 

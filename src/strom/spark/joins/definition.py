@@ -17,7 +17,7 @@ from strom.errors import InvalidRequest
 from strom.model import data_type as types
 from strom.model.names import nearest
 from strom.model.schema import Column, Schema
-from strom.spark.joins.keys import MICROSECONDS, common_type
+from strom.spark.joins.key_bytes import MICROSECONDS, common_type
 
 How = Literal["inner", "left", "right", "full"]
 HOWS = ("inner", "left", "right", "full")

@@ -18,10 +18,10 @@ from strom.client.write.staging import StageFact
 from strom.client.write.transaction import Sink
 from strom.errors import InvalidRequest
 from strom.spark.connect import connections
-from strom.spark.connect.problems import told
+from strom.spark.connect.spark_errors import translate_errors
 from strom.spark.sink.publishing import free_all, publish_all
+from strom.spark.sink.task_writer import SinkShape, StagedTask, TaskWriter, order_for
 from strom.spark.sink.write_options import BATCH_LEASE_MS, WriteOptions
-from strom.spark.sink.writing import SinkShape, StagedTask, TaskWriter, order_for
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -37,7 +37,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
             raise InvalidRequest('mode("overwrite") is atomic, which delivery=at-least-once cannot be')
         return DirectBatchWriter(said, shape)
 
-    return told(made)
+    return translate_errors(made)
 
 
 class StagedBatchWriter(DataSourceArrowWriter):
@@ -56,7 +56,7 @@ class StagedBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task: stage, seal, tell."""
-        return told(lambda: self._write(iterator), server=self._options.server)
+        return translate_errors(lambda: self._write(iterator), server=self._options.server)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedTask:
         if self._published():
@@ -83,7 +83,7 @@ class StagedBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """The driver: publish everything."""
         staged = [one for one in messages if isinstance(one, StagedTask)]
-        told(
+        translate_errors(
             lambda: publish_all(
                 self._options,
                 self._sink,
@@ -98,7 +98,9 @@ class StagedBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The driver: nothing is published."""
         staged = [one for one in messages if isinstance(one, StagedTask)]
-        told(lambda: free_all(self._options, self._sink, self._epoch, staged), server=self._options.server)
+        translate_errors(
+            lambda: free_all(self._options, self._sink, self._epoch, staged), server=self._options.server
+        )
 
 
 class DirectBatchWriter(DataSourceArrowWriter):
@@ -110,5 +112,7 @@ class DirectBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task: write, and wait until it is acknowledged."""
-        told(lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server)
+        translate_errors(
+            lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server
+        )
         return WriterCommitMessage()

@@ -18,8 +18,8 @@ from strom.client.write.transaction import Committed, Sink
 from strom.errors import PartitionNotFound, Refused
 from strom.runtime.private_folder import private_folder
 from strom.spark.connect import connections
+from strom.spark.sink.task_writer import StagedTask, check_one_table
 from strom.spark.sink.write_options import WriteOptions
-from strom.spark.sink.writing import StagedTask, check_one_table
 
 
 def publish_all(

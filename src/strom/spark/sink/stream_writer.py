@@ -19,10 +19,10 @@ from strom.api.staging import published
 from strom.client.write.transaction import Sink
 from strom.errors import InvalidRequest
 from strom.spark.connect import connections
-from strom.spark.connect.problems import told
+from strom.spark.connect.spark_errors import translate_errors
 from strom.spark.sink.publishing import free_all, publish_all
+from strom.spark.sink.task_writer import SinkShape, StagedTask, TaskWriter, order_for
 from strom.spark.sink.write_options import STREAM_LEASE_MS, WriteOptions
-from strom.spark.sink.writing import SinkShape, StagedTask, TaskWriter, order_for
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -56,7 +56,7 @@ def stream_writer(
             )
         return DirectStreamWriter(said, shape)
 
-    return told(made)
+    return translate_errors(made)
 
 
 class StagedStreamWriter(DataSourceStreamArrowWriter):
@@ -69,7 +69,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task: stage, seal, tell."""
-        return told(lambda: self._write(iterator), server=self._options.server)
+        return translate_errors(lambda: self._write(iterator), server=self._options.server)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedTask:
         query_id, epoch = _whose()
@@ -96,7 +96,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         """The driver: publish the batch."""
         staged = [one for one in messages if isinstance(one, StagedTask)]
         if staged:
-            told(lambda: self._publish(staged, batchId), server=self._options.server)
+            translate_errors(lambda: self._publish(staged, batchId), server=self._options.server)
 
     def _publish(self, staged: list[StagedTask], epoch: int) -> None:
         first = staged[0]
@@ -114,7 +114,9 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         staged = [one for one in messages if isinstance(one, StagedTask)]
         if staged:
             sink = Sink(staged[0].sink, staged[0].query_id)
-            told(lambda: free_all(self._options, sink, batchId, staged), server=self._options.server)
+            translate_errors(
+                lambda: free_all(self._options, sink, batchId, staged), server=self._options.server
+            )
 
 
 class DirectStreamWriter(DataSourceStreamArrowWriter):
@@ -126,7 +128,9 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task: write, and wait until it is acknowledged."""
-        told(lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server)
+        translate_errors(
+            lambda: TaskWriter(self._options, self._shape).write(iterator), server=self._options.server
+        )
         return WriterCommitMessage()
 
 

@@ -18,15 +18,15 @@ from strom.api.table import Table
 from strom.client.plan.filters import filter_of
 from strom.client.plan.key_filter import keys_named
 from strom.model.filters.predicate import Predicate
-from strom.spark.cold.lake_share import LakeShare
+from strom.spark.cold.parquet_files import ParquetFiles
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined, predicate_of
 from strom.spark.connect.options import SourceOptions
-from strom.spark.connect.problems import told, told_each
+from strom.spark.connect.spark_errors import translate_errors, translate_errors_each
 from strom.spark.connect.tasks import ReadTask, cut_and_packed
-from strom.spark.source.pinned import Pinned, check_schema, pin
-from strom.spark.source.reading import QueryRead, packed_rows
-from strom.spark.source.sizes import sizes_of
+from strom.spark.source.bucket_sizes import sizes_of
+from strom.spark.source.pinned_read import Pinned, check_schema, pin
+from strom.spark.source.task_reader import QueryRead, packed_rows
 
 LOOKUP_ROWS_MAX = 10_000
 """More are better scanned by tasks than sent along with one."""
@@ -52,14 +52,14 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        return told(self.tasks, server=self._options.server)
+        return translate_errors(self.tasks, server=self._options.server)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if not isinstance(partition, ReadTask):
             return iter(())  # Spark's stand-in for no tasks at all
         wanted = self._wanted()
-        return told_each(lambda: wanted.rows(partition), server=self._options.server)
+        return translate_errors_each(lambda: wanted.rows(partition), server=self._options.server)
 
     def _wanted(self) -> QueryRead:
         where = combined(self._options.where, self._pushed)
@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
 
     # --- planning -----------------------------------------------------------------------------------------------
 
-    def tasks(self, share: LakeShare | None = None) -> list[ReadTask]:
+    def tasks(self, share: ParquetFiles | None = None) -> list[ReadTask]:
         """The same, with Strom's own errors, and without the files that somebody else takes."""
         options = self._options
         where = combined(options.where, self._pushed)
@@ -131,7 +131,7 @@ class FilteringReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take what the server can do; give back the rest."""
-        return told(lambda: self._take(filters), server=self._options.server)
+        return translate_errors(lambda: self._take(filters), server=self._options.server)
 
     def _take(self, filters: list[Filter]) -> list[Filter]:
         if self._options.limit is not None:

@@ -26,9 +26,9 @@ from pyspark.sql.types import StructType
 from strom.errors import Refused
 from strom.spark.connect import connections
 from strom.spark.connect.options import ConnectOptions, SourceOptions
-from strom.spark.connect.problems import told
-from strom.spark.source.part_text import parts_of_text
-from strom.spark.source.pinned import Pinned, pin, schema_of
+from strom.spark.connect.spark_errors import translate_errors
+from strom.spark.source.part_json import parts_of_text
+from strom.spark.source.pinned_read import Pinned, pin, schema_of
 
 
 class StromSource(DataSource):
@@ -37,8 +37,8 @@ class StromSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._pinned: Pinned | None = None
-        self._beside: Any = None
-        """The same of what stands beside a table (``beside.py``)."""
+        self._system_read: Any = None
+        """The same of what stands beside a table (``system_tables.py``)."""
         self._schema_id: int | None = None
         """Of the table when its columns were worked out; None when they were given."""
 
@@ -52,22 +52,24 @@ class StromSource(DataSource):
         if "_op" in self.options:
             answer: StructType | str = _hook("catalog.catalog_calls", "answer")(self.options)
             return answer
-        return told(self._look, server=self._server)
+        return translate_errors(self._look, server=self._server)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads rows that are there."""
         from strom.spark.source.batch_reader import BatchReader, FilteringReader
 
-        options = told(lambda: SourceOptions.of(self.options))
-        if options.beside:
-            beside = self._beside or told(
-                lambda: _hook("source.beside", "look")(options), server=options.server
+        options = translate_errors(lambda: SourceOptions.of(self.options))
+        if options.system_table:
+            system = self._system_read or translate_errors(
+                lambda: _hook("source.system_tables", "plan_read")(options), server=options.server
             )
-            made: DataSourceReader = _hook("source.beside", "BesideReader")(options, schema, beside)
+            made: DataSourceReader = _hook("source.system_tables", "SystemTableReader")(
+                options, schema, system
+            )
             return made
         kind = FilteringReader if options.push_filters and _filters_come() else BatchReader
         if self._pinned is None and options.planned is not None:
-            self._pinned = told(lambda: _planned(options), server=options.server)
+            self._pinned = translate_errors(lambda: _planned(options), server=options.server)
         return kind(options, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -95,9 +97,9 @@ class StromSource(DataSource):
 
     def _look(self) -> StructType:
         options = SourceOptions.of(self.options)
-        if options.beside:
-            self._beside = _hook("source.beside", "look")(options)
-            schema: StructType = self._beside.schema
+        if options.system_table:
+            self._system_read = _hook("source.system_tables", "plan_read")(options)
+            schema: StructType = self._system_read.schema
             return schema
         table = connections.table(options.server, options.table)
         found = schema_of(options, table.info.schema)

@@ -31,9 +31,11 @@ from strom.runtime.units import counted
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined
 from strom.spark.connect.options import ConnectOptions, SourceOptions
-from strom.spark.connect.problems import told, told_each, told_now
+from strom.spark.connect.spark_errors import translate_errors, translate_errors_each, translated_error
 from strom.spark.connect.tasks import ROW_BYTES, Part, ReadTask, cut_and_packed
-from strom.spark.source.history import (
+from strom.spark.source.bucket_sizes import sizes_of
+from strom.spark.source.pinned_read import check_schema
+from strom.spark.source.stream_from_lake import (
     check_changes,
     gone_rows,
     has_history,
@@ -42,9 +44,6 @@ from strom.spark.source.history import (
     refuse_namesakes,
     with_history,
 )
-from strom.spark.source.pinned import check_schema
-from strom.spark.source.reading import QueryRead
-from strom.spark.source.sizes import sizes_of
 from strom.spark.source.stream_position import (
     BEGINNING,
     Place,
@@ -56,6 +55,7 @@ from strom.spark.source.stream_position import (
     reaches,
     start_of,
 )
+from strom.spark.source.task_reader import QueryRead
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -91,7 +91,7 @@ def stream_reader(
 def _check(options: SourceOptions, schema: StructType) -> None:
     if options.at is not None or options.end is not None or options.limit is not None:
         raise InvalidRequest("a stream has a start and no end: at=, end= and limit= are for spark.read")
-    if options.beside:
+    if options.system_table:
         raise InvalidRequest(f"{options.table} is read by spark.read: only a table itself is a stream")
     table = connections.table(options.server, options.table)
     info = table.info
@@ -120,19 +120,19 @@ class RefusedReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         """The error."""
-        raise told_now(self._error, self._server)
+        raise translated_error(self._error, self._server)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """The error."""
-        raise told_now(self._error, self._server)
+        raise translated_error(self._error, self._server)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The error."""
-        raise told_now(self._error, self._server)
+        raise translated_error(self._error, self._server)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The error."""
-        raise told_now(self._error, self._server)
+        raise translated_error(self._error, self._server)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """Where the next batch ends. (Before Spark 4.2 nobody says where it starts: then all there is.)"""
-        return told(lambda: self._next(start, limit), server=self._options.server).to_json()
+        return translate_errors(lambda: self._next(start, limit), server=self._options.server).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """How much a batch may hold."""
@@ -172,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing newer is read."""
-        self._target = told(lambda: self._look(self._table()), server=self._options.server)
+        self._target = translate_errors(lambda: self._look(self._table()), server=self._options.server)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Where the table ends, for the query's progress: what lies between is the lag."""
@@ -182,13 +182,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        return told(lambda: self._planned(start, Position.from_json(end)), server=self._options.server)
+        return translate_errors(
+            lambda: self._planned(start, Position.from_json(end)), server=self._options.server
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if not isinstance(partition, ReadTask):
             return iter(())
-        return told_each(lambda: self._rows(partition), server=self._options.server)
+        return translate_errors_each(lambda: self._rows(partition), server=self._options.server)
 
     def _rows(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         wanted = QueryRead(self._options, self._schema, combined(self._options.where, ()))

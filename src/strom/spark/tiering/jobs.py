@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from strom.errors import LakeCorrupt, LakeUnavailable
-from strom.spark.connect.mapped import mapped
+from strom.spark.connect.arrow_map import mapped
 from strom.spark.tiering.worker import RESULT, PartResult, RoundWork, unpacked
 
 if TYPE_CHECKING:

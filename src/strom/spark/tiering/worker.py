@@ -28,8 +28,8 @@ from strom.model.table import TablePath
 from strom.protocol.error_codes import code_of, error_of, message_of
 from strom.spark.connect import connections
 from strom.spark.connect.options import ConnectOptions
-from strom.spark.connect.problems import told_now
-from strom.spark.source.reading import joined
+from strom.spark.connect.spark_errors import translated_error
+from strom.spark.source.task_reader import joined
 from strom.spark.tiering.round_plan import Kind, RoundPart
 
 RESULT = "task INT, found STRING, dead BINARY"
@@ -77,7 +77,7 @@ class RoundWork:
         try:
             return packed(number, self.run(number, attempt))
         except (Retry, Closed) as error:
-            raise told_now(error, self.server) from None
+            raise translated_error(error, self.server) from None
         except StromError as error:
             return packed_error(number, error)
 

@@ -25,7 +25,7 @@ from strom.protocol.messages.keys import (
     Value,
 )
 from strom.rpc.call import Call
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_lookups import lookup_refused, value_size, values
 from strom.server.calls.keys.key_reads import (

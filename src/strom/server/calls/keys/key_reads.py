@@ -18,7 +18,7 @@ from strom.errors import Busy, LimitExceeded, RequestTimeout, StromError
 from strom.kv.gather.memory_needed import MemoryNeeded
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.effort import Effort, effort_of_thread
 from strom.runtime.memory import release_arrow

@@ -28,7 +28,7 @@ from strom.protocol.messages.own_keys import (
 from strom.protocol.predicate_wire import from_wire
 from strom.record.sparse import dense_batch, sparse_batches
 from strom.rpc.call import Call
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler

@@ -20,8 +20,8 @@ from strom.errors import OffsetOutOfRange, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.message import Message
 from strom.rpc.call import Answer
+from strom.rpc.call_memory import BudgetShare
 from strom.rpc.promise import Promise
-from strom.rpc.share import BudgetShare
 from strom.runtime.tasks import Offload
 from strom.server.calls.log.found import Read, ReadResult, plainly, released_after
 from strom.server.calls.log.heavy_reads import HEAVY_BYTES, HeavyReads

@@ -22,7 +22,7 @@ from strom.protocol.message import Message, whole
 from strom.protocol.messages import stages as messages
 from strom.record.batch import BatchLimits, heaviest, read_header
 from strom.rpc.call import Call
-from strom.rpc.share import BudgetShare
+from strom.rpc.call_memory import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.runtime.metrics import Metrics
