@@ -21,6 +21,7 @@ from cli.command import strom
 from strom import connect
 from strom.cli.terminal.wording import in_words
 from strom.client.input.casting import advice
+from strom.client.input.files import csv_rows
 from strom.client.input.files.csv_rows import BLOCK_BYTES, blocks_of
 from strom.client.input.files.json_rows import JsonRows
 from strom.errors import SchemaMismatch
@@ -339,6 +340,18 @@ def test_quoted_line_ends_and_long_files_are_read_as_records(
 )
 def test_blocks_of_a_csv_end_where_records_end(block: int, text: bytes, expected: list[bytes]) -> None:
     assert list(blocks_of(io.BytesIO(text), block)) == expected
+
+
+def test_a_quote_that_is_never_closed_does_not_make_the_rest_of_a_csv_one_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(csv_rows, "RECORD_BYTES_MAX", 100)
+    text = b'a,"b\n' + b"1,2\n" * 100
+    blocks = list(blocks_of(io.BytesIO(text), 10))
+    assert b"".join(blocks) == text
+    assert 100 < len(blocks[0]) <= 110
+    assert all(block.endswith(b"\n") for block in blocks)
+    assert all(len(block) <= 12 for block in blocks[1:]), "behind it the records are whole again"
 
 
 def test_json_fills_maps_dates_and_times_and_prints_them_as_it_read_them(server: ServerProcess) -> None:

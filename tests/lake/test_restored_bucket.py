@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,36 @@ def refused(tierer: SmallTierer, table: strom.Table) -> None:
     for bucket in range(BUCKETS):
         with pytest.raises(StaleEpoch, match="took writes"):
             restore(tierer, table, bucket)
+
+
+def test_a_server_remembers_few_unfinished_restores_and_who_was_forgotten_begins_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strom.client.admin.lake.PIECE_BYTES", 200)
+    monkeypatch.setattr("strom.server.calls.lake.lake_resume.RESTORES_MAX", 1)
+    want = prepared(house)
+    with house.open() as (db, tierer):
+        table = db.table("k")
+        lake = tierer.lake_table(table)
+        truth = read_truth(lake)
+        assert truth.snapshot_id is not None
+        rows = [list(live_rows(lake, truth.snapshot_id, (None, bucket))) for bucket in range(BUCKETS)]
+
+        async def side_by_side() -> list[Any]:
+            begun = [
+                tierer._door.restore(
+                    table.info,
+                    BucketId(table.table_id, None, bucket),
+                    truth.offsets[LakeKey(None, bucket)],
+                    rows[bucket],
+                )
+                for bucket in range(BUCKETS)
+            ]
+            return await asyncio.gather(*begun, return_exceptions=True)
+
+        found = tierer._run(side_by_side())
+        [forgotten] = [bucket for bucket in range(BUCKETS) if isinstance(found[bucket], StromError)]
+        assert isinstance(found[forgotten], InvalidRequest)
+        assert "begin again" in str(found[forgotten])
+        restore(tierer, table, forgotten)
+        check(db, table, want)

@@ -14,6 +14,7 @@ from strom.errors import StageExpired
 from strom.model.table import TableEntry
 from strom.protocol.messages import stages as messages
 from strom.runtime.clock import SystemClock
+from strom.server.calls.publish import sinks
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.calls.publish.stages import _drop_unsealed
 from strom.server.tablets.publishing import Publishing
@@ -91,3 +92,23 @@ def test_of_what_is_given_up_damaged_stages_stay_and_sealed_ones_are_asked_about
     tablet = SimpleNamespace(stages=stages, drop_stages=dropped.extend)
     assert _drop_unsealed(cast(Any, tablet), (b"open", b"sealed", b"damaged")) == [b"sealed"]
     assert dropped == [b"open"]
+
+
+def test_given_up_stages_are_remembered_up_to_a_bound_and_the_oldest_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks, "GIVEN_UP_MAX", 3)
+
+    async def test(made: Node, table: Table, _: Servers, published: Publishing) -> None:
+        calls = SinkCalls(made.view, published, SystemClock())
+        stages = [bytes([number]) * 16 for number in range(5)]
+        for one in stages:
+            assert free(await calls.expire(given_up(table, one))) == [one]
+        for one in stages[2:]:
+            with pytest.raises(StageExpired, match="given up by their writer"):
+                await calls._decide(proposal(table, one))
+        for epoch, one in enumerate(stages[:2], start=1):
+            await calls._decide(proposal(table, one, epoch))
+        assert made.view.catalog.sinks["s"].epoch == 2
+
+    publishing(tmp_path, test)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,32 @@ def test_the_frame_made_by_hand_is_the_encoded_one(
     expected = b"".join(encode_response(7, own_keys.LookupRowsResponse(buckets_resp=[answer])))
     framed = key_many._framed(7, bucket, b"1234", high, -1, [head, records])
     assert b"".join(framed) == expected
+
+
+def test_questions_are_remembered_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks another question each time is answered, and costs no memory that stays."""
+    monkeypatch.setattr(key_many, "QUESTIONS_MAX", 4)
+    known: list[int] = []
+    original = KeyManyCalls._learn
+
+    def learn(self: KeyManyCalls, content: bytes) -> Any:
+        learned = original(self, content)
+        known.append(len(self._known))
+        return learned
+
+    monkeypatch.setattr(KeyManyCalls, "_learn", learn)
+
+    async def test(wire: Wire) -> None:
+        table = await KeyTable.create(wire, "t", NUMBERS, ["id"])
+        written = await table.upsert([{"id": 1, "name": "x", "score": 1.0}])
+        token = (written.log_end_offset, written.epoch)
+        keys = pa.record_batch({"id": pa.array([1], pa.int64())})
+        for columns in [*permutations(range(3), 3), *permutations(range(3), 2)]:
+            want = told(await ask(table, keys, columns=columns, at_least=token))
+            for _ in range(2):
+                assert told(await ask(table, keys, columns=columns)) == want
+
+    serve(tmp_path, test)
+    assert known[:6] == [1, 2, 3, 4, 1, 2]
+    assert max(known) == 4
+    assert len(known) == 12, "a question is learned once while it is known"

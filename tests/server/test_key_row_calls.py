@@ -38,6 +38,8 @@ from strom.protocol.messages import keys, own, own_keys, tables
 from strom.protocol.messages.connection import AuthenticateRequest
 from strom.record.encode import encode as encode_batch
 from strom.rpc.sasl import plain_token
+from strom.server.calls.keys import key_row
+from strom.server.calls.keys.key_row import KeyRowCalls
 from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema(
@@ -316,3 +318,28 @@ def _lookups(table: KeyTable) -> list[bytes]:
         b"".join(encode_request(one.key, 0, number, request))
         for number, (one, request) in enumerate(requests.items(), 1)
     ]
+
+
+def test_questions_are_remembered_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks another question each time is answered, and costs no memory that stays."""
+    monkeypatch.setattr(key_row, "QUESTIONS_MAX", 4)
+    known: list[int] = []
+    original = KeyRowCalls._question
+
+    def asked(self: KeyRowCalls, content: bytes) -> Any:
+        found = original(self, content)
+        known.append(len(self._known))
+        return found
+
+    monkeypatch.setattr(KeyRowCalls, "_question", asked)
+
+    async def test(wire: Wire) -> None:
+        table = await made(wire)
+        await table.upsert([row(1)])
+        for timeout_ms in range(1_000, 1_012):
+            for _ in range(2):
+                assert await ask(table, row(1), timeout_ms=timeout_ms) == plain(table.arrow, row(1))
+
+    serve(tmp_path, test)
+    assert set(known) == {1, 2, 3, 4}
+    assert known.count(1) > 2, "they are learned anew where there are too many"
