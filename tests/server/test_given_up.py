@@ -99,7 +99,7 @@ def test_given_up_stages_are_remembered_up_to_a_bound_and_the_oldest_are_forgott
 ) -> None:
     monkeypatch.setattr(sinks, "GIVEN_UP_MAX", 3)
 
-    async def test(made: Node, table: Table, _: Servers, published: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, _: Servers, published: Publishing) -> None:
         calls = SinkCalls(made.view, published, SystemClock())
         stages = [bytes([number]) * 16 for number in range(5)]
         for one in stages:
