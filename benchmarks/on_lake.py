@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import strom
 from benchmarks import on_spark
 from benchmarks.harness import Bench
-from strom.client.admin.lake import Assigned
+from strom.client.admin.lake_admin import Assigned
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.table import LakeTable
 from strom.model.lake.lake import LakeConfig

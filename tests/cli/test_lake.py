@@ -11,7 +11,7 @@ import pytest
 import strom.aio
 from cli.command import Ran
 from cli.command import strom as run
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
@@ -34,10 +34,10 @@ def test_the_lag_of_a_table_in_rows_and_seconds(either: ServerProcess) -> None:
         await table.append([{"id": number} for number in range(10)])
         await db.flush()
         assert (await db.lake(name)).lag_ms is None, "no round yet"
-        door = LakeDoor(db.session.cluster)
-        (one,) = (await door.heartbeat("s", wants=1, tables=[table.info.table_id])).assigned
+        admin = LakeAdmin(db.session.cluster)
+        (one,) = (await admin.heartbeat("s", wants=1, tables=[table.info.table_id])).assigned
         held = LakeReport(7, {LakeKey(None, 0): Tiered(4, 0)}, rows=4, files=1, size_bytes=99)
-        assert await door.report(table.info.table_id, held, service_id="s", round=one.round) is None
+        assert await admin.report(table.info.table_id, held, service_id="s", round=one.round) is None
         status = await db.lake(name)
         assert (status.lag_rows, status.state) == (6, "active")
         assert status.lag_ms is not None

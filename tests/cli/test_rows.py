@@ -21,9 +21,9 @@ from cli.command import strom
 from strom import connect
 from strom.cli.terminal.wording import in_words
 from strom.client.input.casting import advice
-from strom.client.input.files import csv_rows
-from strom.client.input.files.csv_rows import BLOCK_BYTES, blocks_of
-from strom.client.input.files.json_rows import JsonRows
+from strom.client.input.row_files import csv_rows
+from strom.client.input.row_files.csv_rows import BLOCK_BYTES, blocks_of
+from strom.client.input.row_files.json_rows import JsonRows
 from strom.errors import SchemaMismatch
 from strom.runtime.clock import SystemClock
 from strom.testing.process import ServerProcess

@@ -14,9 +14,9 @@ from strom.client.plan.log_place import LATEST
 from strom.client.plan.log_plan import buckets_of
 from strom.client.plan.offsets import Offsets
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.log_scan import Scan
+from strom.client.read.log_scan import LogScan
+from strom.client.write.append_writer import AppendWriter
 from strom.client.write.key_writer import KeyWriter
-from strom.client.write.writer import Writer
 from strom.errors import InvalidRequest
 from strom.protocol.messages import log, own, own_keys, stages
 
@@ -32,7 +32,7 @@ EMPTY: dict[str, Any] = {
 
 
 async def append(cluster: Any, table: Any) -> None:
-    writer = await Writer.open(cluster, table)
+    writer = await AppendWriter.open(cluster, table)
     await writer.append({"id": list(range(100))})
     await writer.flush()
 
@@ -44,7 +44,7 @@ async def upsert(cluster: Any, table: Any) -> None:
 
 
 async def scan(cluster: Any, table: Any) -> None:
-    await Scan(cluster, table).to_arrow()
+    await LogScan(cluster, table).to_arrow()
 
 
 async def offsets(cluster: Any, table: Any) -> None:

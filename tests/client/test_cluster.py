@@ -12,8 +12,8 @@ from client.play import HOST, Play, Stay, description_of, play_out, playing
 from strom.client.admin.admin import Admin
 from strom.client.cluster.cluster import Cluster
 from strom.client.plan.log_place import LATEST, place_of
-from strom.client.read.log_scan import Scan
-from strom.client.write.writer import Writer
+from strom.client.read.log_scan import LogScan
+from strom.client.write.append_writer import AppendWriter
 from strom.errors import (
     DatabaseExists,
     Disconnected,
@@ -69,7 +69,7 @@ def test_a_bucket_that_lost_its_leader_is_asked_of_nobody_until_it_has_another()
 def test_a_moment_that_has_not_come_is_the_end_of_what_is_there() -> None:
     async def main() -> None:
         async with playing(description_of(buckets=2)) as (play, cluster, table):
-            writer = await Writer.open(cluster, table)
+            writer = await AppendWriter.open(cluster, table)
             await writer.append({"id": list(range(10))})
             await writer.close()
 
@@ -78,8 +78,8 @@ def test_a_moment_that_has_not_come_is_the_end_of_what_is_there() -> None:
 
             play.faults["ListOffsets"] = [Stay(asked)]
             later = place_of(dt.datetime(2999, 1, 1, tzinfo=dt.UTC), default=LATEST)
-            assert await Scan(cluster, table, end=later).count() == 10
-            assert await Scan(cluster, table, start=later).count() == 0
+            assert await LogScan(cluster, table, end=later).count() == 10
+            assert await LogScan(cluster, table, start=later).count() == 0
 
     play_out(main())
 

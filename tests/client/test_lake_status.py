@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strom.client.admin.lake import LakeFacts
+from strom.client.admin.lake_admin import LakeFacts
 from strom.client.admin.lake_status import LakeBucket, LakeStatus
 from strom.errors import LagUnknown
 from strom.model.table import TablePath

@@ -15,8 +15,8 @@ from strom.client.plan.filters import filter_of, prune, weakened
 from strom.client.plan.log_place import EARLIEST, LATEST, PlaceKind, place_of
 from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of, check_kept, check_place, plan_scan
 from strom.client.plan.partition_choice import choose_partitions, partition_texts
-from strom.client.read.log_scan import Scan
-from strom.client.write.writer import Writer
+from strom.client.read.log_scan import LogScan
+from strom.client.write.append_writer import AppendWriter
 from strom.errors import Expired, InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
 from strom.model.bucket import BucketId
 from strom.model.filters.predicate import And, Or, col
@@ -229,7 +229,7 @@ def test_partitions_by_true_and_false_are_told_apart() -> None:
 def test_ends_are_those_of_whole_transactions_where_any_bucket_ever_had_one() -> None:
     async def main() -> None:
         async with playing(description_of(buckets=2)) as (play, cluster, info):
-            writer = await Writer.open(cluster, info, WriterOptions(batch_bytes_max=1024))
+            writer = await AppendWriter.open(cluster, info, WriterOptions(batch_bytes_max=1024))
             await writer.append({"id": list(range(1000))})
             await writer.close()
             one, other = (BucketId(7, None, number) for number in range(2))
@@ -250,7 +250,7 @@ def test_ends_are_those_of_whole_transactions_where_any_bucket_ever_had_one() ->
             play.faults["Snapshot"] = [
                 Stay(lambda call: stages.SnapshotResponse(number=5, pending=[pending]))
             ]
-            scan = Scan(cluster, info)
+            scan = LogScan(cluster, info)
             ends = {one.bucket: one.end for one in (await scan.plan()).ranges}
             assert ends == {one: play.logs[one].end, other: 3}
             assert numbers == [(None, [None, None]), (5, [None, 4])], (

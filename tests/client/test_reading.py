@@ -13,11 +13,11 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ClientOptions, ReadOptions, WriterOptions
 from strom.client.plan.log_place import EARLIEST, LATEST, place_of
-from strom.client.read.log_scan import Scan
+from strom.client.read.log_scan import LogScan
 from strom.client.read.row_reader import RowReader
 from strom.client.read.source import Source
-from strom.client.read.tail import Tail
-from strom.client.write.writer import Writer
+from strom.client.read.tail import LogTail
+from strom.client.write.append_writer import AppendWriter
 from strom.errors import (
     Busy,
     Disconnected,
@@ -32,7 +32,7 @@ from strom.rpc.call import Call
 
 
 async def fill(cluster: Cluster, table: TableInfo, count: int, start: int = 0) -> None:
-    writer = await Writer.open(cluster, table)
+    writer = await AppendWriter.open(cluster, table)
     for number in range(start, start + count, 10):
         rows = range(number, number + 10)
         await writer.append(
@@ -42,14 +42,14 @@ async def fill(cluster: Cluster, table: TableInfo, count: int, start: int = 0) -
     await writer.close()
 
 
-def tail_of(cluster: Cluster, table: TableInfo, **options: Any) -> Tail:
+def tail_of(cluster: Cluster, table: TableInfo, **options: Any) -> LogTail:
     source = Source(
         cluster, table, RowReader(table.schema), options=ReadOptions(**{"discovery_ms": 1000} | options)
     )
-    return Tail(source, start=EARLIEST)
+    return LogTail(source, start=EARLIEST)
 
 
-async def seen(tail: Tail, timeout_s: float = 2.0) -> list[int]:
+async def seen(tail: LogTail, timeout_s: float = 2.0) -> list[int]:
     found: list[int] = []
     while (batch := await tail.next(timeout_s)) is not None:
         found += batch.data.column("id").to_pylist()
@@ -70,7 +70,7 @@ def test_a_scan_reads_buckets_in_order_however_they_arrive() -> None:
 
             play.faults["FetchRows"] = [slow] * 3
             options = ReadOptions(fetch_bytes_max=1000)
-            scan = Scan(cluster, table, options=options)
+            scan = LogScan(cluster, table, options=options)
             batches = [batch async for batch in scan.batches()]
             expected = [one for number in range(5) for one in play.rows(number)]
             assert pa.Table.from_batches(batches).column("id").to_pylist() == expected
@@ -99,7 +99,7 @@ def test_a_scan_outlives_errors_that_pass() -> None:
                 lambda call: Disconnected("x"),
             ]
             play.faults["ListOffsets"] = [lambda call: NotLeader("x"), cut]
-            found = await Scan(cluster, table, options=ReadOptions(fetch_bytes_max=500)).to_arrow()
+            found = await LogScan(cluster, table, options=ReadOptions(fetch_bytes_max=500)).to_arrow()
             assert found.column("id").to_pylist() == list(range(100))
 
     play_out(main())
@@ -112,7 +112,7 @@ def test_a_scan_gives_up_after_the_time_for_retries_with_the_last_error() -> Non
             await fill(cluster, table, 10)
             play.faults["FetchRows"] = [lambda call: StorageOffline("broken disk")] * 1000
             with pytest.raises(StorageOffline, match="broken disk") as caught:
-                await Scan(cluster, table).to_arrow()
+                await LogScan(cluster, table).to_arrow()
             assert caught.value.facts["attempts"] > 3
 
     play_out(main())
@@ -123,7 +123,7 @@ def test_a_bucket_that_ends_before_the_plan_did_is_an_error_not_a_short_result()
         options = ClientOptions(retry_timeout_ms=3_000)
         async with playing(options=options) as (play, cluster, table):
             await fill(cluster, table, 20)
-            scan = Scan(cluster, table)
+            scan = LogScan(cluster, table)
             await scan.plan()
             del play.logs[BucketId(7, None, 0)].batches[-1]
             with pytest.raises(LeaderNotAvailable, match="up to offset 20"):
@@ -176,7 +176,7 @@ def test_a_tail_of_one_partition_waits_for_nothing_once_that_is_dropped() -> Non
         async with playing(description) as (play, cluster, table):
             await fill(cluster, table, 30)
             source = Source(cluster, table, RowReader(table.schema), options=ReadOptions(discovery_ms=1000))
-            tail = Tail(source, start=EARLIEST, partitions="d1")
+            tail = LogTail(source, start=EARLIEST, partitions="d1")
             assert len(await seen(tail)) == 10
             del play.partitions["d1"]
             assert await seen(tail) == []
@@ -209,7 +209,7 @@ def test_a_partition_that_comes_and_goes_does_not_end_a_tail() -> None:
             ] * 2
             assert await seen(tail) == []
             assert "short" not in play.partitions
-            writer = await Writer.open(cluster, table)
+            writer = await AppendWriter.open(cluster, table)
             await writer.append({"id": [100], "day": ["long"]})
             await writer.close()
             assert await seen(tail) == [100]
@@ -291,7 +291,7 @@ def test_a_tail_that_begins_amid_a_batch_gives_the_rows_from_there_on() -> None:
         async with playing() as (_, cluster, table):
             await fill(cluster, table, 10)
             source = Source(cluster, table, RowReader(table.schema))
-            tail = Tail(source, start=place_of(7, default=EARLIEST))
+            tail = LogTail(source, start=place_of(7, default=EARLIEST))
             assert await seen(tail) == [7, 8, 9]
             assert tail.positions == {(None, 0): 10}
             await tail.close()
@@ -316,16 +316,16 @@ def test_a_bucket_without_a_word_on_where_to_begin_is_read_from_its_beginning() 
     async def main() -> None:
         async with playing(description_of(buckets=2)) as (play, cluster, table):
             await fill(cluster, table, 100)
-            writer = await Writer.open(cluster, table, WriterOptions(batch_bytes_max=1024))
+            writer = await AppendWriter.open(cluster, table, WriterOptions(batch_bytes_max=1024))
             await writer.append({"id": list(range(100, 1000))})
             await writer.close()
             assert play.rows(0)
             assert play.rows(1)
             expected = [*play.rows(0)[5:], *play.rows(1)]
             start = place_of({0: 5}, default=EARLIEST)
-            found = await Scan(cluster, table, start=start).to_arrow()
+            found = await LogScan(cluster, table, start=start).to_arrow()
             assert found.column("id").to_pylist() == expected
-            tail = Tail(Source(cluster, table, RowReader(table.schema)), start=start)
+            tail = LogTail(Source(cluster, table, RowReader(table.schema)), start=start)
             assert sorted(await seen(tail)) == sorted(expected)
             await tail.close()
 
@@ -336,11 +336,11 @@ def test_a_tail_from_now_sees_what_comes_after_it_was_opened() -> None:
     async def main() -> None:
         async with playing() as (_, cluster, table):
             await fill(cluster, table, 20)
-            tail = Tail(Source(cluster, table, RowReader(table.schema)), start=LATEST)
+            tail = LogTail(Source(cluster, table, RowReader(table.schema)), start=LATEST)
             await tail.open()
             await fill(cluster, table, 10, start=20)
             assert await seen(tail) == list(range(20, 30))
-            again = Tail(
+            again = LogTail(
                 Source(cluster, table, RowReader(table.schema)),
                 start=place_of(tail.positions, default=LATEST),
             )
@@ -360,13 +360,13 @@ def test_the_schema_of_a_batch_is_asked_for_once() -> None:
             play.schemas[2] = wider
             play.description = type(play.description)(schema=wider, bucket_count=1)
             newer = await cluster.table(table.path)
-            writer = await Writer.open(cluster, newer)
+            writer = await AppendWriter.open(cluster, newer)
             await writer.append({"id": [100], "extra": [5]})
             await writer.close()
             cluster.metadata.schemas.clear()
-            found = await Scan(cluster, newer).to_arrow()
+            found = await LogScan(cluster, newer).to_arrow()
             assert found.column("extra").to_pylist() == [None] * 10 + [5]
-            await Scan(cluster, newer).to_arrow()
+            await LogScan(cluster, newer).to_arrow()
             assert play.calls.count("GetTableSchema") == 1
             assert isinstance(play, Play)
 

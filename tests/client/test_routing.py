@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from client.play import description_of
 from strom.client.input.routing import Router, cut, size_of, split_by_number
-from strom.client.write.room import Room
+from strom.client.write.memory_budget import MemoryBudget
 from strom.errors import InvalidPartition
 from strom.model.bucketing import bucket_of
 from strom.testing import loop as virtual
@@ -102,7 +102,7 @@ def test_splitting_by_number_is_stable_and_complete(numbers: list[int]) -> None:
 
 def test_room_is_given_first_come_first_served() -> None:
     async def main() -> None:
-        room = Room(100)
+        room = MemoryBudget(100)
         assert room.try_take(500), "more than all is let in when nothing else is"
         assert not room.try_take(1)
         got: list[int] = []
@@ -129,7 +129,7 @@ def test_room_is_given_first_come_first_served() -> None:
 
 def test_a_place_in_line_that_is_given_up_is_passed_on() -> None:
     async def main() -> None:
-        room = Room(10)
+        room = MemoryBudget(10)
         assert room.try_take(10)
         first = asyncio.create_task(room.take(5))
         second = asyncio.create_task(room.take(5))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from kv.plain_rows import plain
-from strom.client.input.blanks import blanks
+from strom.client.input.filler_columns import blanks
 from strom.client.lookup.murmur import bucket_of_key
 from strom.client.lookup.plain_row import PlainRow
 from strom.errors import MalformedBatch

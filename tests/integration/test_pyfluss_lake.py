@@ -13,7 +13,7 @@ import strom.aio
 from integration.peer import connected, make_table, poll_rows, run, write
 from integration.test_pyfluss_keys import get, make, upsert
 from strom import connect
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
@@ -31,8 +31,8 @@ def tell(server: ServerProcess, name: str, offset: int) -> None:
         db = await strom.aio.connect(server.address)
         table = await db.table(name)
         report = LakeReport(7, {LakeKey(None, 0): Tiered(offset, 0)})
-        door = LakeDoor(db.session.cluster)
-        assert await door.report(table.info.table_id, report, service_id="s", rebuild=True) is None
+        admin = LakeAdmin(db.session.cluster)
+        assert await admin.report(table.info.table_id, report, service_id="s", rebuild=True) is None
         await db.close()
 
     asyncio.run(main())

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import strom
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import Cut
 from strom.client.plan.key_plan import Instant, KeyScanPlan
@@ -48,7 +48,7 @@ class SmallTierer:
         self._db = db
         session = db.session.face.session
         self._cluster = session.cluster
-        self._door = LakeDoor(session.cluster)
+        self._door = LakeAdmin(session.cluster)
         self._rounds = itertools.count(1)
         self._service = f"small-{next(_services)}"
         self._file_rows = file_rows

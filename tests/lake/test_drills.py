@@ -204,8 +204,8 @@ def test_a_log_that_is_older_than_its_lake_is_read_from_the_lake_and_goes_on_beh
         put(sound, 7)
         tierer.round(sound)
         assert ids(sound.scan(tier="lake")) == [1, 2, 3, 4, 5, 6, 7]
-        door = tierer._door
-        tierer._run(door.resume(struck.info, BucketId(table_id, None, 0), place))
+        admin = tierer._door
+        tierer._run(admin.resume(struck.info, BucketId(table_id, None, 0), place))
         with struck.writer() as writer:
             writer.append({"id": [8], "name": ["x"]})
         assert ids(struck.scan()) == [1, 2, 3, 4, 5, 8]

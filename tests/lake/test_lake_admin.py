@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lake.union_place import lake_table, rows
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.errors import TableNotFound
 from strom.lake.iceberg.lake_head import Truth
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
@@ -76,12 +76,12 @@ def test_a_rebuild_of_a_table_that_was_made_again_meanwhile_is_refused(
     with lake_table(server, buckets=1) as (db, table, tierer):
         table.append(rows(1))
         tierer.round(table)
-        describe = LakeDoor.describe
+        describe = LakeAdmin.describe
 
         async def of_the_next(*given: Any) -> Any:
             facts = await describe(*given)
             return replace(facts, table_id=facts.table_id + 1)
 
-        monkeypatch.setattr(LakeDoor, "describe", of_the_next)
+        monkeypatch.setattr(LakeAdmin, "describe", of_the_next)
         with pytest.raises(TableNotFound, match="made again"):
             db.lake_rebuild(table.name)

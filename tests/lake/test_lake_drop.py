@@ -9,7 +9,7 @@ import pytest
 
 import strom
 from lake.drill_place import COLUMNS, LAKE, House, ids, put, record_of
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.errors import InvalidRequest, LakeOfAnotherTable, LakeSnapshotNotFound, LakeUnavailable
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.catalogs import LakeCatalog
@@ -223,12 +223,12 @@ def test_a_round_that_reports_when_its_lake_is_gone_is_not_believed(house: House
         table = db.create_table("t", COLUMNS, buckets=2, properties=LAKE)
         put(table, *range(10))
         truth = tierer.round(table, end="commit")
-        door = LakeDoor(db.session.face.session.cluster)
-        beat = db.session.run(door.heartbeat("late", wants=1, tables=[table.table_id]))
+        admin = LakeAdmin(db.session.face.session.cluster)
+        beat = db.session.run(admin.heartbeat("late", wants=1, tables=[table.table_id]))
         (held,) = beat.assigned
         table.alter(set=OFF)
         assert db.lake_drop("t").own
-        told = door.report(table.table_id, report_of(truth), service_id="late", round=held.round)
+        told = admin.report(table.table_id, report_of(truth), service_id="late", round=held.round)
         assert "not copied" in db.session.run(told)
         assert record_of(db, table) is None
         assert ids(table.scan()) == list(range(10))

@@ -34,8 +34,8 @@ def house(tmp_path: Path) -> House:
 
 
 def told(tierer: SmallTierer, table: strom.Table, report: LakeReport) -> None:
-    door = tierer._door
-    assert tierer._run(door.report(table.table_id, report, service_id="s", rebuild=True)) is None
+    admin = tierer._door
+    assert tierer._run(admin.report(table.table_id, report, service_id="s", rebuild=True)) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

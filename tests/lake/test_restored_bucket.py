@@ -106,7 +106,7 @@ def check(db: strom.Database, table: strom.Table, want: list[dict[str, Any]]) ->
 def test_rows_lookups_and_indexes_are_the_lakes_and_writes_and_rounds_go_on(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strom.client.admin.lake.PIECE_BYTES", 500)
+    monkeypatch.setattr("strom.client.admin.lake_admin.PIECE_BYTES", 500)
     want = prepared(house)
     with house.open() as (db, tierer):
         table = db.table("k")

@@ -17,7 +17,7 @@ import strom
 from lake.small_tierer import small_tierer
 from lake.union_place import COLUMNS, LAKE, rows
 from strom.cli.main import app
-from strom.client.admin.backup import BackupDoor
+from strom.client.admin.backup_admin import BackupAdmin
 from strom.errors import ChecksumMismatch, FolderInUse, InvalidRequest, InvalidSetting, StromError
 from strom.moving.backup import BACKUP_FILE, copy_folder, read_backup, restore
 from strom.runtime.clock import SystemClock
@@ -302,17 +302,17 @@ def test_one_backup_at_a_time_and_one_that_nobody_copies_is_forgotten(tmp_path: 
         return db.session.run(work)
 
     with strom.open(tmp_path / "data") as db:
-        door = BackupDoor(db.session.face.session.cluster)
-        cut = ask(door.begin())
+        admin = BackupAdmin(db.session.face.session.cluster)
+        cut = ask(admin.begin())
         assert Path(cut.folder).is_dir()
         with pytest.raises(InvalidRequest, match="being taken already"):
-            ask(door.begin())
-        ask(door.renew(cut))
-        ask(door.end(cut))
+            ask(admin.begin())
+        ask(admin.renew(cut))
+        ask(admin.end(cut))
         assert not Path(cut.folder).exists()
         with pytest.raises(StromError, match="not known any more"):
-            ask(door.renew(cut))
-        left = ask(door.begin())
+            ask(admin.renew(cut))
+        left = ask(admin.begin())
     assert not Path(left.folder).exists()
 
 
@@ -332,13 +332,13 @@ def test_a_cut_during_which_writing_went_on_is_none(tmp_path: Path, monkeypatch:
         await engage(self)
 
     with strom.open(tmp_path / "data") as db:
-        door = BackupDoor(db.session.face.session.cluster)
+        admin = BackupAdmin(db.session.face.session.cluster)
         with monkeypatch.context() as patch:
             patch.setattr(Hold, "engage", noted)
             patch.setattr(Backups, "_still", slowly)
             with pytest.raises(InvalidRequest, match="writing went on"):
-                db.session.run(door.begin())
+                db.session.run(admin.begin())
         assert list((tmp_path / "data").glob("backup-*")) == []
-        cut = db.session.run(door.begin())
+        cut = db.session.run(admin.begin())
         assert Path(cut.folder).is_dir(), "the next one is taken"
-        db.session.run(door.end(cut))
+        db.session.run(admin.end(cut))

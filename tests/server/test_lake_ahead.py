@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import strom.aio
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.errors import InvalidRequest, LakeAhead, NotPrimaryKeyTable, StaleEpoch, StromError
 from strom.log.epochs import Epochs, EpochStart
 from strom.log.resuming import leapt
@@ -47,9 +47,9 @@ async def told(
     db: strom.aio.Database, table: strom.aio.Table, places: dict[LakeKey, Tiered], **more: Any
 ) -> None:
     """As if a service had found this in the lake."""
-    door = LakeDoor(db.session.cluster)
+    admin = LakeAdmin(db.session.cluster)
     assert (
-        await door.report(table.info.table_id, LakeReport(1, places, **more), service_id="s", rebuild=True)
+        await admin.report(table.info.table_id, LakeReport(1, places, **more), service_id="s", rebuild=True)
         is None
     )
 
@@ -69,23 +69,23 @@ def test_a_log_bucket_behind_the_lake_reads_but_does_not_write_until_it_is_resum
 
     async def second(db: strom.aio.Database) -> None:
         table = await db.table("t")
-        door, bucket = LakeDoor(db.session.cluster), BucketId(table.info.table_id, None, 0)
+        admin, bucket = LakeAdmin(db.session.cluster), BucketId(table.info.table_id, None, 0)
         assert await found(table) == [1, 2, 3], "what is there can be read"
         with pytest.raises(LakeAhead, match=r"ends at offset 3.*up to 10"):
             await append(db, table, 4)
         with pytest.raises(InvalidRequest, match="record says"):
-            await door.resume(table.info, bucket, Tiered(11, 4))
-        epoch = await door.resume(table.info, bucket, Tiered(10, 4))
+            await admin.resume(table.info, bucket, Tiered(11, 4))
+        epoch = await admin.resume(table.info, bucket, Tiered(10, 4))
         assert epoch > 4, "no record ever had it"
-        assert await door.resume(table.info, bucket, Tiered(10, 4)) == epoch, "asked again, the same"
-        cut = (await door.cut(table.info, [bucket], known={bucket: Tiered(10, 4)}))[bucket]
+        assert await admin.resume(table.info, bucket, Tiered(10, 4)) == epoch, "asked again, the same"
+        cut = (await admin.cut(table.info, [bucket], known={bucket: Tiered(10, 4)}))[bucket]
         assert (cut.start, cut.end, cut.epoch) == (10, 10, 4)
         await append(db, table, 11)
-        cut = (await door.cut(table.info, [bucket], known={bucket: Tiered(10, 4)}))[bucket]
+        cut = (await admin.cut(table.info, [bucket], known={bucket: Tiered(10, 4)}))[bucket]
         assert (cut.start, cut.end) == (10, 11)
         assert (cut.epoch or 0) > 4
         with pytest.raises(StaleEpoch):
-            await door.cut(table.info, [bucket], known={bucket: Tiered(10, 3)})
+            await admin.cut(table.info, [bucket], known={bucket: Tiered(10, 3)})
 
     async def third(db: strom.aio.Database) -> None:
         table = await db.table("t")
@@ -93,7 +93,7 @@ def test_a_log_bucket_behind_the_lake_reads_but_does_not_write_until_it_is_resum
         assert await found(table) == [11]
         await append(db, table, 12)
         place = {bucket: Tiered(10, 4)}
-        cut = (await LakeDoor(db.session.cluster).cut(table.info, [bucket], known=place))[bucket]
+        cut = (await LakeAdmin(db.session.cluster).cut(table.info, [bucket], known=place))[bucket]
         assert (cut.start, cut.end) == (10, 12)
 
     lives(tmp_path, first, second, third)
@@ -140,7 +140,7 @@ def test_a_primary_key_bucket_behind_the_lake_says_what_to_do_and_is_not_emptied
                 await writer.upsert(rows(3))
         bucket = BucketId(table.info.table_id, None, 0)
         with pytest.raises(NotPrimaryKeyTable):
-            await LakeDoor(db.session.cluster).resume(table.info, bucket, Tiered(50, 4))
+            await LakeAdmin(db.session.cluster).resume(table.info, bucket, Tiered(50, 4))
         assert await found(table) == [1, 2]
 
     lives(tmp_path, first, second)
@@ -156,7 +156,7 @@ def test_a_partition_that_retention_dropped_and_that_is_made_again_goes_on_by_it
         (made,) = await table.partitions()
         await append(db, table, 1)
         bucket = BucketId(table.info.table_id, made.partition_id, 0)
-        cut = (await LakeDoor(db.session.cluster).cut(table.info, [bucket], known={bucket: Tiered(20, 6)}))[
+        cut = (await LakeAdmin(db.session.cluster).cut(table.info, [bucket], known={bucket: Tiered(20, 6)}))[
             bucket
         ]
         assert (cut.start, cut.end) == (20, 21)

@@ -11,7 +11,7 @@ import pytest
 
 import strom
 import strom.aio
-from strom.client.admin.lake import Ended, LakeDoor, Running
+from strom.client.admin.lake_admin import Ended, LakeAdmin, Running
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import (
     InvalidConfig,
@@ -34,13 +34,13 @@ TIERED = {"table.datalake.enabled": "true"}
 
 
 class Place:
-    """A table in the lake, and the door."""
+    """A table in the lake, and the admin."""
 
     def __init__(self, db: strom.aio.Database, table: strom.aio.Table) -> None:
         self.db = db
         self.table = table
         self.cluster = db.session.cluster
-        self.door = LakeDoor(self.cluster)
+        self.admin = LakeAdmin(self.cluster)
 
     @property
     def info(self) -> TableInfo:
@@ -64,7 +64,7 @@ class Place:
 
     async def round(self, service: str = "s", **more: Any) -> int:
         """Take this table, whatever else is due on the shared server; the round's number."""
-        told = await self.door.heartbeat(service, wants=1, tables=[self.info.table_id], **more)
+        told = await self.admin.heartbeat(service, wants=1, tables=[self.info.table_id], **more)
         (one,) = told.assigned
         assert one.path == self.path
         return one.round
@@ -99,7 +99,7 @@ def report(*offsets: int, **more: Any) -> LakeReport:
 def test_a_table_in_the_lake_goes_through_its_states(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
         await place.fill()
-        facts = await place.door.describe(place.info)
+        facts = await place.admin.describe(place.info)
         assert (facts.state, facts.enabled, facts.freshness_ms, facts.record) == (
             "waiting",
             True,
@@ -110,25 +110,25 @@ def test_a_table_in_the_lake_goes_through_its_states(either: ServerProcess) -> N
         assert facts.config.warehouse.startswith("file:///")
         number = await place.round("spark-1")
         running = Running(place.info.table_id, number, 5, 9, 100)
-        told = await place.door.heartbeat("spark-1", running=[running])
+        told = await place.admin.heartbeat("spark-1", running=[running])
         assert not told.cancelled
         assert told.lease_ms == 60_000
-        facts = await place.door.describe(place.path)
+        facts = await place.admin.describe(place.path)
         assert (facts.state, facts.service_id, facts.running) == ("tiering", "spark-1", running)
-        refusal = await place.door.report(
+        refusal = await place.admin.report(
             place.info.table_id, report(3, 4, 5, rows=12, files=3), service_id="spark-1", round=number
         )
         assert refusal is None
-        facts = await place.door.describe(place.info)
+        facts = await place.admin.describe(place.info)
         assert (facts.state, facts.snapshot_id, facts.rows, facts.files) == ("active", 77, 12, 3)
         assert facts.record is not None
         assert facts.record.offset_of(None, 2) == 5
         assert facts.fresh_ms is not None
         assert facts.ended_ms is not None
         assert facts.fresh_ms <= facts.ended_ms <= facts.now_ms
-        (listed,) = [one for one in await place.door.tables() if one.path == place.path]
+        (listed,) = [one for one in await place.admin.tables() if one.path == place.path]
         assert (listed.state, listed.snapshot_id, listed.record) == ("active", 77, None)
-        nothing = await place.door.heartbeat("spark-1", wants=1, tables=[place.info.table_id])
+        nothing = await place.admin.heartbeat("spark-1", wants=1, tables=[place.info.table_id])
         assert not nothing.assigned
         assert nothing.next_due_ms is not None
         assert 0 < nothing.next_due_ms <= 180_000
@@ -141,8 +141,8 @@ def test_a_round_that_failed_shows_its_error_and_a_stopped_service_frees_its_tab
 ) -> None:
     async def test(place: Place) -> None:
         first = await place.round("one")
-        await place.door.heartbeat("one", ended=[Ended(place.info.table_id, first, "no room")])
-        facts = await place.door.describe(place.info)
+        await place.admin.heartbeat("one", ended=[Ended(place.info.table_id, first, "no room")])
+        facts = await place.admin.describe(place.info)
         assert (facts.error, facts.running) == ("no room", None)
         taken = await place.round("two", at_once=True) if facts.error is None else None
         assert taken is None, "a failed table pauses"
@@ -154,11 +154,11 @@ def test_two_services_never_have_one_table(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
         number = await place.round("one")
         running = [Running(place.info.table_id, number)]
-        told = await place.door.heartbeat("two", wants=1, tables=[place.info.table_id], at_once=True)
+        told = await place.admin.heartbeat("two", wants=1, tables=[place.info.table_id], at_once=True)
         assert not told.assigned
-        assert (await place.door.heartbeat("two", running=running)).cancelled == {number}
-        assert not (await place.door.heartbeat("one", running=running)).cancelled
-        await place.door.heartbeat("one", running=running, leaving=True)
+        assert (await place.admin.heartbeat("two", running=running)).cancelled == {number}
+        assert not (await place.admin.heartbeat("one", running=running)).cancelled
+        await place.admin.heartbeat("one", running=running, leaving=True)
         assert await place.round("two") > number
 
     on(either, test)
@@ -169,15 +169,15 @@ def test_a_late_report_is_not_stored_and_a_rebuild_is(either: ServerProcess) -> 
         await place.fill()
         table_id = place.info.table_id
         number = await place.round()
-        assert await place.door.report(table_id, report(5, 5, 5), service_id="s", round=number) is None
+        assert await place.admin.report(table_id, report(5, 5, 5), service_id="s", round=number) is None
         late = report(4, 5, 5, snapshot_id=76)
-        assert "older" in (await place.door.report(table_id, late, service_id="s", round=number - 1) or "")
-        assert await place.door.report(table_id, late, service_id="s", rebuild=True) is None
-        record = (await place.door.describe(place.info)).record
+        assert "older" in (await place.admin.report(table_id, late, service_id="s", round=number - 1) or "")
+        assert await place.admin.report(table_id, late, service_id="s", rebuild=True) is None
+        record = (await place.admin.describe(place.info)).record
         assert record is not None
         assert (record.snapshot_id, record.offset_of(None, 0)) == (76, 4)
         with pytest.raises(TableNotFound):
-            await place.door.report(10**9, report(1), service_id="s")
+            await place.admin.report(10**9, report(1), service_id="s")
 
     on(either, test)
 
@@ -188,12 +188,12 @@ def test_a_quarantined_table_is_given_to_nobody_until_it_is_rebuilt(either: Serv
         table_id = place.info.table_id
         number = await place.round()
         bad = report(5, 5, 5, state="quarantined", reason="rows were appended by somebody else")
-        await place.door.report(table_id, bad, service_id="s", round=number)
-        facts = await place.door.describe(place.info)
+        await place.admin.report(table_id, bad, service_id="s", round=number)
+        facts = await place.admin.describe(place.info)
         assert (facts.state, facts.reason) == ("quarantined", "rows were appended by somebody else")
-        told = await place.door.heartbeat("s", wants=1, tables=[table_id], at_once=True)
+        told = await place.admin.heartbeat("s", wants=1, tables=[table_id], at_once=True)
         assert not told.assigned
-        assert await place.door.report(table_id, report(5, 5, 5), service_id="s", rebuild=True) is None
+        assert await place.admin.report(table_id, report(5, 5, 5), service_id="s", rebuild=True) is None
         assert await place.round("s", at_once=True) > number
 
     on(either, test)
@@ -201,9 +201,9 @@ def test_a_quarantined_table_is_given_to_nobody_until_it_is_rebuilt(either: Serv
 
 def test_a_table_that_is_not_in_the_lake_says_so_and_is_given_to_nobody(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
-        facts = await place.door.describe(place.info)
+        facts = await place.admin.describe(place.info)
         assert (facts.enabled, facts.state) == (False, "off")
-        told = await place.door.heartbeat("s", wants=1, tables=[place.info.table_id], at_once=True)
+        told = await place.admin.heartbeat("s", wants=1, tables=[place.info.table_id], at_once=True)
         assert not told.assigned
         await place.table.alter(set=TIERED)
         assert await place.round() > 0, "it may be put there later"
@@ -214,9 +214,9 @@ def test_a_table_that_is_not_in_the_lake_says_so_and_is_given_to_nobody(either: 
 def test_bad_heartbeats_and_reports_are_refused(either: ServerProcess) -> None:
     async def test(place: Place) -> None:
         with pytest.raises(InvalidRequest, match="service"):
-            await place.door.heartbeat("")
+            await place.admin.heartbeat("")
         with pytest.raises(InvalidRequest, match="tables at a time"):
-            await place.door.heartbeat("s", wants=10**6)
+            await place.admin.heartbeat("s", wants=10**6)
         request: Any = api.REPORT_LAKE.request(
             table_id=place.info.table_id, service_id="s", round=1, report_json=b"{oops"
         )
@@ -233,30 +233,32 @@ def test_only_who_holds_a_round_reports_it_and_no_bucket_is_further_than_it_ends
 
     async def test(place: Place) -> None:
         await place.fill()
-        door, table_id, said = place.door, place.info.table_id, report(3, 4, 5)
+        admin, table_id, said = place.admin, place.info.table_id, report(3, 4, 5)
         number = await place.round("mine")
         for refused, told in (
-            (await door.report(table_id, said, service_id="mine"), "only a round may report"),
-            (await door.report(table_id, said, service_id="mine", round=-1), "only a round may report"),
-            (await door.report(table_id, said, service_id="other", round=number), "not service other's"),
-            (await door.report(table_id, said, service_id="mine", round=number + 1), "not service mine's"),
-            (await door.report(table_id, said, service_id="mine", round=10**9), "not service mine's"),
-            (await door.report(table_id, report(3, 4, 10**7), service_id="mine", round=number), "ends at"),
+            (await admin.report(table_id, said, service_id="mine"), "only a round may report"),
+            (await admin.report(table_id, said, service_id="mine", round=-1), "only a round may report"),
+            (await admin.report(table_id, said, service_id="other", round=number), "not service other's"),
+            (await admin.report(table_id, said, service_id="mine", round=number + 1), "not service mine's"),
+            (await admin.report(table_id, said, service_id="mine", round=10**9), "not service mine's"),
+            (await admin.report(table_id, report(3, 4, 10**7), service_id="mine", round=number), "ends at"),
         ):
             assert refused is not None
             assert told in refused
-        facts = await door.describe(place.info)
+        facts = await admin.describe(place.info)
         assert facts.record is None
         assert facts.running is not None, "the round is not over"
         await place.write(*range(60, 120))
-        assert await door.report(table_id, said, service_id="mine", round=number, goes_on=True) is None
-        assert (await door.describe(place.info)).running is not None, "nor by a report in its midst"
-        assert await door.report(table_id, said, service_id="mine", round=number) is None
-        assert await door.report(table_id, report(5, 5, 5), service_id="mine", round=number) is None, "upkeep"
-        assert "was not service other's" in str(
-            await door.report(table_id, said, service_id="other", round=number)
+        assert await admin.report(table_id, said, service_id="mine", round=number, goes_on=True) is None
+        assert (await admin.describe(place.info)).running is not None, "nor by a report in its midst"
+        assert await admin.report(table_id, said, service_id="mine", round=number) is None
+        assert await admin.report(table_id, report(5, 5, 5), service_id="mine", round=number) is None, (
+            "upkeep"
         )
-        record = (await door.describe(place.info)).record
+        assert "was not service other's" in str(
+            await admin.report(table_id, said, service_id="other", round=number)
+        )
+        record = (await admin.describe(place.info)).record
         assert record is not None
         assert [record.offset_of(None, bucket) for bucket in range(3)] == [5, 5, 5]
 
@@ -270,9 +272,11 @@ def test_a_round_may_say_that_the_lake_is_ahead_of_a_bucket(either: ServerProces
         await place.fill()
         table_id, number = place.info.table_id, await place.round()
         far = report(5, 5, 10**6)
-        told = await place.door.report(table_id, far, service_id="s", round=number, goes_on=True, ahead=True)
+        told = await place.admin.report(table_id, far, service_id="s", round=number, goes_on=True, ahead=True)
         assert told is None
-        assert await place.door.report(table_id, far, service_id="s", round=number) is None, "as it was known"
+        assert await place.admin.report(table_id, far, service_id="s", round=number) is None, (
+            "as it was known"
+        )
 
     on(either, test)
 
@@ -287,7 +291,7 @@ def test_the_peers_question_for_the_lake_snapshot_is_answered(either: ServerProc
         with pytest.raises(LakeSnapshotNotFound):
             await ask(place)
         await place.fill()
-        await place.door.report(
+        await place.admin.report(
             place.info.table_id, report(3, 4, 5), service_id="s", round=await place.round()
         )
         found = await ask(place)
@@ -309,23 +313,23 @@ def test_a_cut_tells_synced_ends_and_checks_what_is_known_of_the_lake(
     async def test(place: Place) -> None:
         await place.write(*range(100))
         buckets = [place.bucket(number) for number in range(3)]
-        vector = await place.door.cut(place.info, buckets, sync=True)
+        vector = await place.admin.cut(place.info, buckets, sync=True)
         assert sum(cut.end for cut in vector.values()) == 100
         known = {bucket: Tiered(cut.end, cut.epoch or 0) for bucket, cut in vector.items()}
-        assert await place.door.cut(place.info, buckets, known=known) == vector
+        assert await place.admin.cut(place.info, buckets, known=known) == vector
         first = max(buckets, key=lambda bucket: vector[bucket].end)  # one bucket may have taken all rows
         other = next(bucket for bucket in buckets if bucket != first)
         with pytest.raises(LakeAhead, match="lake holds it up to") as ahead:
-            await place.door.cut(place.info, buckets, known={first: Tiered(vector[first].end + 1, 0)})
+            await place.admin.cut(place.info, buckets, known={first: Tiered(vector[first].end + 1, 0)})
         assert ahead.value.facts["bucket"] == first
         with pytest.raises(StaleEpoch) as stale:
-            await place.door.cut(
+            await place.admin.cut(
                 place.info, buckets, known={first: Tiered(vector[first].end, known[first].epoch + 5)}
             )
         assert stale.value.facts["bucket"] == first
-        nothing = await place.door.cut(place.info, buckets, known={first: Tiered(0, -1)})
+        nothing = await place.admin.cut(place.info, buckets, known={first: Tiered(0, -1)})
         assert nothing == vector
-        short = await place.door.cut(place.info, buckets, at_most={first: 3})
+        short = await place.admin.cut(place.info, buckets, at_most={first: 3})
         assert short[first].end == 3
         assert short[first].epoch == vector[first].epoch
         assert short[other] == vector[other]
@@ -337,10 +341,10 @@ def test_a_scan_from_the_lakes_end_checks_the_epoch_there(either: ServerProcess)
     async def test(place: Place) -> None:
         await place.write(*range(30))
         bucket = place.bucket(0)
-        cut = (await place.door.cut(place.info, [bucket], sync=True, at_most={bucket: 1}))[bucket]
+        cut = (await place.admin.cut(place.info, [bucket], sync=True, at_most={bucket: 1}))[bucket]
         assert cut.end > 1, "a change of a key is never cut in two"
         await place.write(*range(10))
-        at = (await place.door.cut(place.info, [bucket]))[bucket]
+        at = (await place.admin.cut(place.info, [bucket]))[bucket]
 
         async def scan(start_epoch: int | None) -> own_keys.ScanRowsResponse:
             request = own_keys.ScanRowsRequest(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strom.client.read.tail import Tail
+from strom.client.read.tail import LogTail
 from strom.client.write.accumulator import BucketQueue
 from strom.client.write.delivery import Delivery
 from strom.errors import Disconnected
@@ -135,15 +135,15 @@ def the_client_takes_a_broken_connection_for_a_yes(patch: Patch) -> None:
 
 
 def a_tail_tells_a_batch_twice(patch: Patch) -> None:
-    read, calls = Tail.read, count()
+    read, calls = LogTail.read, count()
     told: list[Any] = [None]
 
-    def repeat(self: Tail, arrived: Any) -> Any:
+    def repeat(self: LogTail, arrived: Any) -> Any:
         if next(calls) % 10 != 9:
             told[0] = read(self, arrived)
         return told[0]
 
-    patch.setattr(Tail, "read", repeat)
+    patch.setattr(LogTail, "read", repeat)
 
 
 def dropped_buckets_stay_on_the_disk(patch: Patch) -> None:

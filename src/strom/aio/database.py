@@ -12,9 +12,9 @@ from strom.aio.session import Session
 from strom.aio.table import Table
 from strom.aio.transaction import Transaction
 from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
-from strom.client.admin.backup import RENEW_EVERY_S, BackupDoor
+from strom.client.admin.backup_admin import RENEW_EVERY_S, BackupAdmin
 from strom.client.admin.describing import MergeEngine, SchemaLike, describe
-from strom.client.admin.lake import LakeDoor, LakeFacts
+from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.admin.lake_status import LakeStatus, lake_status
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.connections import ClientTraffic
@@ -253,18 +253,18 @@ class Database:
         """Copy what the server holds at one instant into a new folder of its machine; see ``strom.Database.backup``."""
         from strom.moving.backup import copy_cut
 
-        world, door = self._session.cluster.world, BackupDoor(self._session.cluster)
-        cut = await door.begin()
+        world, admin = self._session.cluster.world, BackupAdmin(self._session.cluster)
+        cut = await admin.begin()
         try:
             now_ms = world.clock.now_ms()
             copying = asyncio.ensure_future(
                 world.offload.run(copy_cut, cut.folder, os.fspath(folder), now_ms, progress)
             )
             while not (await asyncio.wait({copying}, timeout=RENEW_EVERY_S))[0]:
-                await door.renew(cut)
+                await admin.renew(cut)
             return await copying
         finally:
-            await door.end(cut)
+            await admin.end(cut)
 
     async def lake_take_over(self) -> LakeOwner | None:
         """Make the lake's warehouse this cluster's, if whoever wrote to it before is gone for good; who it was."""
@@ -281,7 +281,7 @@ class Database:
 
     async def lake_tables(self) -> list[LakeFacts]:
         """Every table that is in the lake, or is to be, of all databases."""
-        return await LakeDoor(self._session.cluster).tables()
+        return await LakeAdmin(self._session.cluster).tables()
 
     # --- transactions -----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from strom.client.read.beginning import Missing, check_beginning, check_missing
 from strom.client.read.changelog import Changelog
 from strom.client.read.row_reader import RowReader
 from strom.client.read.source import Source
-from strom.client.read.tail import Tail as CoreTail
+from strom.client.read.tail import LogTail
 
 if TYPE_CHECKING:
     from strom.lake.read.lake_only_log import LakeOnlyLog
@@ -30,7 +30,7 @@ def tiered(info: TableInfo) -> bool:
     return LAKE_ENABLED in info.description.properties
 
 
-class Log(Keys):
+class TableLog(Keys):
     """What ``Table`` does with its log."""
 
     async def flush(self) -> None:
@@ -133,7 +133,7 @@ class Log(Keys):
             options=ReadOptions(discovery_ms=int(discovery_s * 1000)),
         )
         begin = place_of(start, default=LATEST)
-        core = CoreTail(
+        core = LogTail(
             source,
             start=begin,
             partitions=partitions,

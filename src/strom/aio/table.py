@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.aio.log import Log, tiered
+from strom.aio.log import TableLog, tiered
 from strom.aio.scan import Scan
 from strom.aio.writer import Writer
 from strom.client.admin.admin import TableStatus
@@ -31,7 +31,7 @@ from strom.client.plan.partition_choice import PartitionChoice, partition_texts
 from strom.client.read.changelog import Changelog, Images
 from strom.client.read.damage import DamagedRange, DamageMarks
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.log_scan import Scan as CoreScan
+from strom.client.read.log_scan import LogScan
 from strom.client.read.stamped_scan import StampedImages, StampedLog
 from strom.client.show import display
 from strom.errors import InvalidRequest
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Acks = Literal["all", 0, 1]
 
 
-class Table(Log):
+class Table(TableLog):
     """A table that exists. Made by ``Database.table`` and ``Database.create_table``."""
 
     # --- what it is -------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Table(Log):
             return Scan(self._key_scan(columns, found, instant, limit, partitions))
         if at is not None and end is not None:
             raise InvalidRequest("at= and end= say the same of a log table: give one of them")
-        core = CoreScan(
+        core = LogScan(
             self._session.cluster,
             info,
             columns=columns,
@@ -298,7 +298,7 @@ class Table(Log):
         """Exactly what a plan says, wherever it was made; with ``changes`` in the form of ``changelog``."""
         info = self.info
         found = filter_of(where, info.schema)
-        core: CoreScan | KeyScan
+        core: LogScan | KeyScan
         if not isinstance(plan, ScanPlan | KeyScanPlan):
             return self._read_union_plan(plan, columns, found, limit, changes)
         if isinstance(plan, KeyScanPlan):
@@ -313,7 +313,7 @@ class Table(Log):
                 plan=plan,
             )
         else:
-            log = Changelog if changes else CoreScan
+            log = Changelog if changes else LogScan
             core = log(
                 self._session.cluster,
                 info,

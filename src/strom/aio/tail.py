@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from strom.client.read.tail import Arrived
-from strom.client.read.tail import Tail as Core
+from strom.client.read.tail import LogTail as Core
 from strom.client.read.tail_batch import TailBatch
 from strom.runtime.clock import Clock
 

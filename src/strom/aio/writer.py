@@ -9,9 +9,9 @@ from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.cluster.written import WrittenTo
+from strom.client.write.append_writer import AppendWriter
 from strom.client.write.key_writer import KeyWriter
-from strom.client.write.writer import RowWriter
-from strom.client.write.writer import Writer as AppendWriter
+from strom.client.write.row_writer import RowWriter
 from strom.errors import ConnectionClosed, NotPrimaryKeyTable
 
 

@@ -16,7 +16,7 @@ from strom.api.table import Table
 from strom.api.transaction import Transaction
 from strom.client.admin.admin import DatabaseInfo, SinkStatus, SkippedStage
 from strom.client.admin.describing import MergeEngine, SchemaLike
-from strom.client.admin.lake import LakeFacts
+from strom.client.admin.lake_admin import LakeFacts
 from strom.client.admin.lake_status import LakeStatus
 from strom.client.cluster.connections import ClientTraffic
 from strom.client.cluster.options import ClientOptions

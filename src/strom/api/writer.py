@@ -11,8 +11,8 @@ import pyarrow as pa
 from strom import aio
 from strom.client.cluster.blocking import Background
 from strom.client.cluster.written import WrittenTo
+from strom.client.write.append_writer import AppendWriter
 from strom.client.write.key_writer import KeyWriter
-from strom.client.write.writer import Writer as AppendWriter
 
 
 class Writer:

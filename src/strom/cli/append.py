@@ -10,7 +10,7 @@ import typer
 from strom.cli.input.naming import check_file, input_of
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.output import note
-from strom.client.input.files.form import InputForm
+from strom.client.input.row_files.file_format import FileFormat
 from strom.runtime.units import counted
 
 HELP = """Append rows of a CSV, JSON-lines, Parquet or Arrow file (or - for standard input).
@@ -34,7 +34,7 @@ def append(
     table: Annotated[str, typer.Argument(help="The table.")],
     file: Annotated[str, typer.Argument(help="The file, or - for standard input.")],
     form: Annotated[
-        InputForm | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
+        FileFormat | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
     ] = None,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 10_000,
     null: Annotated[

@@ -13,14 +13,14 @@ from strom.cli.terminal.changes import data_of
 from strom.cli.terminal.connection import connected
 from strom.cli.terminal.output import OutputForm, note, write_batches
 from strom.cli.terminal.words import SkipMissing, key_words, names, pairs, place
-from strom.client.input.files.form import InputForm
+from strom.client.input.row_files.file_format import FileFormat
 from strom.runtime.units import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from strom.api import Table, Writer
-    from strom.client.input.files.rows import FileRows
+    from strom.client.input.row_files.file_rows import FileRows
     from strom.client.read.beginning import Missing
 
 LOOKUP_HELP = """Print rows of a primary-key table by their keys.
@@ -78,7 +78,7 @@ Keys = Annotated[list[str] | None, typer.Argument(help="Keys: values, or column=
 Output = Annotated[OutputForm, typer.Option("-o", "--output", help="How to print.")]
 Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Columns, with commas; all otherwise.")]
 Format = Annotated[
-    InputForm | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
+    FileFormat | None, typer.Option("--format", help="What the file holds; told by its ending otherwise.")
 ]
 
 
@@ -163,7 +163,7 @@ def _upserted(
     file: str | None,
     said: list[str] | None,
     wanted: list[str] | None,
-    form: InputForm | None,
+    form: FileFormat | None,
     batch_rows: int,
     nulls: list[str],
 ) -> int:
@@ -322,7 +322,7 @@ def _each(source: FileRows, take: Callable[[pa.RecordBatch], None]) -> int:
     return rows
 
 
-def _delete_each(table: Table, writer: Writer, file: str, form: InputForm | None) -> int:
+def _delete_each(table: Table, writer: Writer, file: str, form: FileFormat | None) -> int:
     """Only the key's columns of a file count; it may be the file that was upserted."""
     from strom.errors import SchemaMismatch
 

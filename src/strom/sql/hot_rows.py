@@ -17,7 +17,7 @@ from strom.client.plan.filters import Filter
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.read.direct_scan import Loop
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.log_scan import Scan
+from strom.client.read.log_scan import LogScan
 from strom.client.read.row_scan import RowScan
 from strom.client.read.source import ReadStatistics
 from strom.lake.read.union_plan import UnionPlan
@@ -53,4 +53,4 @@ class HotRows:
         if isinstance(hot, KeyScanPlan):
             assert self.lookups is not None
             return KeyScan(self.cluster, table, columns=columns, where=filter, lookups=self.lookups, plan=hot)
-        return Scan(self.cluster, table, columns=columns, where=filter, plan=hot)
+        return LogScan(self.cluster, table, columns=columns, where=filter, plan=hot)

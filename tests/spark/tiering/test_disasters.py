@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import strom
 from spark.tiering.place import TIERED, USERS, tiered
 from spark.tiering.tiers import facts_of, iceberg, in_lake, tier
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.errors import LakeAhead, LakeQuarantined
 from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
@@ -134,12 +134,12 @@ def let_retention_drop(db: strom.Database, table: strom.Table, name: str) -> Non
     gone = {number for number, known in record.partitions.items() if known == name}
     offsets = {key: place for key, place in record.offsets.items() if key.partition_id not in gone}
     names = {number: known for number, known in record.partitions.items() if number not in gone}
-    door = LakeDoor(db.session.face.session.cluster)
+    admin = LakeAdmin(db.session.face.session.cluster)
     for report in (
         LakeReport(record.snapshot_id, offsets, names, bounds=record.bounds),
         LakeReport(record.snapshot_id, record.offsets, record.partitions, bounds=record.bounds),
     ):
-        told = door.report(table.table_id, report, service_id="s", rebuild=True)
+        told = admin.report(table.table_id, report, service_id="s", rebuild=True)
         assert db.session.run(told) is None
         table.drop_partition({"day": name}, if_missing="ignore")
 

@@ -12,7 +12,7 @@ import strom
 from api.place import events
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import by_pyiceberg, facts_of, iceberg, in_lake, tier
-from strom.client.admin.lake import Assigned
+from strom.client.admin.lake_admin import Assigned
 from strom.errors import LakeCommitUnknown
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
 from strom.lake.iceberg.lake_head import read_truth

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from strom.client.admin.lake import Assigned, Ended, LakeFacts, Running, Tidings
+from strom.client.admin.lake_admin import Assigned, Ended, LakeFacts, Running, Tidings
 from strom.client.admin.lake_status import LakeBucket, LakeStatus
 from strom.coordinator.tiering import Beat, ReportedProgress, Tiering
 from strom.errors import Disconnected, LakeCorrupt, LakeUnavailable, TableNotFound

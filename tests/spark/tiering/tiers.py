@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
 import strom
-from strom.client.admin.lake import LakeFacts
+from strom.client.admin.lake_admin import LakeFacts
 from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.running import service_of

@@ -11,8 +11,8 @@ import typer
 from strom.api import Database, Table
 from strom.cli.input.naming import can_be_looked_into, form_of
 from strom.cli.terminal.output import note
-from strom.client.input.files.form import InputForm
 from strom.client.input.inferring import SAMPLE_BYTES, inferred, schema_of_text
+from strom.client.input.row_files.file_format import FileFormat
 from strom.errors import InvalidTable, TableNotFound
 
 
@@ -20,7 +20,7 @@ def found_or_created(
     database: Database,
     name: str,
     file: str,
-    form: InputForm | None,
+    form: FileFormat | None,
     *,
     create: bool,
     nulls: Sequence[str] = (),
@@ -55,13 +55,13 @@ def _other_key(table: Table, wanted: list[str]) -> InvalidTable:
     )
 
 
-def _schema_of(path: Path, form: InputForm | None, nulls: tuple[str, ...]) -> pa.Schema:
+def _schema_of(path: Path, form: FileFormat | None, nulls: tuple[str, ...]) -> pa.Schema:
     kind = form_of(str(path), form)
-    if kind in (InputForm.csv, InputForm.json):
+    if kind in (FileFormat.csv, FileFormat.json):
         with path.open("rb") as file:
             sample = file.read(SAMPLE_BYTES)
         try:
-            return schema_of_text(sample, csv=kind is InputForm.csv, nulls=nulls)
+            return schema_of_text(sample, csv=kind is FileFormat.csv, nulls=nulls)
         except pa.ArrowException as error:
             raise InvalidTable(f"the columns of {str(path)!r} cannot be told: {error}") from error
     found = inferred(path)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from strom.client.input.files.form import ENDINGS, InputForm, form_by_ending
+from strom.client.input.row_files.file_format import ENDINGS, FileFormat, format_by_ending
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from strom.client.input.files.rows import FileRows
+    from strom.client.input.row_files.file_rows import FileRows
 
 
-def check_file(file: str, form: InputForm | None) -> None:
+def check_file(file: str, form: FileFormat | None) -> None:
     """Refuse what cannot be read, before a server is asked for anything."""
     if file == "-":
         if form is None:
@@ -36,20 +36,20 @@ def can_be_looked_into(file: str) -> bool:
     return file != "-" and Path(file).is_file()
 
 
-def form_of(file: str, said: InputForm | None) -> InputForm:
+def form_of(file: str, said: FileFormat | None) -> FileFormat:
     """What a file holds: as was said, or by its ending."""
-    found = said or form_by_ending(file)
+    found = said or format_by_ending(file)
     if found is None:
         if not can_be_looked_into(file):
-            raise typer.BadParameter(f"a pipe has no ending: say --format {', '.join(InputForm)}")
+            raise typer.BadParameter(f"a pipe has no ending: say --format {', '.join(FileFormat)}")
         raise typer.BadParameter(f"the ending of {file} is none of {', '.join(ENDINGS)}: say --format")
     return found
 
 
 def input_of(
-    file: str, form: InputForm | None, schema: pa.Schema, batch_rows: int, nulls: Sequence[str] = ()
+    file: str, form: FileFormat | None, schema: pa.Schema, batch_rows: int, nulls: Sequence[str] = ()
 ) -> FileRows:
     """The rows of the file for a table's schema. ``nulls``: words of CSV that mean NULL."""
-    from strom.client.input.files.opening import rows_of
+    from strom.client.input.row_files.opening import rows_of
 
     return rows_of(sys.stdin.buffer if file == "-" else file, form_of(file, form), schema, batch_rows, nulls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strom.client.admin.admin import Admin
-from strom.client.admin.lake import LakeDoor, LakeFacts
+from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import LagUnknown
@@ -83,7 +83,7 @@ class LakeStatus:
 async def lake_status(cluster: Cluster, table: TableInfo) -> LakeStatus:
     """A table's lake and how far it is behind; the lake itself is not asked."""
     # The record first: what is written between the two questions then counts as behind, not as ahead.
-    facts = await LakeDoor(cluster).describe(table)
+    facts = await LakeAdmin(cluster).describe(table)
     status = await Admin(cluster).status(table)
     ids: dict[str | None, int | None] = {None: None}
     if table.partitioned:

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from strom.client.input.casting import advice, cast
-from strom.client.input.conform import Conformer, check_nulls
-from strom.client.input.files.form import ENDINGS, form_by_ending
 from strom.client.input.python_rows import column_of
+from strom.client.input.row_files.file_format import ENDINGS, format_by_ending
+from strom.client.input.schema_fit import SchemaFit, check_nulls
 from strom.errors import SchemaMismatch
 from strom.model.schema import Schema
 
@@ -46,7 +46,7 @@ class ArrowInput:
     """Reads rows for one schema of one table.
 
     Reading has two steps, so that a caller can learn a newer schema between them without losing rows that
-    came from a stream: ``portions`` takes the input apart, ``conform`` makes one portion fit.
+    came from a stream: ``portions`` takes the input apart, ``fit`` makes one portion fit.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ArrowInput:
         self.schema = schema
         self._target: pa.Schema = schema.to_arrow()
         self._file_target: pa.Schema = (whole or schema).to_arrow()
-        self._conformer = Conformer(schema, table)
+        self._fit = SchemaFit(schema, table)
         self._batch_bytes_max = batch_bytes_max
         self._verb = verb
         """What people called, for messages."""
@@ -70,7 +70,7 @@ class ArrowInput:
     def batches(self, data: object) -> Iterator[pa.RecordBatch]:
         """The rows as batches of exactly the table's schema."""
         for portion in self.portions(data):
-            yield self.conform(portion)
+            yield self.fit(portion)
 
     def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
         """The rows in portions that each become one batch; none of them is empty."""
@@ -78,11 +78,11 @@ class ArrowInput:
             if (portion.rows if isinstance(portion, Columns) else portion.num_rows) > 0:
                 yield portion
 
-    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
+    def fit(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
         """A portion as a batch of exactly the table's schema."""
         if isinstance(portion, Columns):
             return self._from_values(portion)
-        return self._conformer.conform(portion)
+        return self._fit.fit(portion)
 
     def _portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]:
         if isinstance(data, pa.RecordBatch):
@@ -108,9 +108,9 @@ class ArrowInput:
 
     def _from_file(self, path: str) -> Iterator[pa.RecordBatch]:
         """The rows of a file that ``create_table`` would take for its columns, too."""
-        from strom.client.input.files.opening import rows_of
+        from strom.client.input.row_files.opening import rows_of
 
-        form = form_by_ending(path)
+        form = format_by_ending(path)
         if form is None:
             raise SchemaMismatch(
                 f"{self._verb}() takes {ACCEPTED}; {path!r} is no file with rows: its ending is none of "
@@ -151,18 +151,18 @@ class ArrowInput:
 
     def _from_values(self, given: Columns) -> pa.RecordBatch:
         """Columns of Python values (or arrays) by the table's own types."""
-        self._conformer.check_names(list(given.values))
+        self._fit.check_names(list(given.values))
         arrays = []
         for column in self.schema.columns:
             arrow = self._target.field(column.name).type
             if column.name not in given.values:
-                self._conformer.check_may_be_missing(column)
+                self._fit.check_may_be_missing(column)
                 arrays.append(pa.nulls(given.rows, arrow))
                 continue
             try:
                 array = _array_of(given.values[column.name], arrow)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                self._conformer.refuse_values(column, "Python values", error)
+                self._fit.refuse_values(column, "Python values", error)
             check_nulls(array, column.type, column.name)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)

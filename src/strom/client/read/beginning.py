@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.log_place import EARLIEST
@@ -46,7 +46,7 @@ async def check_beginning(
 
 
 async def _check_partitions(cluster: Cluster, table: TableInfo, existing: set[int]) -> None:
-    record = (await LakeDoor(cluster).describe(table)).record
+    record = (await LakeAdmin(cluster).describe(table)).record
     if record is None:
         return
     for number, name in record.partitions.items():

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from strom.client.read.change_kinds import kinds_of
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.log_scan import Scan
+from strom.client.read.log_scan import LogScan
 from strom.client.read.row_reader import Fetched
 from strom.client.read.scan_chunk import AnyChunk, Chunk
 from strom.record.layout import CHANGE_INSERT
@@ -35,7 +35,7 @@ FACTS = pa.schema(
 """The columns before the table's own."""
 
 
-class Changelog(Scan):
+class Changelog(LogScan):
     """The changes between two places of every bucket."""
 
     @cached_property

@@ -32,7 +32,7 @@ from strom.errors import Corrupt, InvalidRequest
 from strom.model.bucket import BucketId
 
 
-class Scan(RowScan):
+class LogScan(RowScan):
     """One question to one log. ``before`` runs before planning: what this client appended is flushed there.
 
     With ``plan``, made elsewhere, nothing is planned: exactly these offsets are read. ``as_of``: ``end`` is an instant,

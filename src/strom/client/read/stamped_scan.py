@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.log_scan import Scan
+from strom.client.read.log_scan import LogScan
 from strom.client.read.row_reader import Fetched
 from strom.client.read.scan_chunk import AnyChunk, Chunk
 
@@ -28,7 +28,7 @@ STAMPS = pa.schema(
 """Behind the table's own columns."""
 
 
-class StampedLog(Scan):
+class StampedLog(LogScan):
     """Ranges of a log, planned elsewhere."""
 
     @cached_property

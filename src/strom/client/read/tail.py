@@ -77,7 +77,7 @@ class _Server:
         """Settled when asking cannot go on by itself."""
 
 
-class Tail:
+class LogTail:
     """Made with the place to begin at; ``open`` finds the offsets, then ``next`` waits for rows."""
 
     def __init__(

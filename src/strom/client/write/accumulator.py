@@ -29,7 +29,7 @@ from strom.runtime.files import Bytes
 
 
 class PendingRows(Protocol):
-    """Rows that were given at once, as the writer's door takes them: only their number matters here."""
+    """Rows that were given at once, as the writer's call encodes them: only their number matters here."""
 
     @property
     def num_rows(self) -> int: ...

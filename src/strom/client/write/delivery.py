@@ -22,10 +22,10 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.cluster.retry import MISPLACED, PASSING
 from strom.client.write.accumulator import Accumulator, BucketQueue, Outgoing, PendingRows
-from strom.client.write.door import Door
 from strom.client.write.fast_lane import FastLane
-from strom.client.write.room import Room
+from strom.client.write.memory_budget import MemoryBudget
 from strom.client.write.standstill import Standstill
+from strom.client.write.write_call import WriteCall
 from strom.errors import (
     ChecksumMismatch,
     ConnectionClosed,
@@ -58,7 +58,7 @@ class Delivery:
     """The way of one writer's batches to their servers."""
 
     def __init__(
-        self, cluster: Cluster, table: TableInfo, options: WriterOptions, door: Door, *, writer_id: int
+        self, cluster: Cluster, table: TableInfo, options: WriterOptions, call: WriteCall, *, writer_id: int
     ) -> None:
         self._cluster = cluster
         self._table = table
@@ -66,8 +66,8 @@ class Delivery:
         self._clock = cluster.world.clock
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._door = door
-        self.room = Room(options.memory_bytes_max)
+        self._call = call
+        self.room = MemoryBudget(options.memory_bytes_max)
         self._lock = threading.Lock()
         """Guards the accumulator and ``_failure``: appending threads and the loop share them. Never held long."""
         self._accumulator = Accumulator(options, writer_id=writer_id)
@@ -89,7 +89,7 @@ class Delivery:
             timeout_s = (cluster.options.request_timeout_ms + ANSWER_GRACE_MS) / 1000
             self._lane = FastLane(
                 cluster,
-                door.api,
+                call.api,
                 timeout_s=timeout_s,
                 carried_max=options.in_flight_max,
                 settle=self._settle_carried,
@@ -135,7 +135,7 @@ class Delivery:
                 return
             identity, pieces = (batch.writer_id, batch.sequence), batch.pieces
         writer_id, sequence = identity
-        encoded = self._door.encode(pieces, batch.form, writer_id=writer_id, sequence=sequence)
+        encoded = self._call.encode(pieces, batch.form, writer_id=writer_id, sequence=sequence)
         if isinstance(encoded, Gathered) and not borrow:
             encoded = encoded.joined()
         with self._lock:
@@ -183,7 +183,7 @@ class Delivery:
                 return None
             if not self._accumulator.take_aside(batch, self._clock.monotonic()):
                 return None
-        ((request, _),) = self._door.requests([batch])
+        ((request, _),) = self._call.requests([batch])
         return request
 
     def flushed_directly(self, mark: int) -> bool:
@@ -201,7 +201,7 @@ class Delivery:
 
     def _settle_carried(self, batch: Outgoing, outcome: Message | StromError) -> None:
         """The usual end is settled right here, in whatever thread; everything else on the loop."""
-        if isinstance(outcome, StromError) or self._door.outcomes(outcome) != {batch.bucket[1:]: None}:
+        if isinstance(outcome, StromError) or self._call.outcomes(outcome) != {batch.bucket[1:]: None}:
             self._loop.call_soon_threadsafe(self._settle_all, [batch], outcome)
             return
         with self._lock:
@@ -358,7 +358,7 @@ class Delivery:
             else:
                 by_server.setdefault(address, []).append(batch)
         for address, group in by_server.items():
-            for request, carried in self._door.requests(group):
+            for request, carried in self._call.requests(group):
                 self._send(address, request, carried)
         for batch in homeless:
             self._settle(batch, LeaderNotAvailable(f"nobody leads bucket {batch.bucket} right now"))
@@ -369,7 +369,7 @@ class Delivery:
         answer: Promise[Message] | None = None
         try:
             answer = self._cluster.start(
-                address, self._door.api, request, lane="write", timeout_ms=timeout_ms
+                address, self._call.api, request, lane="write", timeout_ms=timeout_ms
             )
         except StromError:
             pass  # the connection broke just now: the call below makes another
@@ -385,7 +385,7 @@ class Delivery:
         """Where the connection has to be made first, or has much to send."""
         try:
             outcome: Message | StromError = await self._cluster.call(
-                address, self._door.api, request, lane="write", timeout_ms=timeout_ms
+                address, self._call.api, request, lane="write", timeout_ms=timeout_ms
             )
         except StromError as error:
             outcome = error
@@ -409,7 +409,7 @@ class Delivery:
             for batch in batches:
                 self._settle(batch, outcome)
         else:
-            errors = self._door.outcomes(outcome)
+            errors = self._call.outcomes(outcome)
             for batch in batches:
                 missing = InvalidRequest("the server's answer leaves this bucket out")
                 self._settle(batch, errors.get(batch.bucket[1:], missing))

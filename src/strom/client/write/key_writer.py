@@ -16,11 +16,19 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.cluster.written import WrittenTo
 from strom.client.input.arrow_input import ArrowInput, Columns
-from strom.client.input.blanks import blanks
+from strom.client.input.filler_columns import filler
 from strom.client.input.key_input import key_schema, keyed, picked
 from strom.client.write.delivery import new_writer_id
-from strom.client.write.key_door import ALL, DELETE, UPSERT, BucketChanges, KeyDoor, MixedChanges, part_of
-from strom.client.write.writer import RowWriter
+from strom.client.write.row_writer import RowWriter
+from strom.client.write.upsert_call import (
+    ALL,
+    DELETE,
+    UPSERT,
+    BucketChanges,
+    MixedChanges,
+    UpsertCall,
+    part_of,
+)
 from strom.errors import NotPrimaryKeyTable
 from strom.model.schema import Schema
 
@@ -32,8 +40,8 @@ class KeyWriter(RowWriter):
     """Made by ``open``."""
 
     def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
-        self._door = KeyDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
-        super().__init__(cluster, table, options, self._door, writer_id=writer_id)
+        self._call = UpsertCall(table, options, timeout_ms=cluster.options.request_timeout_ms)
+        super().__init__(cluster, table, options, self._call, writer_id=writer_id)
         self._upserts: dict[tuple[int, tuple[int, ...]], UpsertIntake] = {}
         self._deletes: dict[int, DeleteIntake] = {}
         self._mixed: dict[tuple[int, tuple[int, ...]], MixedIntake] = {}
@@ -51,7 +59,7 @@ class KeyWriter(RowWriter):
     @property
     def written(self) -> WrittenTo:
         """What was acknowledged so far: for ``at_least`` of a lookup."""
-        return self._door.written
+        return self._call.written
 
     async def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
         """Write rows: new keys are inserted, others updated; with ``columns`` only those columns."""
@@ -88,8 +96,8 @@ class KeyWriter(RowWriter):
         key = (table.schema.schema_id, columns)
         intake = self._mixed.get(key)
         if intake is None:
-            form = self._door.form_of(table.schema, columns)
-            intake = self._mixed[key] = MixedIntake(form, self._door.form(form).schema, table, self._options)
+            form = self._call.form_of(table.schema, columns)
+            intake = self._mixed[key] = MixedIntake(form, self._call.form(form).schema, table, self._options)
         return intake
 
     def _upsert_intake(self, table: TableInfo, names: Sequence[str] | None) -> UpsertIntake:
@@ -97,16 +105,16 @@ class KeyWriter(RowWriter):
         key = (table.schema.schema_id, columns)
         intake = self._upserts.get(key)
         if intake is None:
-            form = self._door.form_of(table.schema, columns)
-            intake = UpsertIntake(form, self._door.form(form).schema, table, self._options)
+            form = self._call.form_of(table.schema, columns)
+            intake = UpsertIntake(form, self._call.form(form).schema, table, self._options)
             self._upserts[key] = intake
         return intake
 
     def _delete_intake(self, table: TableInfo) -> DeleteIntake:
         intake = self._deletes.get(table.schema.schema_id)
         if intake is None:
-            form = self._door.form_of(table.schema, _targets(table.schema, None))
-            intake = DeleteIntake(form, self._door.form(form).schema, table, self._options)
+            form = self._call.form_of(table.schema, _targets(table.schema, None))
+            intake = DeleteIntake(form, self._call.form(form).schema, table, self._options)
             self._deletes[table.schema.schema_id] = intake
         return intake
 
@@ -151,13 +159,13 @@ class DeleteIntake(ArrowInput):
         """Keys may be given by themselves where the key is one column."""
         return super().portions(keyed(data, self.schema.names))
 
-    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
+    def fit(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
         """A portion as a batch of all columns that can be written."""
-        keys = super().conform(portion)
+        keys = super().fit(portion)
         arrays = []
         for column, field in zip(self._whole.columns, self._whole.to_arrow(), strict=True):
             place = self._places.get(column.name)
-            arrays.append(blanks(field, keys.num_rows) if place is None else keys.column(place))
+            arrays.append(filler(field, keys.num_rows) if place is None else keys.column(place))
         return pa.RecordBatch.from_arrays(arrays, schema=self._whole.to_arrow())
 
     def piece(self, batch: pa.RecordBatch) -> BucketChanges:
@@ -182,11 +190,11 @@ class MixedIntake(UpsertIntake):
             assert isinstance(portion, pa.RecordBatch)
             yield portion.append_column(KIND, data.kinds)
 
-    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
+    def fit(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch:
         """A portion as a batch of the columns that are written, and the kinds."""
         assert isinstance(portion, pa.RecordBatch)
         last = portion.num_columns - 1
-        return super().conform(portion.remove_column(last)).append_column(KIND, portion.column(last))
+        return super().fit(portion.remove_column(last)).append_column(KIND, portion.column(last))
 
     def piece(self, batch: pa.RecordBatch) -> MixedChanges:  # type: ignore[override]
         """The rows without their kinds, and these apart."""

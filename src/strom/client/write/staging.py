@@ -18,10 +18,11 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.cluster.retry import MISPLACED
 from strom.client.write.accumulator import Outgoing
-from strom.client.write.door import AppendDoor, Door, Outcomes
-from strom.client.write.key_door import KeyDoor
+from strom.client.write.append_writer import AppendWriter
 from strom.client.write.key_writer import KeyWriter
-from strom.client.write.writer import Intake, RowWriter, Writer
+from strom.client.write.row_writer import Intake, RowWriter
+from strom.client.write.upsert_call import UpsertCall
+from strom.client.write.write_call import AppendCall, Outcomes, WriteCall
 from strom.errors import ConnectionClosed, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import DROP_STAGES, STAGE_ROWS
@@ -77,12 +78,12 @@ def new_stage_id(randomness: Randomness) -> bytes:
     return randomness.token(wire.STAGE_ID_BYTES)
 
 
-class StageDoor:
-    """The way into stages, for batches that another door encodes."""
+class StageCall:
+    """The way into stages, for batches that another call encodes."""
 
     api = STAGE_ROWS
 
-    def __init__(self, inner: Door, table_id: int, order: StageOrder) -> None:
+    def __init__(self, inner: WriteCall, table_id: int, order: StageOrder) -> None:
         self._inner = inner
         self._table_id = table_id
         self._order = order
@@ -101,7 +102,7 @@ class StageDoor:
     def requests(self, batches: Sequence[Outgoing]) -> Iterator[tuple[Message, Sequence[Outgoing]]]:
         for batch in batches:
             self._pieces[batch.bucket] = max(batch.sequence + 1, self._pieces.get(batch.bucket, 0))
-            columns = self._inner.form(batch.form).columns if isinstance(self._inner, KeyDoor) else ()
+            columns = self._inner.form(batch.form).columns if isinstance(self._inner, UpsertCall) else ()
             request = stage_request(self._order, batch.bucket, batch.sequence)
             request.columns, request.records = columns, batch.records
             yield request, [batch]
@@ -132,7 +133,7 @@ class _Staged(RowWriter):
     """What staging writers of both kinds of tables share."""
 
     order: StageOrder
-    stage_door: StageDoor
+    stage_call: StageCall
 
     def _steps(
         self, data: object, intake_of: Callable[[TableInfo], Intake], *, aside: bool
@@ -160,7 +161,7 @@ class _Staged(RowWriter):
             async with limit:
                 return bucket, await self._seal(bucket, pieces)
 
-        sealed = await asyncio.gather(*(one(*facts) for facts in self.stage_door.pieces.items()))
+        sealed = await asyncio.gather(*(one(*facts) for facts in self.stage_call.pieces.items()))
         return _facts(self.order.stage_id, sealed)
 
     async def _seal(self, bucket: BucketId, pieces: int) -> wire.StageRowsResponse:
@@ -182,17 +183,17 @@ class _Staged(RowWriter):
     async def give_up(self) -> None:
         """Finish without sealing, and let the servers free what they have."""
         await self.abandon()
-        await drop_stages(self._cluster, {bucket: [self.order.stage_id] for bucket in self.stage_door.pieces})
+        await drop_stages(self._cluster, {bucket: [self.order.stage_id] for bucket in self.stage_call.pieces})
 
 
-class StagedAppends(_Staged, Writer):
+class StagedAppends(_Staged, AppendWriter):
     """Stages rows of a log table."""
 
     def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, order: StageOrder) -> None:
         self.order = order
-        self._door = AppendDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
-        self.stage_door = StageDoor(self._door, table.table_id, order)
-        RowWriter.__init__(self, cluster, table, options, self.stage_door, writer_id=NO_WRITER_ID)
+        self._call = AppendCall(table, options, timeout_ms=cluster.options.request_timeout_ms)
+        self.stage_call = StageCall(self._call, table.table_id, order)
+        RowWriter.__init__(self, cluster, table, options, self.stage_call, writer_id=NO_WRITER_ID)
         self._intake = self._intake_for(table)
 
 
@@ -201,9 +202,9 @@ class StagedChanges(_Staged, KeyWriter):
 
     def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, order: StageOrder) -> None:
         self.order = order
-        self._door = KeyDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
-        self.stage_door = StageDoor(self._door, table.table_id, order)
-        RowWriter.__init__(self, cluster, table, options, self.stage_door, writer_id=NO_WRITER_ID)
+        self._call = UpsertCall(table, options, timeout_ms=cluster.options.request_timeout_ms)
+        self.stage_call = StageCall(self._call, table.table_id, order)
+        RowWriter.__init__(self, cluster, table, options, self.stage_call, writer_id=NO_WRITER_ID)
         self._upserts = {}
         self._deletes = {}
         self._mixed = {}

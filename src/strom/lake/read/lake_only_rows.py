@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.log_place import LATEST
@@ -77,7 +77,7 @@ async def _looked(
 ) -> LakeOnlyRows:
     # Before the record: a partition that retention drops is in the lake by then, up to its last row.
     there = {one.partition_id: one.name for one in await cluster.partitions(table)}
-    facts = await LakeDoor(cluster).describe(table)
+    facts = await LakeAdmin(cluster).describe(table)
     if expired and facts.record is not None:
         now = await warehouses.record_now(facts, table)
         facts = replace(facts, record=now, reason=now.reason)

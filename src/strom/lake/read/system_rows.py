@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strom.client.admin.lake import LakeDoor
+from strom.client.admin.lake_admin import LakeAdmin
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import table_ends
@@ -58,7 +58,7 @@ def lake_schema_of(schema: Schema) -> pa.Schema:
 
 async def offset_rows(cluster: Cluster, table: TableInfo) -> pa.Table:
     """One row for every bucket that the lake or a server has; ``pending`` rows are not in the lake yet."""
-    record = (await LakeDoor(cluster).describe(table)).record
+    record = (await LakeAdmin(cluster).describe(table)).record
     tiered = dict(record.offsets) if record is not None else {}
     names: dict[int, str] = dict(record.partitions) if record is not None else {}
     partitions = await cluster.partitions(table) if table.partitioned else None
@@ -90,7 +90,7 @@ async def offset_rows(cluster: Cluster, table: TableInfo) -> pa.Table:
 
 async def snapshot_rows(cluster: Cluster, warehouses: Warehouses, table: TableInfo) -> pa.Table:
     """One row for every snapshot that the lake keeps, oldest first."""
-    facts = await LakeDoor(cluster).describe(table)
+    facts = await LakeAdmin(cluster).describe(table)
     if facts.record is None or facts.snapshot_id is None:
         return SNAPSHOT_COLUMNS.empty_table()
     found = await warehouses.snapshots(facts, table)

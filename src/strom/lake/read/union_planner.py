@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from strom.client.admin.lake import LakeDoor, LakeFacts
+from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
 from strom.client.plan.cut import Cut, CutTerms, Vector, plan_whole, table_ends
@@ -101,7 +101,7 @@ class UnionPlanner:
 
     def __init__(self, cluster: Cluster, files: FileLister) -> None:
         self._cluster = cluster
-        self._door = LakeDoor(cluster)
+        self._admin = LakeAdmin(cluster)
         self._files = files
 
     async def plan(self, wanted: Sequence[UnionRequest]) -> list[UnionPlan]:
@@ -127,7 +127,7 @@ class UnionPlanner:
         if ENABLED not in table.description.properties:
             return None
         try:
-            return await self._door.describe(table)
+            return await self._admin.describe(table)
         except UnsupportedVersion:
             return None
 

@@ -23,7 +23,7 @@ from strom.client.plan.log_plan import BucketRange
 from strom.client.plan.partition_choice import PartitionChoice
 from strom.client.read.bucket_read import Chunks
 from strom.client.read.key_scan import KeyScan
-from strom.client.read.log_scan import Scan
+from strom.client.read.log_scan import LogScan
 from strom.client.read.row_reader import RowReader
 from strom.client.read.row_scan import Collected, RowScan
 from strom.client.read.scan_chunk import AnyChunk
@@ -167,7 +167,7 @@ class UnionScan(RowScan):
                 cluster, table, columns=columns, where=self._where, lookups=self._lookups, plan=plan.hot
             )
         else:
-            made = Scan(cluster, table, columns=columns, where=self._where, plan=plan.hot)
+            made = LogScan(cluster, table, columns=columns, where=self._where, plan=plan.hot)
         made.statistics = self.statistics
         return made
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from strom.client.admin.lake import LakeFacts
+from strom.client.admin.lake_admin import LakeFacts
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import LakeForeignCommit, LakeSnapshotNotFound, NotInstalled
 from strom.lake.files.file_reader import LakeFile

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from strom.client.admin.admin import Admin
-from strom.client.admin.lake import LakeDoor, LakeFacts
+from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import table_ends
@@ -85,9 +85,9 @@ async def rebuild_lake(
     roll_back: bool = False,
 ) -> LakeRebuild:
     """Store what the lake says of itself in place of the cluster's record."""
-    door = LakeDoor(cluster)
+    admin = LakeAdmin(cluster)
     for _ in range(TRIES):
-        facts = await door.describe(table)
+        facts = await admin.describe(table)
         if facts.table_id != table.table_id:
             raise TableNotFound(f"{table.path} was dropped and made again", table_id=table.table_id)
         servers = await _begins(cluster, table) if roll_back else {}
@@ -106,7 +106,7 @@ async def rebuild_lake(
             dry_run,
             found.told,
         )
-        if dry_run or not changes or await _store(door, facts, report):
+        if dry_run or not changes or await _store(admin, facts, report):
             return made
     raise LakeConflict(f"rounds of {table.path} kept reporting while its record was rebuilt: try again")
 
@@ -119,8 +119,8 @@ async def drop_lake(
     Also that of the table which has the name now, if it is not copied into the lake any more; rows that only the lake
     had are then lost.
     """
-    door = LakeDoor(cluster)
-    config = await door.config()
+    admin = LakeAdmin(cluster)
+    config = await admin.config()
     facts, created_ms = await _facts(cluster, path)
     live_id = None if facts is None else facts.table_id
 
@@ -137,11 +137,11 @@ async def drop_lake(
     if not chosen and not (own and off):
         raise _nothing_to_drop(path, own, remnants.others)
     for one in chosen:
-        if one.table_id != live_id and await _exists(door, one.table_id):
+        if one.table_id != live_id and await _exists(admin, one.table_id):
             raise LakeConflict(f"{path} was made again meanwhile: look again")
     if not dry_run:
         if facts is not None and off:
-            await _forget(door, facts)
+            await _forget(admin, facts)
         await warehouses.on_catalog(config, lambda catalog: _remove(catalog, path, chosen))
         for one in chosen:
             warehouses.forget(one.table_id)
@@ -153,7 +153,7 @@ async def take_over_lake(cluster: Cluster, warehouses: Warehouses) -> LakeOwner 
 
     From then on that one is refused. None: it had no owner.
     """
-    config = await LakeDoor(cluster).config()
+    config = await LakeAdmin(cluster).config()
 
     def work(catalog: LakeCatalog) -> LakeOwner | None:
         from strom.lake.iceberg.table_owner import take_over
@@ -178,7 +178,7 @@ async def compact_lake(cluster: Cluster, warehouses: Warehouses, table: TableInf
                 break
         return found
 
-    door, facts, lake = await _opened(cluster, warehouses, table)
+    admin, facts, lake = await _opened(cluster, warehouses, table)
     found = await cluster.world.offload.run(work, lake)
     if found.truth is not None:
         from strom.lake.rounds.reporting import readable_low, report_of
@@ -190,7 +190,7 @@ async def compact_lake(cluster: Cluster, warehouses: Warehouses, table: TableInf
         # No round is under way here: the record is replaced if it is still the one that was seen. A round that came
         # between has told what it made of the table, and the next one tells the rest.
         seen = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id
-        await door.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=seen)
+        await admin.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=seen)
     return found
 
 
@@ -210,11 +210,11 @@ async def expire_lake(cluster: Cluster, warehouses: Warehouses, table: TableInfo
 
 async def _opened(
     cluster: Cluster, warehouses: Warehouses, table: TableInfo
-) -> tuple[LakeDoor, LakeFacts, LakeTable]:
+) -> tuple[LakeAdmin, LakeFacts, LakeTable]:
     """The lake table, to be worked at without holding up the connection's reads."""
-    door = LakeDoor(cluster)
-    facts = await door.describe(table)
-    return door, facts, await warehouses.on_table(facts, table, lambda lake: lake)
+    admin = LakeAdmin(cluster)
+    facts = await admin.describe(table)
+    return admin, facts, await warehouses.on_table(facts, table, lambda lake: lake)
 
 
 def _remove(catalog: LakeCatalog, path: TablePath, remnants: Sequence[LakeRemnant]) -> None:
@@ -253,16 +253,16 @@ async def _begins(cluster: Cluster, table: TableInfo) -> dict[Place, int]:
     return {(named[bucket], bucket.bucket): 0 if keyed else cut.start for bucket, cut in ends.items()}
 
 
-async def _store(door: LakeDoor, facts: LakeFacts, report: LakeReport) -> bool:
+async def _store(admin: LakeAdmin, facts: LakeFacts, report: LakeReport) -> bool:
     """Whether the record was replaced: not, if it is another one by now."""
     replaces = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id
-    refused = await door.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=replaces)
+    refused = await admin.report(facts.table_id, report, service_id=SERVICE, rebuild=True, replaces=replaces)
     return refused is None
 
 
-async def _forget(door: LakeDoor, facts: LakeFacts) -> None:
+async def _forget(admin: LakeAdmin, facts: LakeFacts) -> None:
     """Before the files go: nobody plans a read of them from now on."""
-    if facts.record is not None and not await _store(door, facts, LakeReport(None, {})):
+    if facts.record is not None and not await _store(admin, facts, LakeReport(None, {})):
         raise LakeConflict(f"a round of {facts.path} reported meanwhile: look again")
 
 
@@ -272,12 +272,12 @@ async def _facts(cluster: Cluster, path: TablePath) -> tuple[LakeFacts | None, i
         info = await Admin(cluster).table(path)
     except TableNotFound:
         return None, None
-    return await LakeDoor(cluster).describe(path), info.created_ms
+    return await LakeAdmin(cluster).describe(path), info.created_ms
 
 
-async def _exists(door: LakeDoor, table_id: int) -> bool:
+async def _exists(admin: LakeAdmin, table_id: int) -> bool:
     try:
-        await door.describe_id(table_id)
+        await admin.describe_id(table_id)
     except TableNotFound:
         return False
     return True

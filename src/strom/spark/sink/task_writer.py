@@ -21,8 +21,8 @@ from strom.api.table import Table
 from strom.api.writer import Writer
 from strom.client.cluster.metadata import TableInfo
 from strom.client.read.changelog import FACTS
-from strom.client.write.key_door import DELETE, UPSERT
 from strom.client.write.staging import StageFact, StageOrder
+from strom.client.write.upsert_call import DELETE, UPSERT
 from strom.errors import InvalidRequest, SchemaMismatch
 from strom.model.names import nearest
 from strom.runtime.units import counted

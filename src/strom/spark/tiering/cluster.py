@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from strom.client.admin.admin import Admin
-from strom.client.admin.lake import Ended, LakeDoor, LakeFacts, OffsetRows, Running, Tidings
+from strom.client.admin.lake_admin import Ended, LakeAdmin, LakeFacts, OffsetRows, Running, Tidings
 from strom.client.admin.lake_status import LakeStatus, lake_status
 from strom.client.cluster.blocking import Background
 from strom.client.cluster.cluster import Cluster
@@ -33,7 +33,7 @@ class TieringCluster:
         self._background = Background.of_this_process()
         options = ClientOptions(retry_timeout_ms=server.retry_s * 1000)
         self._cluster = self._background.run(_connect(server, options))
-        self._door = LakeDoor(self._cluster)
+        self._admin = LakeAdmin(self._cluster)
 
     def __enter__(self) -> TieringCluster:
         return self
@@ -82,7 +82,7 @@ class TieringCluster:
 
     def describe(self, path: TablePath) -> LakeFacts:
         """A table and its record, and where the lake is."""
-        return self._run(self._door.describe(path))
+        return self._run(self._admin.describe(path))
 
     def status(self, path: TablePath) -> LakeStatus:
         """How far the lake is behind a table now."""
@@ -93,7 +93,7 @@ class TieringCluster:
 
     def lake_tables(self) -> list[LakeFacts]:
         """Every table that is in the lake or is to be."""
-        return self._run(self._door.tables())
+        return self._run(self._admin.tables())
 
     def heartbeat(
         self,
@@ -109,7 +109,7 @@ class TieringCluster:
     ) -> Tidings:
         """Say what this service does, and take tables that are due."""
         return self._run(
-            self._door.heartbeat(
+            self._admin.heartbeat(
                 service_id,
                 wants=wants,
                 running=running,
@@ -132,7 +132,7 @@ class TieringCluster:
         ahead: bool = False,
     ) -> str | None:
         """Tell what the lake holds now; None when it is remembered, else why not."""
-        told = self._door.report(
+        told = self._admin.report(
             table_id, report, service_id=service_id, round=round_number, goes_on=goes_on, ahead=ahead
         )
         return self._run(told)
@@ -147,15 +147,15 @@ class TieringCluster:
         at_most: Mapping[BucketId, int] | None = None,
     ) -> Vector:
         """Where the buckets end, at one moment, in whole transactions."""
-        return self._run(self._door.cut(table, buckets, sync=sync, known=known, at_most=at_most))
+        return self._run(self._admin.cut(table, buckets, sync=sync, known=known, at_most=at_most))
 
     def resume(self, table: TableInfo, bucket: BucketId, place: Tiered) -> int:
         """Let a bucket of a log table that lost its end go on where the lake ends."""
-        return self._run(self._door.resume(table, bucket, place))
+        return self._run(self._admin.resume(table, bucket, place))
 
     def restore(self, table: TableInfo, bucket: BucketId, place: Tiered, rows: Iterable[OffsetRows]) -> int:
         """Let a bucket of a primary-key table that lost its end go on where the lake ends, with the lake's rows."""
-        return self._run(self._door.restore(table, bucket, place, rows))
+        return self._run(self._admin.restore(table, bucket, place, rows))
 
 
 async def _connect(server: ConnectOptions, options: ClientOptions) -> Cluster:

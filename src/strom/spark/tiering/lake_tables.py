@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from strom.client.admin.lake import LakeFacts
+from strom.client.admin.lake_admin import LakeFacts
 from strom.client.cluster.metadata import TableInfo
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
 from strom.lake.iceberg.table import LakeTable

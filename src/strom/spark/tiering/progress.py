@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from strom.client.admin.lake import Assigned
+from strom.client.admin.lake_admin import Assigned
 from strom.errors import StromError
 from strom.lake.upkeep.maintenance import Upkept
 from strom.runtime.units import counted

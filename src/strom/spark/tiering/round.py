@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strom.client.admin.lake import Assigned
+from strom.client.admin.lake_admin import Assigned
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import Expired, LakeConflict, LakeCorrupt, Retry, TableNotFound
 from strom.lake.iceberg.lake_head import Truth

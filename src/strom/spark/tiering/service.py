@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from strom.client.admin.lake import Assigned, Ended, LakeFacts, Running, Tidings
+from strom.client.admin.lake_admin import Assigned, Ended, LakeFacts, Running, Tidings
 from strom.client.admin.lake_status import LakeStatus
 from strom.errors import (
     LakeCorrupt,

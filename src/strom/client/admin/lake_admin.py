@@ -108,7 +108,7 @@ class LakeFacts:
     """Where the lake is."""
 
 
-class LakeDoor:
+class LakeAdmin:
     """The calls of the lake."""
 
     def __init__(self, cluster: Cluster) -> None:

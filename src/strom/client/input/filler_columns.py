@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def blanks(field: pa.Field, rows: int) -> pa.Array:
+def filler(field: pa.Field, rows: int) -> pa.Array:
     """So many NULLs; where NULL is not allowed, zeros, empty text and empty lists."""
     return pa.nulls(rows, field.type) if field.nullable else _zeros(field.type, rows)
 
@@ -13,7 +13,7 @@ def blanks(field: pa.Field, rows: int) -> pa.Array:
 def _zeros(kind: pa.DataType, rows: int) -> pa.Array:
     if pa.types.is_struct(kind):
         fields = [kind.field(position) for position in range(kind.num_fields)]
-        return pa.StructArray.from_arrays([blanks(field, rows) for field in fields], fields=fields)
+        return pa.StructArray.from_arrays([filler(field, rows) for field in fields], fields=fields)
     if pa.types.is_map(kind):
         entries = pa.nulls(0, pa.struct([kind.key_field, kind.item_field]))
         return pa.Array.from_buffers(kind, rows, [None, _empty(4 * (rows + 1))], children=[entries])

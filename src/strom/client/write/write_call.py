@@ -25,7 +25,7 @@ Outcomes = dict[tuple[int | None, int], StromError | None]
 """(partition id, bucket) -> what went wrong, or None."""
 
 
-class Door(Protocol):
+class WriteCall(Protocol):
     """What ``Delivery`` asks for."""
 
     @property
@@ -44,7 +44,7 @@ class Door(Protocol):
         """What became of every bucket of a request."""
 
 
-class AppendDoor:
+class AppendCall:
     """Appends to a log table. The form of a batch is its schema's id."""
 
     api = PRODUCE_LOG

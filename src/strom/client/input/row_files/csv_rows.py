@@ -13,7 +13,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from strom.client.input.files.rows import FileRows
+from strom.client.input.row_files.file_rows import FileRows
 from strom.errors import SchemaMismatch
 
 BLOCK_BYTES = 1 << 20

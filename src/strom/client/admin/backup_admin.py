@@ -19,7 +19,7 @@ class BackupCut:
     folder: str
 
 
-class BackupDoor:
+class BackupAdmin:
     """The calls of backups."""
 
     def __init__(self, cluster: Cluster) -> None:

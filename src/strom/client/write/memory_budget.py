@@ -1,4 +1,4 @@
-"""Room for what a writer holds: taken by appending threads, given back by the event loop.
+"""MemoryBudget for what a writer holds: taken by appending threads, given back by the event loop.
 
 An amount larger than the whole room is let in when nothing else is: a bound must not become a deadlock.
 """
@@ -10,7 +10,7 @@ import threading
 from collections import deque
 
 
-class Room:
+class MemoryBudget:
     """Bytes taken, of how many."""
 
     def __init__(self, limit: int) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from strom.client.input.files.rows import FileRows
 from strom.client.input.python_rows import column_of
+from strom.client.input.row_files.file_rows import FileRows
 from strom.errors import SchemaMismatch
 from strom.model.types import from_arrow
 

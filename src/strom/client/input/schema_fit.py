@@ -30,7 +30,7 @@ class ColumnStep(NamedTuple):
     """Whether a NULL is not allowed somewhere in it."""
 
 
-class Conformer:
+class SchemaFit:
     """Makes batches fit ``schema``."""
 
     def __init__(self, schema: Schema, table: str = "the table") -> None:
@@ -42,7 +42,7 @@ class Conformer:
         self._strict_steps: list[ColumnStep] = []
         self._fits_already = False
 
-    def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows with exactly the table's columns and types."""
         if self._input is None or not batch.schema.equals(self._input):
             self._steps = self._plan(batch.schema)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from strom.client.input.files.rows import FileRows
+from strom.client.input.row_files.file_rows import FileRows
 from strom.errors import SchemaMismatch
 
 

@@ -19,7 +19,7 @@ from strom.client.cluster.options import WriterOptions
 from strom.client.cluster.written import WrittenUpTo
 from strom.client.input.arrow_input import concatenate
 from strom.client.write.accumulator import Outgoing
-from strom.client.write.door import Outcomes
+from strom.client.write.write_call import Outcomes
 from strom.errors import InvalidTargets
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
@@ -75,7 +75,7 @@ class KeyForm(NamedTuple):
     """Their positions in the table's schema; empty for all."""
 
 
-class KeyDoor:
+class UpsertCall:
     """Upserts and deletes of one writer."""
 
     api = UPSERT_ROWS

@@ -22,15 +22,14 @@ from strom.client.admin.admin import Admin
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
-from strom.client.input.arrow_input import ArrowInput, Columns, is_lent, owned
+from strom.client.input.arrow_input import Columns, is_lent, owned
 from strom.client.input.routing import BucketRows, Router, cut
 from strom.client.write.accumulator import Outgoing, PendingRows
-from strom.client.write.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of, new_writer_id
-from strom.client.write.door import AppendDoor, Door
+from strom.client.write.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of
+from strom.client.write.write_call import WriteCall
 from strom.errors import (
     ConnectionClosed,
     InvalidProjection,
-    NotPrimaryKeyTable,
     PartitionNotFound,
     SchemaMismatch,
     StromError,
@@ -49,7 +48,7 @@ class Intake(Protocol):
 
     def portions(self, data: object) -> Iterator[pa.RecordBatch | Columns]: ...
 
-    def conform(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch: ...
+    def fit(self, portion: pa.RecordBatch | Columns) -> pa.RecordBatch: ...
 
     def piece(self, batch: pa.RecordBatch) -> PendingRows: ...
 
@@ -58,7 +57,7 @@ class RowWriter:
     """Belongs to the cluster's event loop, but any thread may drive its steps, one at a time."""
 
     def __init__(
-        self, cluster: Cluster, table: TableInfo, options: WriterOptions, door: Door, *, writer_id: int
+        self, cluster: Cluster, table: TableInfo, options: WriterOptions, call: WriteCall, *, writer_id: int
     ) -> None:
         self._cluster = cluster
         self._table = table
@@ -68,7 +67,7 @@ class RowWriter:
             table.description, cluster.world.randomness, batch_bytes_max=options.batch_bytes_max
         )
         self._partitions: dict[str | None, int | None] = {None: None}
-        self._delivery = Delivery(cluster, table, options, door, writer_id=writer_id)
+        self._delivery = Delivery(cluster, table, options, call, writer_id=writer_id)
         self._turn = asyncio.Lock()
         self._closed = False
 
@@ -160,14 +159,14 @@ class RowWriter:
         lent = is_lent(data)
         for portion in intake.portions(data):
             try:
-                batch = intake.conform(portion)
+                batch = intake.fit(portion)
             except SchemaMismatch as error:
                 if not error.facts.get("unknown"):
                     raise
                 # The column may have been added since we looked.
                 yield self._learn_schema()
                 intake = intake_of(self._table)
-                batch = intake.conform(portion)
+                batch = intake.fit(portion)
             for part in self._router.parts(batch):
                 yield from self._take_part(part, intake, aside, lent)
 
@@ -232,50 +231,3 @@ class RowWriter:
         found = await self._cluster.table(self._table.path)
         if found.table_id == self._table.table_id:
             self._table = found
-
-
-class Writer(RowWriter):
-    """Appends to a log table. Made by ``open``."""
-
-    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
-        self._door = AppendDoor(table, options, timeout_ms=cluster.options.request_timeout_ms)
-        super().__init__(cluster, table, options, self._door, writer_id=writer_id)
-        self._intake = self._intake_for(table)
-
-    @classmethod
-    async def open(cls, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None) -> Writer:
-        """A writer for a log table."""
-        if table.description.has_primary_key:
-            raise NotPrimaryKeyTable(f"{table.path} is a primary-key table: rows are upserted, not appended")
-        writer_id = await new_writer_id(cluster, table)
-        return cls(cluster, table, options or WriterOptions(), writer_id=writer_id)
-
-    async def append(self, data: object) -> None:
-        """Take rows; they are on their way when this returns, and safe after ``flush``."""
-        async with self._turn:
-            for need in self.steps(data, aside=True):
-                await need
-
-    def steps(self, data: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
-        """The work of ``append``, for whoever awaits what is yielded."""
-        return self._steps(data, self._intake_of, aside=aside)
-
-    def _intake_of(self, table: TableInfo) -> AppendIntake:
-        if table.schema is not self._intake.schema:
-            self._intake = self._intake_for(table)
-        return self._intake
-
-    def _intake_for(self, table: TableInfo) -> AppendIntake:
-        return AppendIntake(self._door.form_of(table.schema), table, self._options)
-
-
-class AppendIntake(ArrowInput):
-    """Rows of all columns; a piece is the rows as they are."""
-
-    def __init__(self, form: int, table: TableInfo, options: WriterOptions) -> None:
-        super().__init__(table.schema, table=str(table.path), batch_bytes_max=options.batch_bytes_max)
-        self.form = form
-
-    def piece(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows."""
-        return batch

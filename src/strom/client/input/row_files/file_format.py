@@ -6,7 +6,7 @@ import enum
 from pathlib import Path
 
 
-class InputForm(enum.StrEnum):
+class FileFormat(enum.StrEnum):
     """What ``--format`` takes."""
 
     csv = "csv"
@@ -16,16 +16,16 @@ class InputForm(enum.StrEnum):
 
 
 ENDINGS = {
-    ".csv": InputForm.csv,
-    ".json": InputForm.json,
-    ".jsonl": InputForm.json,
-    ".ndjson": InputForm.json,
-    ".parquet": InputForm.parquet,
-    ".arrow": InputForm.arrow,
-    ".arrows": InputForm.arrow,
+    ".csv": FileFormat.csv,
+    ".json": FileFormat.json,
+    ".jsonl": FileFormat.json,
+    ".ndjson": FileFormat.json,
+    ".parquet": FileFormat.parquet,
+    ".arrow": FileFormat.arrow,
+    ".arrows": FileFormat.arrow,
 }
 
 
-def form_by_ending(file: str) -> InputForm | None:
+def format_by_ending(file: str) -> FileFormat | None:
     """What a file holds; None when its ending does not tell."""
     return ENDINGS.get(Path(file).suffix.lower())

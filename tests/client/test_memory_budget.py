@@ -1,15 +1,15 @@
-"""Room for what a writer holds: bounded, first come, first served, and never lost with whoever gave up."""
+"""MemoryBudget for what a writer holds: bounded, first come, first served, and never lost with whoever gave up."""
 
 from __future__ import annotations
 
 import asyncio
 
-from strom.client.write.room import Room
+from strom.client.write.memory_budget import MemoryBudget
 from strom.testing import loop as virtual
 
 
 def test_there_is_room_up_to_the_limit_and_for_anything_when_nothing_is_there() -> None:
-    room = Room(10)
+    room = MemoryBudget(10)
     assert room.try_take(25), "a bound must not become a deadlock"
     assert not room.try_take(0)
     assert not room.give_quietly(25), "nobody waits"
@@ -21,7 +21,7 @@ def test_there_is_room_up_to_the_limit_and_for_anything_when_nothing_is_there() 
 
 def test_who_came_first_is_served_first_though_less_would_fit() -> None:
     async def main() -> None:
-        room = Room(10)
+        room = MemoryBudget(10)
         assert room.try_take(10)
         served: list[str] = []
 
@@ -46,7 +46,7 @@ def test_who_came_first_is_served_first_though_less_would_fit() -> None:
 
 def test_whoever_gives_up_in_its_turn_passes_it_on() -> None:
     async def main() -> None:
-        room = Room(10)
+        room = MemoryBudget(10)
         assert room.try_take(10)
         first = asyncio.create_task(room.take(5))
         second = asyncio.create_task(room.take(5))

@@ -9,23 +9,23 @@ from typing import IO
 
 import pyarrow as pa
 
-from strom.client.input.files.column_files import ArrowRows, ParquetRows
-from strom.client.input.files.csv_rows import CsvRows
-from strom.client.input.files.form import InputForm
-from strom.client.input.files.json_rows import JsonRows
-from strom.client.input.files.rows import FileRows
+from strom.client.input.row_files.column_files import ArrowRows, ParquetRows
+from strom.client.input.row_files.csv_rows import CsvRows
+from strom.client.input.row_files.file_format import FileFormat
+from strom.client.input.row_files.file_rows import FileRows
+from strom.client.input.row_files.json_rows import JsonRows
 
-_READERS: dict[InputForm, type[FileRows]] = {
-    InputForm.csv: CsvRows,
-    InputForm.json: JsonRows,
-    InputForm.parquet: ParquetRows,
-    InputForm.arrow: ArrowRows,
+_READERS: dict[FileFormat, type[FileRows]] = {
+    FileFormat.csv: CsvRows,
+    FileFormat.json: JsonRows,
+    FileFormat.parquet: ParquetRows,
+    FileFormat.arrow: ArrowRows,
 }
 
 
 def rows_of(
     file: str | IO[bytes],
-    form: InputForm,
+    form: FileFormat,
     schema: pa.Schema,
     batch_rows: int,
     nulls: Sequence[str] = (),
