@@ -26,7 +26,7 @@ from strom.model.table import TableDescription, TablePath
 from strom.protocol.api_keys import APIS
 from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import whole
-from strom.protocol.messages import log, metadata, own, partitions, stages, tables
+from strom.protocol.messages import cut, log, metadata, own, partitions, tables
 from strom.record.batch import split, stamp
 from strom.record.decode import decode
 from strom.rpc.call import Call
@@ -241,10 +241,10 @@ class Play:
             ]
         )
 
-    def answer_cut_buckets(self, request: stages.CutBucketsRequest) -> stages.CutBucketsResponse:
-        return stages.CutBucketsResponse(
+    def answer_cut_buckets(self, request: cut.CutBucketsRequest) -> cut.CutBucketsResponse:
+        return cut.CutBucketsResponse(
             buckets_resp=[
-                stages.CutBucketResponse(
+                cut.CutBucketResponse(
                     partition_id=one.partition_id,
                     bucket_id=one.bucket_id,
                     start_offset=0,

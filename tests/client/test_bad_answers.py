@@ -18,13 +18,13 @@ from strom.client.read.log_scan import LogScan
 from strom.client.write.append_writer import AppendWriter
 from strom.client.write.key_writer import KeyWriter
 from strom.errors import InvalidRequest
-from strom.protocol.messages import log, own, own_keys, stages
+from strom.protocol.messages import cut, log, own, own_keys
 
 EMPTY: dict[str, Any] = {
     "ProduceLog": log.ProduceLogResponse,
     "ListOffsets": log.ListOffsetsResponse,
     "FetchRows": own.FetchRowsResponse,
-    "CutBuckets": stages.CutBucketsResponse,
+    "CutBuckets": cut.CutBucketsResponse,
     "UpsertRows": own_keys.UpsertRowsResponse,
     "LookupRows": own_keys.LookupRowsResponse,
     "KeyFacts": own_keys.KeyFactsResponse,

@@ -24,8 +24,8 @@ from strom.errors import (
     RequestTimeout,
 )
 from strom.model.bucket import BucketId
+from strom.protocol.messages import cut as cuts
 from strom.protocol.messages import own_keys as wire
-from strom.protocol.messages import stages
 
 QUICK = ClientOptions(retry_timeout_ms=2000)
 
@@ -220,7 +220,7 @@ def test_rows_are_counted_at_the_instant_of_the_plan_where_tables_have_transacti
                 return found
 
             play.faults["CutBuckets"] = [Stay(cut)]
-            play.faults["Snapshot"] = [Stay(lambda call: stages.SnapshotResponse(number=1))]
+            play.faults["Snapshot"] = [Stay(lambda call: cuts.SnapshotResponse(number=1))]
             scan = scan_of(cluster, table)
             assert await scan.count() == 5 + meanwhile
             assert (await scan.plan()).rows == (None if meanwhile else 5), (

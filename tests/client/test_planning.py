@@ -22,7 +22,7 @@ from strom.model.bucket import BucketId
 from strom.model.filters.predicate import And, Or, col
 from strom.model.filters.predicate_text import parse_predicate
 from strom.model.table import TablePath
-from strom.protocol.messages import stages
+from strom.protocol.messages import cut as cuts
 from strom.rpc.call import Call
 
 DESCRIPTION = description_of(
@@ -235,7 +235,7 @@ def test_ends_are_those_of_whole_transactions_where_any_bucket_ever_had_one() ->
             one, other = (BucketId(7, None, number) for number in range(2))
             numbers: list[tuple[int | None, list[int | None]]] = []
 
-            def cut(call: Call) -> stages.CutBucketsResponse:
+            def cut(call: Call) -> cuts.CutBucketsResponse:
                 numbers.append(
                     (call.request.number, [bucket.at_least for bucket in call.request.buckets_req])
                 )
@@ -245,11 +245,9 @@ def test_ends_are_those_of_whole_transactions_where_any_bucket_ever_had_one() ->
                     found.buckets_resp[1].offset = 3
                 return found
 
-            pending = stages.PendingBucket(table_id=7, bucket_id=1, number=4)
+            pending = cuts.PendingBucket(table_id=7, bucket_id=1, number=4)
             play.faults["CutBuckets"] = [Stay(cut)]
-            play.faults["Snapshot"] = [
-                Stay(lambda call: stages.SnapshotResponse(number=5, pending=[pending]))
-            ]
+            play.faults["Snapshot"] = [Stay(lambda call: cuts.SnapshotResponse(number=5, pending=[pending]))]
             scan = LogScan(cluster, info)
             ends = {one.bucket: one.end for one in (await scan.plan()).ranges}
             assert ends == {one: play.logs[one].end, other: 3}

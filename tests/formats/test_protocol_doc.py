@@ -21,6 +21,7 @@ from strom.protocol.predicate_wire import LIKES, NEGATED_LIKE
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "protocol.md").read_text()
 
 OWN_MODULES = (
+    "strom.protocol.messages.cut",
     "strom.protocol.messages.damage",
     "strom.protocol.messages.own",
     "strom.protocol.messages.own_keys",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from strom.protocol.api_keys import (
     APIS,
     BACKUP,
+    CUT_APIS,
     CUT_BUCKETS,
     FETCH_LOG,
     FETCH_ROWS,
@@ -34,7 +35,7 @@ def test_names_and_messages_are_used_once() -> None:
 
 
 def test_a_call_belongs_to_one_kind_of_server() -> None:
-    kinds = (LOG_APIS, KEY_APIS, STAGE_APIS, LAKE_APIS, INNER_APIS)
+    kinds = (LOG_APIS, KEY_APIS, STAGE_APIS, CUT_APIS, LAKE_APIS, INNER_APIS)
     assert {api for kind in kinds for api in kind} == set(APIS.values())
     assert sum(map(len, kinds)) == len(APIS)
 

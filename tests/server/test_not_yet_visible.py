@@ -15,7 +15,8 @@ from strom.model.bucket import BucketId
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import error_of
 from strom.protocol.message import Message, size_of, whole
-from strom.protocol.messages import log, own, stages
+from strom.protocol.messages import log, own
+from strom.protocol.messages.cut import CutBucketRequest, CutBucketsRequest
 from strom.record.batch import split
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
@@ -81,8 +82,8 @@ async def rows_fetched(made: Node, bucket: BucketId) -> int:
 
 
 async def cut(made: Node, bucket: BucketId) -> int:
-    one = stages.CutBucketRequest(bucket_id=bucket.bucket)
-    request = stages.CutBucketsRequest(table_id=bucket.table_id, timeout_ms=1000, buckets_req=[one])
+    one = CutBucketRequest(bucket_id=bucket.bucket)
+    request = CutBucketsRequest(table_id=bucket.table_id, timeout_ms=1000, buckets_req=[one])
     return int((await ask(made, api.CUT_BUCKETS, request)).buckets_resp[0].offset)
 
 

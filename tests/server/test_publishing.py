@@ -20,6 +20,7 @@ from strom.model.table import TableEntry
 from strom.protocol.api_keys import SNAPSHOT
 from strom.protocol.error_codes import code_of
 from strom.protocol.messages import stages as messages
+from strom.protocol.messages.cut import SnapshotRequest
 from strom.rpc.budget import Budget
 from strom.rpc.call import Call
 from strom.rpc.call_memory import BudgetShare
@@ -242,7 +243,7 @@ def test_a_planned_read_waits_for_the_newest_decision_of_each_bucket(tmp_path: P
         calls = SinkCalls(made.view, publishing, ManualClock(1_000))
 
         def pending(*table_ids: int) -> dict[tuple[int, int], int]:
-            request = messages.SnapshotRequest(table_ids=table_ids)
+            request = SnapshotRequest(table_ids=table_ids)
             answer: Any = calls.snapshot(
                 Call(SNAPSHOT, 0, request, None, "CLIENT", 1, BudgetShare(Budget(1 << 20)))
             )

@@ -20,6 +20,7 @@ from strom.model.schema import Schema
 from strom.model.table import TableDescription, TableEntry, TablePath
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import stages as messages
+from strom.protocol.messages.cut import CutBucketRequest, CutBucketResponse, CutBucketsRequest
 from strom.record.layout import CHANGE_UPDATE_AFTER
 from strom.rpc.budget import Budget
 from strom.rpc.call_memory import BudgetShare
@@ -40,6 +41,7 @@ class Place:
     def __init__(self, node: Node, table: TableEntry) -> None:
         self.node = node
         self.stages = node.node.stages
+        self.cuts = node.node.cuts
         self.table_id = table.table_id
         self.number = table.leaders.index(0)
         self.bucket = BucketId(table.table_id, None, self.number)
@@ -86,16 +88,16 @@ class Place:
         answer = await self.stages.apply(messages.ApplyStagesRequest(buckets_req=[wanted]))
         return answer.buckets_resp[0]
 
-    async def cut(self, number: int | None, **more: Any) -> messages.CutBucketResponse:
-        wanted = messages.CutBucketRequest(bucket_id=self.number, at_least=more.pop("at_least", None))
-        request = messages.CutBucketsRequest(
+    async def cut(self, number: int | None, **more: Any) -> CutBucketResponse:
+        wanted = CutBucketRequest(bucket_id=self.number, at_least=more.pop("at_least", None))
+        request = CutBucketsRequest(
             table_id=self.table_id,
             number=number,
             timeout_ms=more.pop("timeout_ms", 10_000),
             buckets_req=[wanted],
         )
-        answer: Any = await self.stages.cut_buckets(SimpleNamespace(request=request))  # type: ignore[arg-type]
-        found: messages.CutBucketResponse = answer.buckets_resp[0]
+        answer: Any = await self.cuts.cut_buckets(SimpleNamespace(request=request))  # type: ignore[arg-type]
+        found: CutBucketResponse = answer.buckets_resp[0]
         return found
 
 

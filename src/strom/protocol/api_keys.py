@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from strom.protocol.message import Message
 from strom.protocol.messages import (
     connection,
+    cut,
     damage,
     databases,
     keys,
@@ -141,10 +142,10 @@ STAGE_ROWS = _api(20010, Role.LEADER, stages.StageRowsRequest, stages.StageRowsR
 DROP_STAGES = _api(20011, Role.LEADER, stages.DropStagesRequest, stages.DropStagesResponse)
 BEGIN_SINK = _api(20012, Role.COORDINATOR, stages.BeginSinkRequest, stages.BeginSinkResponse)
 DECIDE = _api(20013, Role.COORDINATOR, stages.DecideRequest, stages.DecideResponse)
-SNAPSHOT = _api(20014, Role.COORDINATOR, stages.SnapshotRequest, stages.SnapshotResponse)
+SNAPSHOT = _api(20014, Role.COORDINATOR, cut.SnapshotRequest, cut.SnapshotResponse)
 EXPIRE_STAGES = _api(20015, Role.COORDINATOR, stages.ExpireStagesRequest, stages.ExpireStagesResponse)
 APPLY_STAGES = _api(20016, Role.LEADER, stages.ApplyStagesRequest, stages.ApplyStagesResponse)
-CUT_BUCKETS = _api(20017, Role.LEADER, stages.CutBucketsRequest, stages.CutBucketsResponse, waits=True)
+CUT_BUCKETS = _api(20017, Role.LEADER, cut.CutBucketsRequest, cut.CutBucketsResponse, waits=True)
 LIST_SINKS = _api(20018, Role.COORDINATOR, stages.ListSinksRequest, stages.ListSinksResponse)
 DROP_SINK = _api(20019, Role.COORDINATOR, stages.DropSinkRequest, stages.DropSinkResponse)
 
@@ -156,13 +157,16 @@ RESUME_BUCKET = _api(20023, Role.LEADER, lake.ResumeBucketRequest, lake.ResumeBu
 BACKUP = _api(20030, Role.COORDINATOR, own.BackupRequest, own.BackupResponse, waits=True)
 MARK_DAMAGE = _api(20040, Role.LEADER, damage.MarkDamageRequest, damage.MarkDamageResponse)
 
-STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, SNAPSHOT, CUT_BUCKETS, LIST_SINKS, DROP_SINK)
+STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, LIST_SINKS, DROP_SINK)
 """The calls of staged writes, as clients make them."""
+CUT_APIS = (SNAPSHOT, CUT_BUCKETS)
+"""The calls that say where the reads of a plan end."""
 LAKE_APIS = (TIERING, REPORT_LAKE, GET_LAKE, RESUME_BUCKET)
 """The calls of the lake: of tiering services, and of readers that want to know what it holds."""
 INNER_APIS = (EXPIRE_STAGES, APPLY_STAGES)
 """Between the coordinator and its tablet servers, over their own channel; no listener takes them."""
 KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP, UPSERT_ROWS, LOOKUP_ROWS, LOOKUP_ROW, SCAN_ROWS, KEY_FACTS)
 """The calls of primary-key tables."""
-LOG_APIS = tuple(api for api in APIS.values() if api not in (*KEY_APIS, *STAGE_APIS, *LAKE_APIS, *INNER_APIS))
+_OTHER_APIS = (*KEY_APIS, *STAGE_APIS, *CUT_APIS, *LAKE_APIS, *INNER_APIS)
+LOG_APIS = tuple(api for api in APIS.values() if api not in _OTHER_APIS)
 """Everything that a server of log tables answers."""

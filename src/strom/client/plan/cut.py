@@ -20,7 +20,7 @@ from strom.model.bucket import BucketId
 from strom.model.lake.lake import Tiered
 from strom.protocol.api_keys import CUT_BUCKETS, SNAPSHOT
 from strom.protocol.error_codes import error_of
-from strom.protocol.messages import stages as wire
+from strom.protocol.messages import cut as wire
 
 REQUESTS_AT_ONCE = 64
 WAIT_MS = 20_000

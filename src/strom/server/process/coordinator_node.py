@@ -16,6 +16,7 @@ from strom.server.calls.catalog.databases import DatabaseChanges, DatabaseReads
 from strom.server.calls.catalog.partitions import PartitionChanges, PartitionReads
 from strom.server.calls.catalog.tables import TableChanges, TableReads
 from strom.server.calls.catalog.where import WhereCalls
+from strom.server.calls.cut import SnapshotCalls
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.lake.lake import LakeCalls
 from strom.server.calls.publish.sinks import SinkCalls
@@ -56,6 +57,7 @@ class CoordinatorNode:
             PartitionChanges(view, world.clock),
             WhereCalls(view),
             self.sinks,
+            SnapshotCalls(view, self.publishing),
             self.lake,
         )
 

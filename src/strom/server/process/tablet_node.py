@@ -25,6 +25,7 @@ from strom.server.background.key_jobs import KeyJobs
 from strom.server.background.memory_return import MemoryReturn
 from strom.server.background.retention import Retention
 from strom.server.background.stages import StageExpiry
+from strom.server.calls.cut import CutCalls
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.filtering import FilterLimits
 from strom.server.calls.keys.key_inserts import LookupCalls
@@ -105,7 +106,7 @@ class TabletNode:
         self.expiry = StageExpiry(
             self.tablets, self._watch.time, metrics, every_ms=settings["stage.check-interval"]
         )
-        writes, self.stages = self._writing(turns, budget)
+        writes, self.stages, self.cuts = self._writing(turns, budget)
         readers = InTurns(world.offload, turns)
         self._fetches = Fetches(
             self.tablets,
@@ -120,6 +121,7 @@ class TabletNode:
             *self._log_calls(writes),
             *self._key_calls(writes, readers, turns, budget),
             self.stages,
+            self.cuts,
             ResumeCalls(self.tablets, view, self.tables, world.files, self._shared.limits),
         )
         self.status = LocalStatus(self.tablets, self.tables, view, metrics, self._space)
@@ -137,8 +139,8 @@ class TabletNode:
         self._job_threads = _threads(self._world, self._settings["kv.jobs"])
         self._core_wait = CoreWait() if isinstance(self._lanes, ThreadOffload) else None
 
-    def _writing(self, turns: Turns, budget: Budget) -> tuple[Writes, StageCalls]:
-        """What makes rows durable, shared by plain writes and stages."""
+    def _writing(self, turns: Turns, budget: Budget) -> tuple[Writes, StageCalls, CutCalls]:
+        """What makes rows durable, shared by plain writes, stages and cuts."""
         commit = GroupCommit(self._syncs, self._commit_tasks, self._metrics, workers=SYNC_THREADS)
         checkpoints = Checkpoints(
             self._syncs, self._commit_tasks, every_bytes=self._settings["log.checkpoint.bytes"]
@@ -163,7 +165,7 @@ class TabletNode:
             self.expiry,
             self._metrics,
         )
-        return writes, stages
+        return writes, stages, CutCalls(self.tablets, commit)
 
     def _log_calls(self, writes: Writes) -> Sequence[CallGroup]:
         """Calls on logs: those of log tables, and the changelogs of the others."""

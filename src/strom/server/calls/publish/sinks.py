@@ -1,4 +1,4 @@
-"""What sinks ask the coordinator: begin, decide, snapshots for planned reads; and what tablets may free.
+"""What sinks ask the coordinator: begin and decide; and what tablets may free.
 
 The order inside is what makes it right (coordinator/sinks.py): a sink's last decision is applied everywhere before
 the next one is taken; a floor is raised before the lists are read.
@@ -24,7 +24,7 @@ from strom.coordinator.sinks import (
 )
 from strom.errors import KernelsCompiling, LeaderNotAvailable, StageExpired
 from strom.model.bucket import BucketId
-from strom.protocol.api_keys import BEGIN_SINK, DECIDE, DROP_SINK, LIST_SINKS, SNAPSHOT, Api
+from strom.protocol.api_keys import BEGIN_SINK, DECIDE, DROP_SINK, LIST_SINKS, Api
 from strom.protocol.message import Message
 from strom.protocol.messages import stages as messages
 from strom.rpc.call import Call
@@ -57,7 +57,6 @@ class SinkCalls:
         return {
             BEGIN_SINK: self.begin,
             DECIDE: self.decide,
-            SNAPSHOT: self.snapshot,
             LIST_SINKS: self.list_sinks,
             DROP_SINK: self.drop_sink,
         }
@@ -150,31 +149,6 @@ class SinkCalls:
             f"sink {row.name!r}: version {row.epoch} is not yet applied everywhere, because {why}. Try again; if rows "
             "are lost for good, `strom sink skip` of the sink that is named goes on without them",
             sink=row.name,
-        )
-
-    # --- planned reads -----------------------------------------------------------------------------------------
-
-    def snapshot(self, call: Call) -> Message:
-        """The number of the newest decision, and the buckets that may not have applied theirs."""
-        request: messages.SnapshotRequest = call.request
-        catalog = self._view.catalog
-        wanted = set(request.table_ids)
-        pending: dict[BucketId, int] = {}
-        for row in catalog.sinks.values():
-            for bucket in self._publishing.pending(catalog, row):
-                if not wanted or bucket.table_id in wanted:
-                    pending[bucket] = max(row.number, pending.get(bucket, 0))
-        return messages.SnapshotResponse(
-            number=catalog.last_decision,
-            pending=[
-                messages.PendingBucket(
-                    table_id=bucket.table_id,
-                    partition_id=bucket.partition_id,
-                    bucket_id=bucket.bucket,
-                    number=number,
-                )
-                for bucket, number in pending.items()
-            ],
         )
 
     # --- for people --------------------------------------------------------------------------------------------

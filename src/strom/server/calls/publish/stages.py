@@ -1,4 +1,4 @@
-"""Staged writes in the buckets of this server: StageRows, DropStages, CutBuckets, and what the coordinator has applied.
+"""Staged writes in the buckets of this server: StageRows, DropStages, and what the coordinator has applied.
 
 A piece of a stage is written in the bucket's lane; a seal is acknowledged when it is as durable as the table
 promises. Decisions are applied one lane job each, so that other writers get their turn between two groups, never
@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any
 
-from strom.errors import Corrupt, InvalidRequest, Refused, RequestTimeout, StromError
+from strom.errors import Corrupt, InvalidRequest, Refused, StromError
 from strom.log.groups import Origin
 from strom.model.bucket import BucketId
-from strom.protocol.api_keys import CUT_BUCKETS, DROP_STAGES, STAGE_ROWS, Api
+from strom.protocol.api_keys import DROP_STAGES, STAGE_ROWS, Api
 from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message, whole
 from strom.protocol.messages import stages as messages
@@ -32,14 +32,13 @@ from strom.server.background.group_commit import GroupCommit
 from strom.server.background.stages import StageExpiry
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_writes import KEY_COPIES, UpsertBatch
-from strom.server.calls.publish.cutting import cut_tablet
-from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE, TIMEOUT_S_MAX, as_told
+from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE, as_told
 from strom.server.tablets.slot import TabletSlot, in_lane
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablets import Tablets, wait_for
+from strom.server.tablets.waiting import reached
 from strom.tablet.groups import Applied, Commit, KeyChanges, PieceForm, Skipped
 from strom.tablet.log_tablet import LogTablet
-from strom.tablet.pending import Pending
 from strom.tablet.stages import StagePiece, StageState
 
 INLINE_BYTES_MAX = 64 * 1024
@@ -82,7 +81,7 @@ class StageCalls:
         )
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
-        return {STAGE_ROWS: self.stage_rows, DROP_STAGES: self.drop_stages, CUT_BUCKETS: self.cut_buckets}
+        return {STAGE_ROWS: self.stage_rows, DROP_STAGES: self.drop_stages}
 
     # --- staging -------------------------------------------------------------------------------------------
 
@@ -98,7 +97,7 @@ class StageCalls:
             if staged.seal:
                 self._commit.request(tablet.stages)
                 if tablet.stages.seals_durable < staged.seal:
-                    await _reached(tablet.stages.pending, staged.seal)
+                    await reached(tablet.stages.pending, staged.seal)
         except Exception as error:
             told = as_told(error)
             return messages.StageRowsResponse(
@@ -240,7 +239,7 @@ class StageCalls:
             end = tablet.log.groups.end_of(commits[-1].origin.number) if commits else 0
             if tablet.high_watermark >= end:
                 break
-            await _reached(tablet.pending, end)
+            await reached(tablet.pending, end)
         return await in_lane(slot, lambda tablet: _released(tablet, commits))
 
     def _count(
@@ -271,68 +270,6 @@ class StageCalls:
                 done.lost,
                 *commit.origin[:3],
             )
-
-    # --- planned reads -------------------------------------------------------------------------------------
-
-    def cut_buckets(self, call: Call) -> Awaitable[Message]:
-        """Where reads that are planned at a number start and end, once what was decided before is visible."""
-        return self._cut_all(call.request)
-
-    async def _cut_all(self, request: messages.CutBucketsRequest) -> Message:
-        until = asyncio.get_running_loop().time() + min(max(request.timeout_ms, 1) / 1000, TIMEOUT_S_MAX)
-        answers = await asyncio.gather(*(self._cut(request, one, until) for one in request.buckets_req))
-        return messages.CutBucketsResponse(buckets_resp=answers)
-
-    async def _cut(
-        self, request: messages.CutBucketsRequest, wanted: messages.CutBucketRequest, until: float
-    ) -> messages.CutBucketResponse:
-        try:
-            slot = self._tablets.slot(BucketId(request.table_id, wanted.partition_id, wanted.bucket_id))
-            tablet = await self._having(slot, wanted.at_least or 0, until)
-            return await cut_tablet(
-                tablet, wanted, number=request.number, sync=bool(request.sync), commit=self._commit
-            )
-        except Exception as error:
-            told = as_told(error)
-            return messages.CutBucketResponse(
-                partition_id=wanted.partition_id,
-                bucket_id=wanted.bucket_id,
-                error_code=code_of(told),
-                error_message=message_of(told),
-            )
-
-    async def _having(self, slot: TabletSlot, number: int, until: float) -> LogTablet:
-        """The tablet, once it has applied a decision."""
-        tablet = await wait_for(slot.opened())
-        while tablet.applied < number:
-            try:
-                async with asyncio.timeout_at(until):
-                    await _reached(tablet.pending, tablet.high_watermark + 1)
-            except TimeoutError:
-                raise RequestTimeout(
-                    f"bucket {slot.bucket} has applied decision {tablet.applied}, and {number} is not yet visible"
-                ) from None
-            tablet = await wait_for(slot.opened())
-        return tablet
-
-
-async def _reached(pending: Pending, offset: int) -> None:
-    """Wait until ``offset`` is reached; raises what took the tablet away."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def called(error: StromError | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    ticket = pending.add(offset, called)
-    try:
-        await future
-    finally:
-        pending.cancel(ticket)
 
 
 def _group(commit: Commit, form: PieceForm, now_ms: int, tablet: LogTablet) -> tuple[LogTablet, Applied]:

@@ -12,8 +12,7 @@ from server.test_background import node
 from strom.errors import StorageOffline
 from strom.log.groups import Origin
 from strom.model.bucket import BucketId
-from strom.protocol.messages.stages import CutBucketRequest
-from strom.server.calls.publish.cutting import cut_tablet
+from strom.protocol.messages.cut import CutBucketRequest
 from strom.server.tablets.tablets import wait_for
 from strom.tablet.groups import Commit, PieceForm
 
@@ -26,14 +25,13 @@ def test_a_cut_with_sync_waits_for_the_disk_and_one_without_does_not(tmp_path: P
             await made.append(bucket)
             tablet = await wait_for(made.node.tablets.slot(bucket).opened())
             wanted = CutBucketRequest(bucket_id=bucket.bucket)
-            commit = made.node.stages._commit
-            plain = await cut_tablet(tablet, wanted, number=None, sync=False, commit=commit)
+            plain = await made.node.cuts.cut_tablet(tablet, wanted, number=None, sync=False)
             assert plain.offset == 100
             assert tablet.log.synced_end < 100, "under os nobody waits for the disk"
-            synced = await cut_tablet(tablet, wanted, number=None, sync=True, commit=commit)
+            synced = await made.node.cuts.cut_tablet(tablet, wanted, number=None, sync=True)
             assert synced == plain
             assert tablet.log.synced_end == 100
-            again = await cut_tablet(tablet, wanted, number=None, sync=True, commit=commit)
+            again = await made.node.cuts.cut_tablet(tablet, wanted, number=None, sync=True)
             assert again == plain, "nothing is left to sync"
 
     asyncio.run(main())
@@ -49,7 +47,7 @@ def test_a_cut_whose_sync_fails_is_an_error_not_an_end(tmp_path: Path) -> None:
             tablet.pending_sync = _broken  # type: ignore[method-assign]
             wanted = CutBucketRequest(bucket_id=bucket.bucket)
             with pytest.raises(StorageOffline, match="sync"):
-                await cut_tablet(tablet, wanted, number=None, sync=True, commit=made.node.stages._commit)
+                await made.node.cuts.cut_tablet(tablet, wanted, number=None, sync=True)
 
     asyncio.run(main())
 
@@ -65,8 +63,7 @@ def test_a_log_is_cut_where_it_was_asked_for_unless_that_would_take_a_decision_a
 
             async def cut(at_most: int) -> tuple[int, bool]:
                 wanted = CutBucketRequest(bucket_id=bucket.bucket, at_most=at_most)
-                commit = made.node.stages._commit
-                found = await cut_tablet(tablet, wanted, number=None, sync=False, commit=commit)
+                found = await made.node.cuts.cut_tablet(tablet, wanted, number=None, sync=False)
                 return found.offset, bool(found.grouped)
 
             assert [await cut(at_most) for at_most in (-5, 30, 100, 500)] == [

@@ -1,0 +1,182 @@
+"""The cut of a plan: where its reads begin and end in each bucket.
+
+A plan that must see whole decisions asks twice: the coordinator for a *snapshot* (the number of the newest decision),
+and each leader for the *cut* of its buckets at that number. A plain scan needs the cut only.
+
+A tiering round asks for cuts that survive power loss, so that the lake never gets ahead of a log. It also tells how far
+the lake is, so that a bucket that cannot go on from there says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from strom.errors import RequestTimeout, StorageOffline
+from strom.log.sync import SyncPoint
+from strom.model.bucket import BucketId
+from strom.protocol.api_keys import CUT_BUCKETS, SNAPSHOT, Api
+from strom.protocol.error_codes import code_of, message_of
+from strom.protocol.message import Message
+from strom.protocol.messages.cut import (
+    CutBucketRequest,
+    CutBucketResponse,
+    CutBucketsRequest,
+    CutBucketsResponse,
+    PendingBucket,
+    SnapshotRequest,
+    SnapshotResponse,
+)
+from strom.rpc.call import Call
+from strom.server.background.group_commit import GroupCommit
+from strom.server.calls.dispatch import CallHandler
+from strom.server.calls.writes import TIMEOUT_S_MAX, as_told
+from strom.server.tablets.catalog_view import CatalogView
+from strom.server.tablets.publishing import Publishing
+from strom.server.tablets.slot import TabletSlot
+from strom.server.tablets.tablets import Tablets, wait_for
+from strom.server.tablets.waiting import reached
+from strom.tablet.lake import check_lake
+from strom.tablet.log_tablet import LogTablet
+
+
+class SnapshotCalls:
+    """Answers in the coordinator's process."""
+
+    def __init__(self, view: CatalogView, publishing: Publishing) -> None:
+        self._view = view
+        self._publishing = publishing
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {SNAPSHOT: self.snapshot}
+
+    def snapshot(self, call: Call) -> Message:
+        """The number of the newest decision, and the buckets that may not have applied theirs."""
+        request: SnapshotRequest = call.request
+        catalog = self._view.catalog
+        wanted = set(request.table_ids)
+        pending: dict[BucketId, int] = {}
+        for row in catalog.sinks.values():
+            for bucket in self._publishing.pending(catalog, row):
+                if not wanted or bucket.table_id in wanted:
+                    pending[bucket] = max(row.number, pending.get(bucket, 0))
+        return SnapshotResponse(
+            number=catalog.last_decision,
+            pending=[
+                PendingBucket(
+                    table_id=bucket.table_id,
+                    partition_id=bucket.partition_id,
+                    bucket_id=bucket.bucket,
+                    number=number,
+                )
+                for bucket, number in pending.items()
+            ],
+        )
+
+
+class CutCalls:
+    """Answers for the buckets of this server."""
+
+    def __init__(self, tablets: Tablets, commit: GroupCommit) -> None:
+        self._tablets = tablets
+        self._commit = commit
+
+    def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
+        return {CUT_BUCKETS: self.cut_buckets}
+
+    def cut_buckets(self, call: Call) -> Awaitable[Message]:
+        """Where reads that are planned at a number start and end, once what was decided before is visible."""
+        return self._cut_all(call.request)
+
+    async def _cut_all(self, request: CutBucketsRequest) -> Message:
+        until = asyncio.get_running_loop().time() + min(max(request.timeout_ms, 1) / 1000, TIMEOUT_S_MAX)
+        answers = await asyncio.gather(*(self._cut(request, one, until) for one in request.buckets_req))
+        return CutBucketsResponse(buckets_resp=answers)
+
+    async def _cut(
+        self, request: CutBucketsRequest, wanted: CutBucketRequest, until: float
+    ) -> CutBucketResponse:
+        try:
+            slot = self._tablets.slot(BucketId(request.table_id, wanted.partition_id, wanted.bucket_id))
+            tablet = await self._having(slot, wanted.at_least or 0, until)
+            return await self.cut_tablet(tablet, wanted, number=request.number, sync=bool(request.sync))
+        except Exception as error:
+            told = as_told(error)
+            return CutBucketResponse(
+                partition_id=wanted.partition_id,
+                bucket_id=wanted.bucket_id,
+                error_code=code_of(told),
+                error_message=message_of(told),
+            )
+
+    async def _having(self, slot: TabletSlot, number: int, until: float) -> LogTablet:
+        """The tablet, once it has applied a decision."""
+        tablet = await wait_for(slot.opened())
+        while tablet.applied < number:
+            try:
+                async with asyncio.timeout_at(until):
+                    await reached(tablet.pending, tablet.high_watermark + 1)
+            except TimeoutError:
+                raise RequestTimeout(
+                    f"bucket {slot.bucket} has applied decision {tablet.applied}, and {number} is not yet visible"
+                ) from None
+            tablet = await wait_for(slot.opened())
+        return tablet
+
+    async def cut_tablet(
+        self, tablet: LogTablet, wanted: CutBucketRequest, *, number: int | None, sync: bool
+    ) -> CutBucketResponse:
+        """The answer for one bucket."""
+        grouped = tablet.has_stages or tablet.log.groups.newest > 0
+        cut = tablet.cut(number)
+        if wanted.lake_offset is not None:
+            check_lake(tablet, wanted.lake_offset, wanted.lake_epoch)
+        end = cut.end_offset
+        if wanted.at_most is not None and not grouped and not tablet.has_keys:
+            # Anywhere in the log; a change of a key, or a group, is two records or more that belong together.
+            end = max(cut.start_offset, min(end, wanted.at_most))
+        if sync and tablet.log.synced_end < end:
+            await _durable(tablet, self._commit)
+        return CutBucketResponse(
+            partition_id=wanted.partition_id,
+            bucket_id=wanted.bucket_id,
+            offset=end,
+            start_offset=cut.start_offset,
+            epoch=tablet.epoch_before(end),
+            grouped=grouped,
+        )
+
+
+async def _durable(tablet: LogTablet, commit: GroupCommit) -> None:
+    """Wait until everything that is in the log now survives power loss; raises what took the tablet offline."""
+    request = _SyncOnce(tablet)
+    commit.request(request)
+    await request.done
+    tablet.check_online()
+
+
+class _SyncOnce:
+    """One sync of a tablet, which somebody waits for."""
+
+    def __init__(self, tablet: LogTablet) -> None:
+        self._tablet = tablet
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def pending_sync(self) -> SyncPoint | None:
+        point = self._tablet.pending_sync()
+        if point is None:
+            self._finish()
+        return point
+
+    def synced(self, point: SyncPoint) -> None:
+        self._tablet.synced(point)
+        self._finish()
+
+    def fail(self, error: StorageOffline) -> None:
+        self._tablet.fail(error)
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
