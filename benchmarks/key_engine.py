@@ -18,7 +18,7 @@ from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits
 from strom.runtime.files import LocalFiles
-from strom.server.process.process import SWITCH_INTERVAL_S
+from strom.server.process.process_setup import SWITCH_INTERVAL_S
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import Job, KeyTablet
 

@@ -17,7 +17,7 @@ from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.read.live_rows import live_rows
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey
-from strom.server.tablets.slot import TabletSlot
+from strom.server.tablets.tablet_slot import TabletSlot
 
 pytestmark = pytest.mark.slow
 

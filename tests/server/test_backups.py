@@ -24,7 +24,7 @@ from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
 from strom.server.calls.backups import Backups
 from strom.server.tablets.hold import Hold
-from strom.server.tablets.slot import TabletSlot
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.testing.process import ServerProcess
 
 

@@ -24,7 +24,7 @@ from strom.runtime.clock import SystemClock
 from strom.runtime.files import LocalFiles
 from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.process.local import LocalServer
-from strom.server.tablets.slot import TabletSlot
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import _redefined
 from strom.tablet.log_tablet import Accepted, LogTablet
 

@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 
 from server.test_background import Node
-from server.test_publishing import Servers, publishing
+from server.test_decision_rollout import Servers, publishing
 from strom.errors import StageExpired
 from strom.model.table import TableEntry
 from strom.protocol.messages import stages as messages
 from strom.runtime.clock import SystemClock
+from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.calls.publish import sinks
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.calls.publish.stages import _drop_unsealed
-from strom.server.tablets.publishing import Publishing
 
 STAGE = b"s" * 16
 OTHER = b"o" * 16
@@ -50,7 +50,7 @@ def free(answer: messages.ExpireStagesResponse) -> list[bytes]:
 
 
 def test_a_proposal_that_comes_after_its_stages_were_given_up_publishes_nothing(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, _: Servers, published: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, _: Servers, published: DecisionRollout) -> None:
         calls = SinkCalls(made.view, published, SystemClock())
         assert free(await calls.expire(given_up(table, STAGE))) == [STAGE]
         with pytest.raises(StageExpired, match="given up by their writer"):
@@ -63,7 +63,7 @@ def test_a_proposal_that_comes_after_its_stages_were_given_up_publishes_nothing(
 
 
 def test_what_is_decided_or_is_being_decided_is_not_freed_and_may_be_asked_again(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, _: Servers, published: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, _: Servers, published: DecisionRollout) -> None:
         calls = SinkCalls(made.view, published, SystemClock())
         freed: list[bytes] = []
         perform = made.view.perform
@@ -99,7 +99,7 @@ def test_given_up_stages_are_remembered_up_to_a_bound_and_the_oldest_are_forgott
 ) -> None:
     monkeypatch.setattr(sinks, "GIVEN_UP_MAX", 3)
 
-    async def test(made: Node, table: TableEntry, _: Servers, published: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, _: Servers, published: DecisionRollout) -> None:
         calls = SinkCalls(made.view, published, SystemClock())
         stages = [bytes([number]) * 16 for number in range(5)]
         for one in stages:

@@ -7,9 +7,9 @@ from typing import Any
 
 from strom.protocol.api_keys import APPLY_STAGES
 from strom.protocol.messages import stages as messages
+from strom.server.background.decision_rollout import BUCKETS_AT_ONCE
 from strom.server.process import inner_calls
 from strom.server.process.channel import LINE_BYTES_MAX, Facts
-from strom.server.tablets.publishing import BUCKETS_AT_ONCE
 
 TASKS = 2_000
 

@@ -16,9 +16,9 @@ from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import InlineOffload, Tasks
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.key_jobs import PAUSE_AFTER_FAILURE_S, KeyJobs
-from strom.server.tablets.lane import Lane
-from strom.server.tablets.numbers import BucketNumbers
-from strom.server.tablets.slot import TabletSlot
+from strom.server.tablets.auto_increment import BucketNumbers
+from strom.server.tablets.bucket_lane import Lane
+from strom.server.tablets.tablet_slot import TabletSlot
 
 
 class Clock:

@@ -12,9 +12,9 @@ from strom.client.plan import cut
 from strom.coordinator import sinks
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow
+from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.calls.publish.stages import StageCalls
-from strom.server.tablets.publishing import Publishing
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -66,22 +66,22 @@ def staggered_buckets(patch: pytest.MonkeyPatch) -> None:
 def never_rolled(patch: pytest.MonkeyPatch) -> None:
     """The next version is decided though the last one is not applied everywhere."""
 
-    async def settled(self: Publishing, row: SinkRow, timeout_s: float) -> bool:
+    async def settled(self: DecisionRollout, row: SinkRow, timeout_s: float) -> bool:
         return True
 
-    patch.setattr(Publishing, "settled", settled)
+    patch.setattr(DecisionRollout, "settled", settled)
     slow_publishing(patch)
 
 
 def slow_publishing(patch: pytest.MonkeyPatch) -> None:
     """Nothing wrong by itself: it gives the others time."""
-    real = Publishing._work
+    real = DecisionRollout._work
 
-    async def late(self: Publishing, server_id: int) -> None:
+    async def late(self: DecisionRollout, server_id: int) -> None:
         await asyncio.sleep(1.5)
         await real(self, server_id)
 
-    patch.setattr(Publishing, "_work", late)
+    patch.setattr(DecisionRollout, "_work", late)
 
 
 MUTANTS: dict[str, Break] = {

@@ -11,7 +11,7 @@ import asyncio
 from strom.errors import StorageFull, StorageOffline, StromError
 from strom.log.sync import PendingCheckpoint
 from strom.runtime.tasks import Offload, Tasks
-from strom.server.tablets.slot import TabletSlot
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.tablet.log_tablet import LogTablet
 
 

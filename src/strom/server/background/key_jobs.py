@@ -17,8 +17,8 @@ from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import Offload, Tasks
 from strom.server.background.disk_space import DiskSpace
 from strom.server.tablets.key_forms import key_tablet
-from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 

@@ -9,8 +9,8 @@ import logging
 from strom.coordinator import commands
 from strom.errors import StromError
 from strom.runtime.clock import Clock
+from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.tablets.catalog_view import CatalogView
-from strom.server.tablets.publishing import Publishing
 
 EVERY_S = 10.0
 
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 class OneShotSinks:
     """Looks now and again."""
 
-    def __init__(self, view: CatalogView, publishing: Publishing, clock: Clock) -> None:
+    def __init__(self, view: CatalogView, rollout: DecisionRollout, clock: Clock) -> None:
         self._view = view
-        self._publishing = publishing
+        self._rollout = rollout
         self._clock = clock
 
     async def run(self) -> None:
@@ -40,11 +40,11 @@ class OneShotSinks:
         applied = {
             name: row.number
             for name, row in catalog.sinks.items()
-            if row.one_shot and row.deadline_ms <= now_ms and not self._publishing.pending(catalog, row)
+            if row.one_shot and row.deadline_ms <= now_ms and not self._rollout.pending(catalog, row)
         }
         if not applied:
             return []
         forgotten: list[str] = await self._view.perform(commands.forget_sinks, applied, now_ms=now_ms)
-        self._publishing.forget(forgotten)
-        self._publishing.tidy()
+        self._rollout.forget(forgotten)
+        self._rollout.tidy()
         return forgotten

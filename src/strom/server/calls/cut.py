@@ -29,12 +29,12 @@ from strom.protocol.messages.cut import (
     SnapshotResponse,
 )
 from strom.rpc.call import Call
+from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.background.group_commit import GroupCommit
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import TIMEOUT_S_MAX, as_told
 from strom.server.tablets.catalog_view import CatalogView
-from strom.server.tablets.publishing import Publishing
-from strom.server.tablets.slot import TabletSlot
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.server.tablets.waiting import reached
 from strom.tablet.lake import check_lake
@@ -44,9 +44,9 @@ from strom.tablet.log_tablet import LogTablet
 class SnapshotCalls:
     """Answers in the coordinator's process."""
 
-    def __init__(self, view: CatalogView, publishing: Publishing) -> None:
+    def __init__(self, view: CatalogView, rollout: DecisionRollout) -> None:
         self._view = view
-        self._publishing = publishing
+        self._rollout = rollout
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {SNAPSHOT: self.snapshot}
@@ -58,7 +58,7 @@ class SnapshotCalls:
         wanted = set(request.table_ids)
         pending: dict[BucketId, int] = {}
         for row in catalog.sinks.values():
-            for bucket in self._publishing.pending(catalog, row):
+            for bucket in self._rollout.pending(catalog, row):
                 if not wanted or bucket.table_id in wanted:
                     pending[bucket] = max(row.number, pending.get(bucket, 0))
         return SnapshotResponse(

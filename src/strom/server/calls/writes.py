@@ -34,8 +34,8 @@ from strom.runtime.memory import release_arrow
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
-from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import TableFacts
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 INLINE_BYTES_MAX = 512 * 1024
@@ -48,7 +48,7 @@ as much as the append itself."""
 ALONE_AFTER_S = 0.05
 """So long after another bucket's bulk write a bulk load has the server to itself again."""
 BULK_BYTES_MIN = 256 * 1024
-"""A write of this size gives way to small calls (``turns.py``)."""
+"""A write of this size gives way to small calls (``bulk_turns.py``)."""
 SLOW_S = 0.01
 SLOW_ALONE_S = 0.05
 SLOW_FOR_S = 10.0

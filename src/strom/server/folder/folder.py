@@ -24,7 +24,7 @@ from strom.model.bucket import BucketId
 from strom.model.lake.lake_owner import LakeOwner
 from strom.runtime.files import Files, FolderLock
 from strom.runtime.random import Randomness
-from strom.server.folder.place import PLACE_FILE, incarnation_of
+from strom.server.folder.incarnation import PLACE_FILE, incarnation_of
 
 FORMAT = 1
 FORMAT_FILE = "strom.json"

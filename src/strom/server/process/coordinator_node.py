@@ -11,17 +11,17 @@ from strom.runtime.tasks import Tasks
 from strom.runtime.world import World
 from strom.server.background.auto_partitions import AutoPartitions
 from strom.server.background.clock_watch import ClockWatch
+from strom.server.background.decision_rollout import Apply, DecisionRollout
 from strom.server.background.one_shot_sinks import OneShotSinks
 from strom.server.calls.catalog.databases import DatabaseChanges, DatabaseReads
+from strom.server.calls.catalog.metadata import MetadataCalls
 from strom.server.calls.catalog.partitions import PartitionChanges, PartitionReads
 from strom.server.calls.catalog.tables import TableChanges, TableReads
-from strom.server.calls.catalog.where import WhereCalls
 from strom.server.calls.cut import SnapshotCalls
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.lake.lake import LakeCalls
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.server.tablets.catalog_view import CatalogView
-from strom.server.tablets.publishing import Apply, Publishing
 
 
 class CoordinatorNode:
@@ -37,11 +37,11 @@ class CoordinatorNode:
         apply: Apply,
     ) -> None:
         self._tasks = Tasks()
-        self.publishing = Publishing(view, apply, self._tasks)
+        self.rollout = DecisionRollout(view, apply, self._tasks)
         self._watch = ClockWatch(world, folder, "coordinator", trust_after_ms=settings["clock.trust-after"])
-        self.sinks = SinkCalls(view, self.publishing, world.clock)
+        self.sinks = SinkCalls(view, self.rollout, world.clock)
         self.lake = LakeCalls(view, self._watch.time, lake, lease_ms=settings["lake.service.lease"])
-        self._one_shots = OneShotSinks(view, self.publishing, self._watch.time)
+        self._one_shots = OneShotSinks(view, self.rollout, self._watch.time)
         self.partitions = AutoPartitions(
             view,
             world.clock,
@@ -55,9 +55,9 @@ class CoordinatorNode:
             TableChanges(view, world.clock),
             PartitionReads(view),
             PartitionChanges(view, world.clock),
-            WhereCalls(view),
+            MetadataCalls(view),
             self.sinks,
-            SnapshotCalls(view, self.publishing),
+            SnapshotCalls(view, self.rollout),
             self.lake,
         )
 
@@ -66,7 +66,7 @@ class CoordinatorNode:
         self._tasks.spawn(self._watch.run(), "watch the clock")
         self._tasks.spawn(self.partitions.run(), "auto partitions")
         self._tasks.spawn(self._one_shots.run(), "forget one-shot sinks")
-        self.publishing.kick()
+        self.rollout.kick()
 
     async def close(self) -> None:
         """End it."""

@@ -16,7 +16,7 @@ from strom.errors import ServerStopping
 from strom.runtime import loops
 from strom.runtime.settings import load
 from strom.runtime.world import World
-from strom.server.process.process import raise_open_files
+from strom.server.process.process_setup import raise_open_files
 from strom.server.process.serve import Addresses, RunningServer
 
 JOIN_TIMEOUT_S = 60.0

@@ -37,8 +37,8 @@ from strom.server.folder.lake_config import lake_config
 from strom.server.process import inner_calls
 from strom.server.process.channel import Facts
 from strom.server.process.coordinator_node import CoordinatorNode, limits_of
-from strom.server.process.doors import COORDINATOR_TYPE, Doors
 from strom.server.process.listeners import Endpoint, check_http, endpoints, is_loopback, tablet_endpoints
+from strom.server.process.ports import COORDINATOR_TYPE, Ports
 from strom.server.process.remote_status import RemoteStatus
 from strom.server.process.supervisor import Supervisor
 from strom.server.process.tablet_node import TabletNode
@@ -113,7 +113,7 @@ class RunningServer:
         self._coordinator: CoordinatorNode | None = None
         self._backups: Backups | None = None
         # On a port that both roles share no type is told: the peer's client would take it for the wrong one.
-        self._doors = Doors(
+        self._ports = Ports(
             world, settings, self._metrics, server_type=None if self._count == 1 else COORDINATOR_TYPE
         )
         self.addresses: Addresses
@@ -200,11 +200,11 @@ class RunningServer:
         assert self._folder is not None
         assert self._coordinator is not None
         tablet = self._tablet = TabletNode(
-            self._world, self._settings, self._folder.path, 0, view, self._metrics, self._doors.budget
+            self._world, self._settings, self._folder.path, 0, view, self._metrics, self._ports.budget
         )
         tablet.expiry.ask = self._coordinator.sinks.expire
-        site = await self._open_doors(view, [tablet.status], tablet.groups)
-        listeners = _listeners(self._doors.endpoints)
+        site = await self._open_ports(view, [tablet.status], tablet.groups)
+        listeners = _listeners(self._ports.endpoints)
         coordinator.perform(commands.register_coordinator, ServerEntry(COORDINATOR_ID, listeners))
         coordinator.perform(commands.register_server, ServerEntry(0, listeners))
         coordinator.perform(commands.reassign_leaders, [0])
@@ -241,9 +241,9 @@ class RunningServer:
             self._answer_tablet,
         )
         servers = [RemoteStatus(process, view) for process in supervisor.processes]
-        site = await self._open_doors(view, servers, ())
+        site = await self._open_ports(view, servers, ())
         coordinator.perform(
-            commands.register_coordinator, ServerEntry(COORDINATOR_ID, _listeners(self._doors.endpoints))
+            commands.register_coordinator, ServerEntry(COORDINATOR_ID, _listeners(self._ports.endpoints))
         )
         await supervisor.start()
         for process in supervisor.processes:
@@ -272,7 +272,7 @@ class RunningServer:
         bound = [one.bound(port) for one, port in zip(beside, ready["ports"], strict=True)]
         await view.perform(commands.register_server, ServerEntry(server_id, _listeners(bound)))
         if self._coordinator is not None:
-            self._coordinator.publishing.server_returned(server_id)
+            self._coordinator.rollout.server_returned(server_id)
 
     async def _answer_tablet(self, facts: Facts) -> Facts:
         """What a tablet server asks its coordinator."""
@@ -281,7 +281,7 @@ class RunningServer:
 
     # --- both ------------------------------------------------------------------------------------------
 
-    async def _open_doors(
+    async def _open_ports(
         self,
         view: CatalogView,
         servers: Sequence[TabletServerStatus],
@@ -296,7 +296,7 @@ class RunningServer:
             self._world.clock,
             self._world.offload,
             folder=self._folder.path,
-            connections=lambda: self._doors.connections,
+            connections=lambda: self._ports.connections,
             shared=self._count == 1,
         )
         state = StateCalls(view, servers, site.describe)
@@ -304,7 +304,7 @@ class RunningServer:
         self._coordinator.lake.ask_ends = lambda table_id: ends_of(servers, table_id)
         backups = () if self._backups is None else (self._backups,)
         dispatch = Dispatch((*groups, *self._coordinator.groups, *backups, state))
-        await self._doors.open(self._endpoints, dispatch)
+        await self._ports.open(self._endpoints, dispatch)
         return site
 
     async def _open_http(self, site: Site) -> None:
@@ -323,7 +323,7 @@ class RunningServer:
 
     def _announce(self, processes: Sequence[int]) -> None:
         assert self._folder is not None
-        listeners = {one.name: one.address for one in self._doors.endpoints}
+        listeners = {one.name: one.address for one in self._ports.endpoints}
         self.addresses = Addresses(self._folder.path, listeners, self._http_address, tuple(processes))
         self._folder.announce({"process": os.getpid(), "address": self.addresses.address})
 
@@ -348,7 +348,7 @@ class RunningServer:
             await self._http.close()
         if self._tablet is not None:
             self._tablet.finish_waiting()
-        await self._doors.close(timeout_s=timeout_s)
+        await self._ports.close(timeout_s=timeout_s)
         await self._tasks.close()
         if self._backups is not None:
             await self._backups.close()

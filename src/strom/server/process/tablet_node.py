@@ -24,7 +24,7 @@ from strom.server.background.group_commit import GroupCommit
 from strom.server.background.key_jobs import KeyJobs
 from strom.server.background.memory_return import MemoryReturn
 from strom.server.background.retention import Retention
-from strom.server.background.stages import StageExpiry
+from strom.server.background.stage_expiry import StageExpiry
 from strom.server.calls.cut import CutCalls
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.filtering import FilterLimits
@@ -46,11 +46,11 @@ from strom.server.calls.publish.stages import StageCalls
 from strom.server.calls.writes import Writes
 from strom.server.status.key_store_facts import follow_keys
 from strom.server.status.status import LocalStatus
+from strom.server.tablets.bulk_turns import RECENT_S, InTurns, Turns
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.kernels import Kernels
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets, TabletSettings
-from strom.server.tablets.turns import RECENT_S, InTurns, Turns
 
 LANE_THREADS = 3
 SYNC_THREADS = 4

@@ -24,20 +24,20 @@ from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
 from strom.runtime.world import World
 from strom.server.calls.catalog.databases import DatabaseReads
+from strom.server.calls.catalog.metadata import MetadataCalls
 from strom.server.calls.catalog.partitions import PartitionReads
 from strom.server.calls.catalog.state import StateCalls
 from strom.server.calls.catalog.tables import TableReads
-from strom.server.calls.catalog.where import WhereCalls
 from strom.server.calls.dispatch import Dispatch
 from strom.server.calls.lake.lake import LakeReads
 from strom.server.folder.folder import lock_tablet
 from strom.server.folder.lake_config import lake_config
 from strom.server.process import inner_calls
 from strom.server.process.channel import LINE_BYTES_MAX, Channel, Facts
-from strom.server.process.doors import TABLET_TYPE, Doors
 from strom.server.process.listeners import Endpoint
 from strom.server.process.log_lines import write_log
-from strom.server.process.process import prepare_process, settle
+from strom.server.process.ports import TABLET_TYPE, Ports
+from strom.server.process.process_setup import prepare_process, settle
 from strom.server.process.tablet_node import TabletNode
 from strom.server.status.status import answering
 from strom.server.tablets.catalog_view import CatalogView
@@ -90,9 +90,9 @@ class TabletProcessMain:
         store = EmbeddedStore.open(world.files, self._folder, owner=False, create=False)
         try:
             view = CatalogView(Coordinator(store), world.offload, alone=False)
-            doors = self._doors = Doors(world, self._settings, metrics, server_type=TABLET_TYPE)
+            ports = self._ports = Ports(world, self._settings, metrics, server_type=TABLET_TYPE)
             self._node = node = TabletNode(
-                world, self._settings, self._folder, self._server_id, view, metrics, doors.budget
+                world, self._settings, self._folder, self._server_id, view, metrics, ports.budget
             )
             self._status_answer = answering(node.status)
             node.expiry.ask = lambda request: inner_calls.ask(channel.ask, EXPIRE_STAGES, request)
@@ -101,11 +101,11 @@ class TabletProcessMain:
                 DatabaseReads(view),
                 TableReads(view),
                 PartitionReads(view),
-                WhereCalls(view),
+                MetadataCalls(view),
                 LakeReads(view, world.clock, lake_config(self._settings, self._folder, self._owner)),
                 StateCalls(view, [node.status], node.status.summary),
             )
-            bound = await self._open(doors, Dispatch(groups))
+            bound = await self._open(ports, Dispatch(groups))
             node.start()
             settle()
             await channel.ask(
@@ -119,13 +119,13 @@ class TabletProcessMain:
             world.offload.close()
             lock.release()
 
-    async def _open(self, doors: Doors, dispatch: Dispatch) -> tuple[Endpoint, ...]:
+    async def _open(self, ports: Ports, dispatch: Dispatch) -> tuple[Endpoint, ...]:
         """Listen beside the coordinator, or where there is room: clients learn the ports from the metadata."""
         try:
-            return await doors.open(self._endpoints, dispatch)
+            return await ports.open(self._endpoints, dispatch)
         except PortInUse as error:
             logger.warning("tablet server %s takes another port: %s", self._server_id, error.message)
-            return await doors.open([replace(one, port=0) for one in self._endpoints], dispatch)
+            return await ports.open([replace(one, port=0) for one in self._endpoints], dispatch)
 
     async def _answer(self, question: str, facts: dict[str, Any]) -> Facts:
         if question == "stop":
@@ -142,7 +142,7 @@ class TabletProcessMain:
 
     async def _stop(self, timeout_s: float) -> Facts:
         self._node.finish_waiting()
-        await self._doors.close(timeout_s=timeout_s)
+        await self._ports.close(timeout_s=timeout_s)
         self._cleanly = await self._node.close()
         self._stopped.set()
         return {"cleanly": self._cleanly}

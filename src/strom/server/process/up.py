@@ -19,7 +19,7 @@ from strom.runtime import loops
 from strom.runtime.settings import Settings, load
 from strom.runtime.world import World
 from strom.server.process.log_lines import write_log
-from strom.server.process.process import prepare_process, settle
+from strom.server.process.process_setup import prepare_process, settle
 from strom.server.process.serve import Addresses, RunningServer
 
 

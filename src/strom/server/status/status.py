@@ -15,8 +15,8 @@ from strom.runtime.metrics import Metrics, Sample
 from strom.server.background.disk_space import DiskSpace
 from strom.server.status.key_store_facts import KeyStoreFacts, key_facts_of
 from strom.server.tablets.catalog_view import CatalogView
-from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, led_by, wait_for
 from strom.tablet.log_tablet import LogTablet
 

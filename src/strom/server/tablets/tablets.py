@@ -25,15 +25,15 @@ from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload, Tasks
 from strom.runtime.world import World
 from strom.server.folder.folder import bucket_path
+from strom.server.tablets.auto_increment import BucketNumbers
+from strom.server.tablets.bucket_lane import Lane
 from strom.server.tablets.catalog_view import CatalogChange, CatalogView
 from strom.server.tablets.hold import Hold
 from strom.server.tablets.kernels import Gate, Kernels
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.lake_places import guarded_place, namesakes_place, series_needed_from
-from strom.server.tablets.lane import Lane
-from strom.server.tablets.numbers import BucketNumbers
-from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.lake import refusal_of
 from strom.tablet.log_tablet import LogTablet

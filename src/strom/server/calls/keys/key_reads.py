@@ -25,8 +25,8 @@ from strom.runtime.memory import release_arrow
 from strom.runtime.settings import Settings
 from strom.runtime.tasks import Offload
 from strom.server.tablets.key_forms import key_tablet
-from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.key_lookup import AtLeast
 from strom.tablet.log_tablet import LogTablet

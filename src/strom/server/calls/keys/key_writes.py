@@ -45,8 +45,8 @@ from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import Begun, Write, Writes, answer_all, as_told
 from strom.server.tablets.key_forms import KeyForms, key_tablet
-from strom.server.tablets.slot import TabletSlot
 from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.groups import KeyChanges
 from strom.tablet.log_tablet import Accepted, LogTablet

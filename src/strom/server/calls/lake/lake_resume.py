@@ -28,8 +28,8 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import as_told
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.lake_places import lake_place
-from strom.server.tablets.slot import TabletSlot, in_lane
 from strom.server.tablets.table_facts import Tables
+from strom.server.tablets.tablet_slot import TabletSlot, in_lane
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
 

@@ -18,8 +18,8 @@ from strom.rpc.call import Call
 from strom.runtime.clock import Clock
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import as_told
-from strom.server.tablets.slot import in_lane
 from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablet_slot import in_lane
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 

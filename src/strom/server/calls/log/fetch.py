@@ -23,10 +23,10 @@ from strom.rpc.call import Answer
 from strom.rpc.call_memory import BudgetShare
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Offload
-from strom.server.calls.log.found import Read, ReadResult, plainly, released_after
 from strom.server.calls.log.heavy_reads import HEAVY_BYTES, HeavyReads
-from strom.server.tablets.slot import TabletSlot
+from strom.server.calls.log.log_read import Read, ReadResult, plainly, released_after
 from strom.server.tablets.table_facts import TableTraffic
+from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.log_tablet import LogTablet
 

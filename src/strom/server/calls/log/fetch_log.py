@@ -27,10 +27,10 @@ from strom.record.project import Projection
 from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits
+from strom.server.calls.log.added_columns import Evolved
 from strom.server.calls.log.damage import told_where
-from strom.server.calls.log.evolved import Evolved
 from strom.server.calls.log.fetch import BucketFetch, Fetches
-from strom.server.calls.log.found import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
+from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables, check_positions
 from strom.tablet.log_tablet import LogTablet, Skip
 

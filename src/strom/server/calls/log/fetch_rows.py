@@ -28,7 +28,7 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
 from strom.server.calls.log.damage import told_where
 from strom.server.calls.log.fetch import BucketFetch, Fetches
-from strom.server.calls.log.found import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
+from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.tablet.log_tablet import LogTablet
 

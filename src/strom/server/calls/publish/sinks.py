@@ -29,9 +29,9 @@ from strom.protocol.message import Message
 from strom.protocol.messages import stages as messages
 from strom.rpc.call import Call
 from strom.runtime.clock import Clock
+from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.calls.dispatch import CallHandler
 from strom.server.tablets.catalog_view import CatalogView
-from strom.server.tablets.publishing import Publishing
 
 GIVEN_UP_MAX = 100_000
 """Stages that are remembered as given up: a decision that lists one of them was under way for very long."""
@@ -44,9 +44,9 @@ logger = logging.getLogger(__name__)
 class SinkCalls:
     """Answers in the coordinator's process."""
 
-    def __init__(self, view: CatalogView, publishing: Publishing, clock: Clock) -> None:
+    def __init__(self, view: CatalogView, rollout: DecisionRollout, clock: Clock) -> None:
         self._view = view
-        self._publishing = publishing
+        self._rollout = rollout
         self._clock = clock
         self._deciding: Counter[bytes] = Counter()
         """Stages that a proposal lists which is being decided: they are freed for nobody."""
@@ -88,12 +88,12 @@ class SinkCalls:
             decision = await self._decided(proposal)
         finally:
             self._deciding -= Counter(listed)
-        self._publishing.kick()
+        self._rollout.kick()
         warnings = list(decision.warnings)
         row = self._view.catalog.sinks.get(proposal.sink)
-        if request.wait and row is not None and not await self._publishing.settled(row, SETTLE_S):
+        if request.wait and row is not None and not await self._rollout.settled(row, SETTLE_S):
             why = (
-                self._publishing.compiling(row)
+                self._rollout.compiling(row)
                 or "a tablet server that has rows of it does not answer right now"
             )
             warnings.append(
@@ -137,14 +137,14 @@ class SinkCalls:
         )
 
     async def _settle(self, row: SinkRow | None) -> None:
-        if row is not None and not await self._publishing.settled(row, SETTLE_S):
+        if row is not None and not await self._rollout.settled(row, SETTLE_S):
             raise self._held_up(row)
 
     def _held_up(self, row: SinkRow) -> LeaderNotAvailable:
-        compiling = self._publishing.compiling(row)
+        compiling = self._rollout.compiling(row)
         if compiling is not None:  # nothing is lost: no word of going on without it
             return KernelsCompiling(compiling, sink=row.name)
-        why = self._publishing.problem(row) or "a tablet server does not answer"
+        why = self._rollout.problem(row) or "a tablet server does not answer"
         return LeaderNotAvailable(
             f"sink {row.name!r}: version {row.epoch} is not yet applied everywhere, because {why}. Try again; if rows "
             "are lost for good, `strom sink skip` of the sink that is named goes on without them",
@@ -165,9 +165,9 @@ class SinkCalls:
                     version=row.number,
                     number=row.number,
                     epoch=row.epoch,
-                    pending=len(self._publishing.pending(catalog, row)),
+                    pending=len(self._rollout.pending(catalog, row)),
                     tables=_tables(row, catalog),
-                    problem=self._publishing.problem(row),
+                    problem=self._rollout.problem(row),
                     query_name=row.query_name,
                 )
                 for _, row in sorted(catalog.sinks.items())
@@ -182,16 +182,16 @@ class SinkCalls:
     async def _drop(self, sink: str, *, force: bool, keep: bool) -> Message:
         while True:
             row = self._view.catalog.sinks.get(sink)
-            if row is not None and force and self._publishing.pending(self._view.catalog, row):
+            if row is not None and force and self._rollout.pending(self._view.catalog, row):
                 row = await self._view.perform(commands.skip_lost, sink, number=row.number)
                 logger.error("sink %s: decision %d goes on without what is lost of it", sink, row.number)
-                self._publishing.hurry()
+                self._rollout.hurry()
             await self._settle(row)
-            skipped = [] if row is None else self._publishing.skipped(row.number)
+            skipped = [] if row is None else self._rollout.skipped(row.number)
             if row is not None and keep:
                 return messages.DropSinkResponse(skipped=skipped)
             if await self._view.perform(commands.drop_sink, sink, rolled=0 if row is None else row.number):
-                self._publishing.forget([sink])
+                self._rollout.forget([sink])
                 return messages.DropSinkResponse(skipped=skipped)
 
     # --- what tablets ask --------------------------------------------------------------------------------------

@@ -29,12 +29,12 @@ from strom.runtime.metrics import Metrics
 from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
-from strom.server.background.stages import StageExpiry
+from strom.server.background.stage_expiry import StageExpiry
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_writes import KEY_COPIES, UpsertBatch
 from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE, as_told
-from strom.server.tablets.slot import TabletSlot, in_lane
 from strom.server.tablets.table_facts import TableFacts, Tables
+from strom.server.tablets.tablet_slot import TabletSlot, in_lane
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.server.tablets.waiting import reached
 from strom.tablet.groups import Applied, Commit, KeyChanges, PieceForm, Skipped

@@ -27,7 +27,7 @@ WRITER_IDS_AT_ONCE = 100
 """Ids taken from the metadata at a time: most writers then start without a commit."""
 
 
-class WhereCalls:
+class MetadataCalls:
     """Answers GetMetadata, InitWriter and the question for a token, in every process."""
 
     def __init__(self, view: CatalogView) -> None:

@@ -25,8 +25,8 @@ from strom.rpc.budget import Budget
 from strom.rpc.call import Call
 from strom.rpc.call_memory import BudgetShare
 from strom.runtime.tasks import Tasks
+from strom.server.background.decision_rollout import BUCKETS_AT_ONCE, PAUSE_MAX_S, DecisionRollout
 from strom.server.calls.publish.sinks import SinkCalls
-from strom.server.tablets.publishing import BUCKETS_AT_ONCE, PAUSE_MAX_S, Publishing
 from strom.testing.clock import ManualClock
 
 BUCKETS = 3 * BUCKETS_AT_ONCE
@@ -83,20 +83,20 @@ async def decided(
 
 
 def publishing(
-    folder: Path, test: Callable[[Node, TableEntry, Servers, Publishing], Awaitable[None]]
+    folder: Path, test: Callable[[Node, TableEntry, Servers, DecisionRollout], Awaitable[None]]
 ) -> None:
     async def main() -> None:
         async with node(folder) as made:
             table = await made.create("t", buckets=BUCKETS)
             servers, tasks = Servers(), Tasks()
-            await test(made, table, servers, Publishing(made.view, servers.apply, tasks))
+            await test(made, table, servers, DecisionRollout(made.view, servers.apply, tasks))
             await tasks.close()
 
     asyncio.run(main())
 
 
 def test_many_buckets_that_fail_do_not_starve_the_others(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         servers.refusing = set(range(2 * BUCKETS_AT_ONCE))
         row = await decided(made, table, "s", range(BUCKETS))
         publishing.kick()
@@ -117,10 +117,10 @@ def test_buckets_that_fail_at_once_whenever_they_are_asked_leave_others_their_tu
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a round of them takes longer than their pauses."""
-    monkeypatch.setattr("strom.server.tablets.publishing.PAUSE_FIRST_S", 0.0)
-    monkeypatch.setattr("strom.server.tablets.publishing.PAUSE_MAX_S", 0.0)
+    monkeypatch.setattr("strom.server.background.decision_rollout.PAUSE_FIRST_S", 0.0)
+    monkeypatch.setattr("strom.server.background.decision_rollout.PAUSE_MAX_S", 0.0)
 
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         servers.refusing = set(range(2 * BUCKETS_AT_ONCE + 2))
         row = await decided(made, table, "s", range(BUCKETS))
         publishing.kick()
@@ -132,7 +132,7 @@ def test_buckets_that_fail_at_once_whenever_they_are_asked_leave_others_their_tu
 
 
 def test_a_bucket_that_fails_does_not_slow_down_the_next_decision_of_another(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         servers.refusing = {0}
         await decided(made, table, "held up", [0])
         publishing.kick()
@@ -148,7 +148,7 @@ def test_a_bucket_that_fails_does_not_slow_down_the_next_decision_of_another(tmp
 
 
 def test_a_server_that_is_away_is_asked_again_and_at_once_when_it_returns(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         servers.away = True
         row = await decided(made, table, "s", [0, 1])
         assert not await publishing.settled(row, 0.3)
@@ -162,7 +162,7 @@ def test_a_server_that_is_away_is_asked_again_and_at_once_when_it_returns(tmp_pa
 
 
 def test_what_is_skipped_is_told(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         servers.refusing = {0}
         row = await decided(made, table, "s", [0, 1])
         assert not await publishing.settled(row, 0.2)
@@ -176,7 +176,7 @@ def test_what_is_skipped_is_told(tmp_path: Path) -> None:
 
 
 def test_a_decision_that_nobody_saw_lost_is_not_skipped(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         row = await decided(made, table, "s", [0, 1])
         told = await made.view.perform(commands.skip_lost, "s", number=row.number - 1)
         assert not told.skip_lost
@@ -190,7 +190,7 @@ def test_a_decision_that_was_applied_is_asked_of_a_returning_server_again_and_of
 ) -> None:
     """It may have lost what it had not synced; what it has, it passes over."""
 
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         row = await decided(made, table, "s", range(6))
         publishing.kick()
         assert await publishing.settled(row, 10)
@@ -207,7 +207,7 @@ def test_a_decision_that_was_applied_is_asked_of_a_returning_server_again_and_of
 
 
 def test_however_often_a_bucket_fails_it_is_asked_again_within_a_second(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         bucket = BucketId(table.table_id, None, 0)
         now = asyncio.get_running_loop().time
         for _ in range(20):
@@ -218,7 +218,7 @@ def test_however_often_a_bucket_fails_it_is_asked_again_within_a_second(tmp_path
 
 
 def test_whoever_waits_for_a_table_that_is_dropped_waits_no_longer(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         servers.away = True
         row = await decided(made, table, "s", range(3))
         waiting = asyncio.create_task(publishing.settled(row, 60))
@@ -232,7 +232,7 @@ def test_whoever_waits_for_a_table_that_is_dropped_waits_no_longer(tmp_path: Pat
 
 
 def test_a_planned_read_waits_for_the_newest_decision_of_each_bucket(tmp_path: Path) -> None:
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         servers.away = True
         other = await made.create("other")
         early = await decided(made, table, "b", [2])
@@ -264,7 +264,7 @@ def test_a_planned_read_waits_for_the_newest_decision_of_each_bucket(tmp_path: P
 def test_stages_expire_by_the_coordinators_clock(tmp_path: Path) -> None:
     """A server whose clock is ahead asks early: a floor at its time would refuse stages that nobody has freed."""
 
-    async def test(made: Node, table: TableEntry, servers: Servers, publishing: Publishing) -> None:
+    async def test(made: Node, table: TableEntry, servers: Servers, publishing: DecisionRollout) -> None:
         calls = SinkCalls(made.view, publishing, ManualClock(1_000))
         late = messages.WireLateStage(stage_id=b"s" * 16, sink="s", epoch=0, deadline_ms=5_000)
         request = messages.ExpireStagesRequest(

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from strom.errors import StorageOffline, StromError, UnknownBucket
 from strom.model.bucket import BucketId
 from strom.runtime.clock import Clock
+from strom.server.tablets.bucket_lane import Lane
 from strom.server.tablets.kernels import Gate
-from strom.server.tablets.lane import Lane
 from strom.tablet.log_tablet import LogTablet
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from strom.server.process.listeners import Endpoint
 COORDINATOR_TYPE, TABLET_TYPE = 1, 2
 
 
-class Doors:
+class Ports:
     """All listeners of one process."""
 
     def __init__(

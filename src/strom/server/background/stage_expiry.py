@@ -16,7 +16,7 @@ from strom.model.bucket import BucketId
 from strom.protocol.messages.stages import ExpireStagesRequest, ExpireStagesResponse, WireLateStage
 from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
-from strom.server.tablets.slot import TabletSlot, in_lane
+from strom.server.tablets.tablet_slot import TabletSlot, in_lane
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 

@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from strom.coordinator.catalog import Catalog
 from strom.coordinator.sink_rows import SinkRow
@@ -53,14 +52,7 @@ class _Trouble:
     again_at: float
 
 
-class Settles(Protocol):
-    """Who can be waited for."""
-
-    async def settled(self, row: SinkRow, timeout_s: float) -> bool:
-        """Wait until a row's decision is applied wherever its buckets still exist; False when it takes too long."""
-
-
-class Publishing:
+class DecisionRollout:
     """Brings decisions to the buckets."""
 
     def __init__(self, view: CatalogView, apply: Apply, tasks: Tasks) -> None:

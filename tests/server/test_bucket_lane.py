@@ -10,8 +10,8 @@ import pytest
 
 from strom.errors import RequestTimeout, ServerStopping
 from strom.runtime.tasks import InlineOffload, Tasks, ThreadOffload
+from strom.server.tablets.bucket_lane import Lane
 from strom.server.tablets.hold import Hold
-from strom.server.tablets.lane import Lane
 
 
 def test_jobs_run_in_the_order_they_came_and_one_at_a_time() -> None:

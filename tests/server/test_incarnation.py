@@ -11,7 +11,7 @@ import pytest
 from strom.runtime.files import LocalFiles
 from strom.runtime.random import SystemRandomness
 from strom.server.folder.folder import open_folder
-from strom.server.folder.place import PLACE_FILE, FolderPlace
+from strom.server.folder.incarnation import PLACE_FILE, FolderPlace
 
 HERE = FolderPlace("i", "/data", 1, 2, 3, "m")
 

@@ -10,8 +10,8 @@ from strom.rpc.traffic import SMALL_BYTES_MAX, ListenerTraffic
 from strom.runtime.clock import SystemClock
 from strom.runtime.metrics import Metrics
 from strom.runtime.tasks import InlineOffload, Tasks
-from strom.server.tablets.lane import Lane
-from strom.server.tablets.turns import PAUSE_PER_WAIT, PAUSE_S_MAX, PIECE_BYTES, InTurns, Turns
+from strom.server.tablets.bucket_lane import Lane
+from strom.server.tablets.bulk_turns import PAUSE_PER_WAIT, PAUSE_S_MAX, PIECE_BYTES, InTurns, Turns
 from strom.testing.loop import run
 
 

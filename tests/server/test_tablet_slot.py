@@ -18,8 +18,8 @@ from strom.model.bucket import BucketId
 from strom.runtime.clock import SystemClock
 from strom.runtime.tasks import InlineOffload, Tasks
 from strom.server.process.local import LocalServer
-from strom.server.tablets.lane import Lane
-from strom.server.tablets.slot import REOPEN_PAUSE_S, TabletSlot
+from strom.server.tablets.bucket_lane import Lane
+from strom.server.tablets.tablet_slot import REOPEN_PAUSE_S, TabletSlot
 from strom.tablet.key_jobs import TakeSnapshot
 from strom.tablet.key_tablet import KeyTablet
 from strom.testing.clock import ManualClock
