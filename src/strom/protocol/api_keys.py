@@ -16,6 +16,7 @@ from strom.protocol.messages import (
     cut,
     damage,
     databases,
+    inner,
     keys,
     lake,
     log,
@@ -40,6 +41,7 @@ class Role(Enum):
     ANY = "any"  # coordinator and tablet servers alike
     COORDINATOR = "coordinator"
     LEADER = "leader"  # the tablet server that leads the bucket
+    TABLET_SERVER = "tablet server"  # any of them; only the coordinator asks
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,14 +159,30 @@ RESUME_BUCKET = _api(20023, Role.LEADER, lake.ResumeBucketRequest, lake.ResumeBu
 BACKUP = _api(20030, Role.COORDINATOR, own.BackupRequest, own.BackupResponse, waits=True)
 MARK_DAMAGE = _api(20040, Role.LEADER, damage.MarkDamageRequest, damage.MarkDamageResponse)
 
+REGISTER_SERVER = _api(20050, Role.COORDINATOR, inner.RegisterServerRequest, inner.RegisterServerResponse)
+REPORT_FAILED_START = _api(
+    20051, Role.COORDINATOR, inner.ReportFailedStartRequest, inner.ReportFailedStartResponse
+)
+STOP_SERVER = _api(20052, Role.TABLET_SERVER, inner.StopServerRequest, inner.StopServerResponse)
+HOLD_BUCKETS = _api(20053, Role.TABLET_SERVER, inner.HoldBucketsRequest, inner.HoldBucketsResponse)
+SERVER_METRICS = _api(20054, Role.TABLET_SERVER, inner.ServerMetricsRequest, inner.ServerMetricsResponse)
+
 STAGE_APIS = (STAGE_ROWS, DROP_STAGES, BEGIN_SINK, DECIDE, LIST_SINKS, DROP_SINK)
 """The calls of staged writes, as clients make them."""
 CUT_APIS = (SNAPSHOT, CUT_BUCKETS)
 """The calls that say where the reads of a plan end."""
 LAKE_APIS = (TIERING, REPORT_LAKE, GET_LAKE, RESUME_BUCKET)
 """The calls of the lake: of tiering services, and of readers that want to know what it holds."""
-INNER_APIS = (EXPIRE_STAGES, APPLY_STAGES)
-"""Between the coordinator and its tablet servers, over their own channel; no listener takes them."""
+INNER_APIS = (
+    EXPIRE_STAGES,
+    APPLY_STAGES,
+    REGISTER_SERVER,
+    REPORT_FAILED_START,
+    STOP_SERVER,
+    HOLD_BUCKETS,
+    SERVER_METRICS,
+)
+"""Between the servers of a cluster: only an inner listener takes them."""
 KEY_APIS = (PUT_KV, LOOKUP, PREFIX_LOOKUP, UPSERT_ROWS, LOOKUP_ROWS, LOOKUP_ROW, SCAN_ROWS, KEY_FACTS)
 """The calls of primary-key tables."""
 _OTHER_APIS = (*KEY_APIS, *STAGE_APIS, *CUT_APIS, *LAKE_APIS, *INNER_APIS)

@@ -1,15 +1,22 @@
-"""What a tablet server says about itself that is a process of its own: asked over the pipe."""
+"""The status of a tablet server that is another process, asked by inner calls."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from strom.errors import Disconnected, StromError
+from strom.errors import StromError
+from strom.protocol.api_keys import SERVER_METRICS, SERVER_STATUS, TABLE_STATUS
+from strom.protocol.messages.inner import ServerMetricsRequest
+from strom.protocol.messages.own import ServerStatusRequest, TableStatusRequest, WireBucketStatus
 from strom.runtime.metrics import Sample
+from strom.server.calls.catalog.descriptions import path_message
 from strom.server.process.supervisor import TabletProcess
-from strom.server.status.status import BucketFacts, unknown_bucket
+from strom.server.status.status import unknown_status
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.tablets import led_by
+
+SUMMARY_TIMEOUT_S = 5.0
 
 
 class RemoteStatus:
@@ -20,29 +27,37 @@ class RemoteStatus:
         self._process = process
         self._view = view
 
-    async def table(self, table_id: int) -> list[BucketFacts]:
+    async def table(self, table_id: int) -> list[WireBucketStatus]:
         """What it answers; when it does not, its buckets with that as their error."""
+        table = self._view.catalog.table_by_id(table_id)
+        if table is None:
+            return []
+        request = TableStatusRequest(table_path=path_message(table.path))
         try:
-            answer = await self._process.ask("table", {"table_id": table_id})
+            answer = await self._process.link.call(TABLE_STATUS, request)
         except StromError as error:
-            table = self._view.catalog.table_by_id(table_id)
-            led = [] if table is None else led_by(self.server_id, table, self._view.catalog)
-            return [unknown_bucket(one, self.server_id, error.message) for one in led]
-        found: list[BucketFacts] = answer["buckets"]
-        return found
+            led = led_by(self.server_id, table, self._view.catalog)
+            return [unknown_status(one, self.server_id, error.message) for one in led]
+        return list(answer.buckets) if answer.table_id == table_id else []
 
     async def summary(self) -> dict[str, Any]:
         """Its own summary, or that it does not answer."""
         try:
-            summary = await self._process.ask("summary", timeout_s=5.0)
-        except Disconnected as error:
+            answer = await self._process.link.call(
+                SERVER_STATUS, ServerStatusRequest(), timeout_s=SUMMARY_TIMEOUT_S
+            )
+        except StromError as error:
             return {"tables": {}, "error": error.message}
+        summary: dict[str, Any] = json.loads(bytes(answer.status_json))
         return {**summary, "process": self._process.process_id, "starts": self._process.starts}
 
     async def samples(self) -> list[Sample]:
         """Its metrics; none when it does not answer."""
         try:
-            found: list[Sample] = (await self._process.ask("samples", timeout_s=5.0))["samples"]
-        except Disconnected:
+            answer = await self._process.link.call(
+                SERVER_METRICS, ServerMetricsRequest(), timeout_s=SUMMARY_TIMEOUT_S
+            )
+        except StromError:
             return []
+        found: list[Sample] = json.loads(bytes(answer.samples_json))
         return found

@@ -20,8 +20,10 @@ from strom.coordinator.coordinator import Coordinator
 from strom.errors import LeaderNotAvailable
 from strom.metadata.embedded import EmbeddedStore
 from strom.metadata.store import MetadataStore
-from strom.protocol.api_keys import APPLY_STAGES, EXPIRE_STAGES
+from strom.protocol.api_keys import APPLY_STAGES, HOLD_BUCKETS
+from strom.protocol.messages.inner import HoldBucketsRequest, HoldBucketsResponse
 from strom.protocol.messages.stages import ApplyStagesRequest, ApplyStagesResponse
+from strom.rpc.listener import Listener
 from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
@@ -31,16 +33,16 @@ from strom.runtime.world import World
 from strom.server.calls.backups import Backups
 from strom.server.calls.catalog.state import StateCalls
 from strom.server.calls.dispatch import CallGroup, Dispatch
+from strom.server.calls.inner import CoordinatorCalls
 from strom.server.folder.folder import DataFolder, StillHeld, buckets_path, open_folder
 from strom.server.folder.home_lake import bring_home
 from strom.server.folder.lake_config import lake_config
-from strom.server.process import inner_calls
-from strom.server.process.channel import Facts
 from strom.server.process.coordinator_node import CoordinatorNode, limits_of
+from strom.server.process.inner_link import InnerLink, new_secret, open_inner_listener
 from strom.server.process.listeners import Endpoint, check_http, endpoints, is_loopback, tablet_endpoints
 from strom.server.process.ports import COORDINATOR_TYPE, Ports
 from strom.server.process.remote_status import RemoteStatus
-from strom.server.process.supervisor import Supervisor
+from strom.server.process.supervisor import StartLine, Supervisor, TabletProcess
 from strom.server.process.tablet_node import TabletNode
 from strom.server.status.status import TabletServerStatus, ends_of
 from strom.server.tablets.catalog_view import CatalogView
@@ -51,6 +53,8 @@ from strom.server.web.site import Site
 COORDINATOR_ID = 0
 LOCK_WAIT_S = 10.0
 LOCK_PAUSE_S = 0.05
+APPLY_TIMEOUT_S = 600.0
+"""Publishing a large stage takes long; when the tablet server dies, that is noticed at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +111,7 @@ class RunningServer:
         self._tasks = Tasks()
         self._tablet: TabletNode | None = None
         self._supervisor: Supervisor | None = None
+        self._inner: Listener | None = None
         self._http: HttpServer | None = None
         self._folder: DataFolder | None = None
         self._store: OpenedStore | None = None
@@ -192,7 +197,8 @@ class RunningServer:
             return await self._tablet.stages.apply(request)
         if self._supervisor is None:
             raise LeaderNotAvailable(f"tablet server {server_id} does not run yet")
-        return await inner_calls.ask(self._supervisor.process(server_id).ask, APPLY_STAGES, request)
+        link = self._supervisor.process(server_id).link
+        return await link.call(APPLY_STAGES, request, timeout_s=APPLY_TIMEOUT_S)
 
     # --- one process -----------------------------------------------------------------------------------
 
@@ -215,19 +221,20 @@ class RunningServer:
     async def _hold(self, on: bool) -> bool:
         """Pause all tablet servers, or let them go on; whether all were paused until then."""
         if self._tablet is not None:
-            hold = self._tablet.tablets.hold
-            if on:
-                await hold.engage()
-                return True
-            return hold.release()
+            return await self._tablet.tablets.hold.switch(on)
         assert self._supervisor is not None
-        question, timeout_s = ("hold", 2 * ENGAGE_S_MAX) if on else ("release", 30.0)
-        asked = [process.ask(question, timeout_s=timeout_s) for process in self._supervisor.processes]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        request = HoldBucketsRequest(on=on)
+        answers = await asyncio.gather(
+            *(
+                process.link.call(HOLD_BUCKETS, request, timeout_s=2 * ENGAGE_S_MAX)
+                for process in self._supervisor.processes
+            ),
+            return_exceptions=True,
+        )
         for one in answers:
             if on and isinstance(one, BaseException):
                 raise one
-        return all(not isinstance(one, BaseException) and one.get("held", on) for one in answers)
+        return all(isinstance(one, HoldBucketsResponse) and one.held for one in answers)
 
     # --- several processes -----------------------------------------------------------------------------
 
@@ -235,11 +242,7 @@ class RunningServer:
         assert self._folder is not None
         ids = list(range(self._count))
         coordinator.perform(commands.reassign_leaders, ids)
-        supervisor = self._supervisor = Supervisor(
-            {server_id: self._first_line(server_id) for server_id in ids},
-            lambda server_id, ready: self._came_up(view, server_id, ready),
-            self._answer_tablet,
-        )
+        supervisor = self._supervisor = await self._supervise(ids, view)
         servers = [RemoteStatus(process, view) for process in supervisor.processes]
         site = await self._open_ports(view, servers, ())
         coordinator.perform(
@@ -247,12 +250,35 @@ class RunningServer:
         )
         await supervisor.start()
         for process in supervisor.processes:
-            await self._register(view, process.server_id, process.ready)
+            await self._register(view, process.server_id, process.ports)
         self._tasks.spawn(view.follow(), "follow the metadata")
         await self._open_http(site)
         self._announce([os.getpid(), *(one.process_id for one in supervisor.processes if one.process_id)])
 
-    def _first_line(self, server_id: int) -> Facts:
+    async def _supervise(self, ids: Sequence[int], view: CatalogView) -> Supervisor:
+        """The tablet servers of this machine, not started yet; their calls are taken from now on."""
+        assert self._coordinator is not None
+        secret = new_secret(self._world.randomness)
+        control = CoordinatorCalls(
+            self._coordinator.sinks,
+            registered=lambda request: supervisor.process(request.server_id).registered(request),
+            failed=lambda request: supervisor.process(request.server_id).failed(request),
+        )
+        inner = self._inner = await open_inner_listener(self._world, secret, [control])
+        supervisor = Supervisor(
+            [
+                TabletProcess(
+                    server_id,
+                    {**self._start_line(server_id), "secret": secret, "coordinator_port": inner.port},
+                    InnerLink(self._world, secret, f"tablet server {server_id}"),
+                    lambda server_id, ports: self._came_up(view, server_id, ports),
+                )
+                for server_id in ids
+            ]
+        )
+        return supervisor
+
+    def _start_line(self, server_id: int) -> StartLine:
         assert self._folder is not None
         beside = tablet_endpoints(self._endpoints, server_id)
         return {
@@ -264,20 +290,15 @@ class RunningServer:
             "ports": [one.port for one in beside],
         }
 
-    def _came_up(self, view: CatalogView, server_id: int, ready: Facts) -> None:
-        self._tasks.spawn(self._register(view, server_id, ready), f"register tablet server {server_id}")
+    def _came_up(self, view: CatalogView, server_id: int, ports: Sequence[int]) -> None:
+        self._tasks.spawn(self._register(view, server_id, ports), f"register tablet server {server_id}")
 
-    async def _register(self, view: CatalogView, server_id: int, ready: Facts) -> None:
+    async def _register(self, view: CatalogView, server_id: int, ports: Sequence[int]) -> None:
         beside = tablet_endpoints(self._endpoints, server_id)
-        bound = [one.bound(port) for one, port in zip(beside, ready["ports"], strict=True)]
+        bound = [one.bound(port) for one, port in zip(beside, ports, strict=True)]
         await view.perform(commands.register_server, ServerEntry(server_id, _listeners(bound)))
         if self._coordinator is not None:
             self._coordinator.rollout.server_returned(server_id)
-
-    async def _answer_tablet(self, facts: Facts) -> Facts:
-        """What a tablet server asks its coordinator."""
-        assert self._coordinator is not None
-        return await inner_calls.answered({EXPIRE_STAGES: self._coordinator.sinks.expire}, facts)
 
     # --- both ------------------------------------------------------------------------------------------
 
@@ -356,6 +377,8 @@ class RunningServer:
             await self._coordinator.close()
         if self._supervisor is not None:
             cleanly = await self._supervisor.stop(timeout_s) and cleanly
+        if self._inner is not None:
+            await self._inner.close(timeout_s)
         if self._tablet is not None:
             cleanly = await self._tablet.close() and cleanly
         if self._store is not None:

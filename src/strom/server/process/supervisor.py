@@ -1,8 +1,8 @@
 """Keeps the tablet servers of this machine running: starts them, notices when one dies, starts it again.
 
-A tablet server is a child that holds our pipe: when we die, by whatever means, it reads the end of the pipe and exits.
-When it dies, it is started again with the same id and ports after a pause that grows while it keeps dying. Its buckets
-are unavailable meanwhile; clients retry.
+A tablet server is a child on our leash: when we die, by whatever means, its standard input ends and it exits. When it
+dies, it is started again with the same id and ports after a pause that grows while it keeps dying. Its buckets are
+unavailable meanwhile; clients retry. Everything else goes by inner calls (``inner_link.py``).
 """
 
 from __future__ import annotations
@@ -11,20 +11,32 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from strom.errors import Disconnected, StromError
+from strom.errors import Disconnected, InvalidRequest, StromError
+from strom.protocol.api_keys import STOP_SERVER
+from strom.protocol.messages.inner import (
+    RegisterServerRequest,
+    ReportFailedStartRequest,
+    StopServerRequest,
+    StopServerResponse,
+)
 from strom.runtime.tasks import Tasks
-from strom.server.process import inner_calls
-from strom.server.process.channel import LINE_BYTES_MAX, Channel, Facts
+from strom.server.process.inner_link import InnerLink
 
 START_TIMEOUT_S = 60.0
 CLOSE_LOGS_S = 20.0
 """Beyond the time for running calls: the time a tablet server has to close its logs."""
+REAP_S = 5.0
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
 COMMAND = (sys.executable, "-X", "faulthandler", "-m", "strom.server.process.tablet_process")
+
+StartLine = Mapping[str, Any]
+"""What a tablet server reads from standard input at its start."""
+OnReady = Callable[[int, Sequence[int]], None]
+"""Called with the id and the public ports of a tablet server each time it has come up."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,21 +44,15 @@ logger = logging.getLogger(__name__)
 class TabletProcess:
     """One tablet server, through all its lives."""
 
-    def __init__(
-        self,
-        server_id: int,
-        first_line: Facts,
-        on_ready: Callable[[int, Facts], None],
-        answer: Callable[[Facts], Awaitable[Facts]] | None = None,
-    ) -> None:
+    def __init__(self, server_id: int, start_line: StartLine, link: InnerLink, on_ready: OnReady) -> None:
         self.server_id = server_id
-        self._answer = answer
-        self.ready: Facts = {}
+        self.link = link
+        self.ports: Sequence[int] = ()
         self.starts = 0
-        self._first_line = dict(first_line)
+        self._start_line = dict(start_line)
         self._on_ready = on_ready
         self._process: asyncio.subprocess.Process | None = None
-        self._channel: Channel | None = None
+        self._started: asyncio.Future[None] | None = None
 
     @property
     def process_id(self) -> int | None:
@@ -56,73 +62,57 @@ class TabletProcess:
     async def live(self, started: asyncio.Future[None]) -> int:
         """One life, from start to end; ``started`` is done once it serves. Returns the exit code."""
         self.starts += 1
+        self._started = started
         process = self._process = await asyncio.create_subprocess_exec(
             *COMMAND,
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LINE_BYTES_MAX,
             start_new_session=True,  # Ctrl-C in a terminal is for us alone: we stop our children in order
         )
         assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(self._first_line).encode() + b"\n")
-            channel = self._channel = Channel(process.stdout, process.stdin, self._take)
-            self._started = started
-            await channel.run()
+            process.stdin.write(json.dumps(self._start_line).encode() + b"\n")
+            return await process.wait()
         finally:
+            self.link.point_to(None)
             process.stdin.close()
             await self._reap(process)
-        assert process.returncode is not None
-        return process.returncode
 
     async def _reap(self, process: asyncio.subprocess.Process) -> None:
-        """The pipe is closed, so the child ends by itself; one that hangs is killed."""
+        """Its leash is cut, so the child ends by itself; one that hangs is killed."""
         try:
-            await asyncio.wait_for(process.wait(), 5.0)
+            await asyncio.wait_for(process.wait(), REAP_S)
         except (TimeoutError, asyncio.CancelledError):
             process.kill()
             await process.wait()
 
-    async def _take(self, question: str, facts: dict[str, Any]) -> Facts:
-        if question == "failed":
-            if not self._started.done():
-                self._started.set_exception(StromError(facts["message"]))
-            return {}
-        if question == inner_calls.QUESTION:
-            assert self._answer is not None
-            return await self._answer(facts)
-        assert question == "ready", question
-        self.ready = facts
+    def registered(self, request: RegisterServerRequest) -> None:
+        """The running process serves."""
+        self._check_alive(request.process_id)
+        self.link.point_to(request.inner_port)
         # The next life takes the same ports, so that clients find it where it was.
-        self._first_line["ports"] = facts["ports"]
-        self._on_ready(self.server_id, facts)
-        if not self._started.done():
+        self.ports = self._start_line["ports"] = list(request.ports)
+        self._on_ready(self.server_id, self.ports)
+        if self._started is not None and not self._started.done():
             self._started.set_result(None)
-        return {}
 
-    async def ask(
-        self, question: str, facts: Facts | None = None, *, timeout_s: float = 30.0
-    ) -> dict[str, Any]:
-        """Ask the running tablet server; Disconnected when there is none."""
-        if self._channel is None:
-            raise Disconnected(f"tablet server {self.server_id} does not run")
-        return await self._channel.ask(question, facts, timeout_s=timeout_s)
+    def failed(self, request: ReportFailedStartRequest) -> None:
+        """The running process cannot start."""
+        self._check_alive(request.process_id)
+        if self._started is not None and not self._started.done():
+            self._started.set_exception(StromError(request.error_message))
+
+    def _check_alive(self, process_id: int) -> None:
+        if process_id != self.process_id:
+            raise InvalidRequest(
+                f"process {process_id} is not tablet server {self.server_id}: that is process {self.process_id}"
+            )
 
 
 class Supervisor:
     """The tablet servers of this machine."""
 
-    def __init__(
-        self,
-        first_lines: Mapping[int, Facts],
-        on_ready: Callable[[int, Facts], None],
-        answer: Callable[[Facts], Awaitable[Facts]] | None = None,
-    ) -> None:
-        """``answer``: what is said to calls of the tablet servers (``inner_calls``)."""
-        self.processes = [
-            TabletProcess(server_id, line, on_ready, answer) for server_id, line in first_lines.items()
-        ]
+    def __init__(self, processes: Sequence[TabletProcess]) -> None:
+        self.processes = processes
         self._tasks = Tasks()
         self._stopping = False
 
@@ -164,22 +154,16 @@ class Supervisor:
                 return process
         raise Disconnected(f"there is no tablet server {server_id}")
 
-    async def ask_all(self, question: str, facts: Facts | None = None) -> dict[int, dict[str, Any]]:
-        """The answers of those that answer, by server id."""
-        answers = await asyncio.gather(
-            *(process.ask(question, facts, timeout_s=5.0) for process in self.processes),
-            return_exceptions=True,
-        )
-        found = zip(self.processes, answers, strict=True)
-        return {
-            process.server_id: answer for process, answer in found if not isinstance(answer, BaseException)
-        }
-
     async def stop(self, timeout_s: float) -> bool:
         """Stop all in order; returns whether all closed their logs. What does not stop in time is killed."""
         self._stopping = True
-        facts = {"timeout_s": timeout_s}
-        asked = [process.ask("stop", facts, timeout_s=timeout_s + CLOSE_LOGS_S) for process in self.processes]
-        answers: Sequence[object] = await asyncio.gather(*asked, return_exceptions=True)
+        request = StopServerRequest(timeout_ms=round(timeout_s * 1000))
+        answers: Sequence[object] = await asyncio.gather(
+            *(
+                process.link.call(STOP_SERVER, request, timeout_s=timeout_s + CLOSE_LOGS_S)
+                for process in self.processes
+            ),
+            return_exceptions=True,
+        )
         await self._tasks.close()
-        return all(isinstance(answer, dict) and answer.get("cleanly") for answer in answers)
+        return all(isinstance(answer, StopServerResponse) and answer.cleanly for answer in answers)

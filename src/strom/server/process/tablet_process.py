@@ -1,7 +1,7 @@
 """A tablet server as a process of its own; the supervisor starts it: ``python -m strom.server.process.tablet_process``.
 
-Standard input and output are the pipe to the supervisor. The first line says what to be; when the pipe ends, the
-supervisor is gone and so are we, at once: nothing may write to the folder any more once a next server could.
+The first line of standard input describes the server. Standard input is also the leash: when it ends, the supervisor
+is gone and so are we, at once, because nothing may write to the folder any more once another server could.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from strom.coordinator.coordinator import Coordinator
 from strom.errors import PortInUse, StromError
 from strom.metadata.embedded import EmbeddedStore
 from strom.model.lake.lake_owner import LakeOwner
-from strom.protocol.api_keys import APPLY_STAGES, EXPIRE_STAGES
+from strom.protocol.api_keys import EXPIRE_STAGES, REGISTER_SERVER, REPORT_FAILED_START
+from strom.protocol.messages.inner import RegisterServerRequest, ReportFailedStartRequest
 from strom.runtime.loops import run
 from strom.runtime.metrics import Metrics
 from strom.runtime.settings import Settings
@@ -29,18 +30,21 @@ from strom.server.calls.catalog.partitions import PartitionReads
 from strom.server.calls.catalog.state import StateCalls
 from strom.server.calls.catalog.tables import TableReads
 from strom.server.calls.dispatch import Dispatch
+from strom.server.calls.inner import TabletServerCalls
 from strom.server.calls.lake.lake import LakeReads
 from strom.server.folder.folder import lock_tablet
 from strom.server.folder.lake_config import lake_config
-from strom.server.process import inner_calls
-from strom.server.process.channel import LINE_BYTES_MAX, Channel, Facts
+from strom.server.process.inner_link import InnerLink, open_inner_listener
+from strom.server.process.leash import on_leash
 from strom.server.process.listeners import Endpoint
 from strom.server.process.log_lines import write_log
 from strom.server.process.ports import TABLET_TYPE, Ports
 from strom.server.process.process_setup import prepare_process, settle
 from strom.server.process.tablet_node import TabletNode
-from strom.server.status.status import answering
 from strom.server.tablets.catalog_view import CatalogView
+
+LAST_ANSWER_S = 5.0
+"""How long the answer to the stop may take to leave."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,43 +52,41 @@ logger = logging.getLogger(__name__)
 class TabletProcessMain:
     """One life of a tablet server's process."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._server_id: int = told["server_id"]
-        self._folder: str = told["folder"]
-        self._owner = LakeOwner.of_text(told["owner"])
-        self._settings = settings_from_json(told["settings"])
+    def __init__(self, start: dict[str, Any]) -> None:
+        self._server_id: int = start["server_id"]
+        self._folder: str = start["folder"]
+        self._owner = LakeOwner.of_text(start["owner"])
+        self._settings = settings_from_json(start["settings"])
+        self._secret: str = start["secret"]
+        self._coordinator_port: int = start["coordinator_port"]
         write_log(self._settings["logging.format"], f"tablet-{self._server_id}")
         self._endpoints = [
             Endpoint(**{**one, "port": port})
-            for one, port in zip(told["endpoints"], told["ports"], strict=True)
+            for one, port in zip(start["endpoints"], start["ports"], strict=True)
         ]
         self._stopped = asyncio.Event()
         self._cleanly = False
 
-    async def main(self, output: int) -> int:
-        """Serve until told to stop, or until the supervisor is gone."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(output, "wb", buffering=0))
-        channel = Channel(reader, writer, self._answer)
-        listening = asyncio.create_task(self._listen(channel))
+    async def main(self) -> int:
+        """Serve until the coordinator says stop, or until it is gone."""
+        # As hard as kill -9, which the logs survive: another server may take the folder at any moment.
+        await on_leash(lambda: os._exit(3))
+        world = World.system(offload_threads=self._settings["server.reader-threads"], background=True)
+        coordinator = InnerLink(world, self._secret, "the coordinator", self._coordinator_port)
         try:
-            await self._serve(channel)
+            await self._serve(world, coordinator)
         except StromError as error:
-            await channel.ask("failed", {"message": error.message}, timeout_s=5.0)
+            failed = ReportFailedStartRequest(
+                server_id=self._server_id, process_id=os.getpid(), error_message=error.message
+            )
+            await coordinator.call(REPORT_FAILED_START, failed, timeout_s=5.0)
             return 1
         finally:
-            listening.cancel()
+            coordinator.close()
+            world.offload.close()
         return 0 if self._cleanly else 1
 
-    async def _listen(self, channel: Channel) -> None:
-        await channel.run()
-        # As hard as kill -9, which the logs survive: our folder may belong to someone else in a moment.
-        os._exit(3)
-
-    async def _serve(self, channel: Channel) -> None:
-        world = World.system(offload_threads=self._settings["server.reader-threads"], background=True)
+    async def _serve(self, world: World, coordinator: InnerLink) -> None:
         metrics = Metrics()
         lock = lock_tablet(world.files, self._folder, self._server_id)
         store = EmbeddedStore.open(world.files, self._folder, owner=False, create=False)
@@ -94,8 +96,8 @@ class TabletProcessMain:
             self._node = node = TabletNode(
                 world, self._settings, self._folder, self._server_id, view, metrics, ports.budget
             )
-            self._status_answer = answering(node.status)
-            node.expiry.ask = lambda request: inner_calls.ask(channel.ask, EXPIRE_STAGES, request)
+            node.expiry.ask = lambda request: coordinator.call(EXPIRE_STAGES, request)
+            state = StateCalls(view, [node.status], node.status.summary)
             groups = (
                 *node.groups,
                 DatabaseReads(view),
@@ -103,20 +105,24 @@ class TabletProcessMain:
                 PartitionReads(view),
                 MetadataCalls(view),
                 LakeReads(view, world.clock, lake_config(self._settings, self._folder, self._owner)),
-                StateCalls(view, [node.status], node.status.summary),
+                state,
             )
             bound = await self._open(ports, Dispatch(groups))
+            control = TabletServerCalls(node.tablets.hold, node.stages, node.status, self._stop)
+            listener = await open_inner_listener(world, self._secret, (control, state))
             node.start()
             settle()
-            await channel.ask(
-                "ready", {"ports": [one.port for one in bound], "process": os.getpid()}, timeout_s=30.0
+            ready = RegisterServerRequest(
+                server_id=self._server_id,
+                process_id=os.getpid(),
+                ports=[one.port for one in bound],
+                inner_port=listener.port,
             )
+            await coordinator.call(REGISTER_SERVER, ready)
             await self._stopped.wait()
-            # The answer to "stop" is still on its way through the pipe.
-            await asyncio.sleep(0.05)
+            await listener.close(LAST_ANSWER_S)
         finally:
             store.close()
-            world.offload.close()
             lock.release()
 
     async def _open(self, ports: Ports, dispatch: Dispatch) -> tuple[Endpoint, ...]:
@@ -127,62 +133,27 @@ class TabletProcessMain:
             logger.warning("tablet server %s takes another port: %s", self._server_id, error.message)
             return await ports.open([replace(one, port=0) for one in self._endpoints], dispatch)
 
-    async def _answer(self, question: str, facts: dict[str, Any]) -> Facts:
-        if question == "stop":
-            return await self._stop(facts["timeout_s"])
-        if question == "hold":
-            await self._node.tablets.hold.engage()
-            return {}
-        if question == "release":
-            return {"held": self._node.tablets.hold.release()}
-        if question == inner_calls.QUESTION:
-            return await inner_calls.answered({APPLY_STAGES: self._node.stages.apply}, facts)
-        answer: Facts = await self._status_answer(question, facts)
-        return answer
-
-    async def _stop(self, timeout_s: float) -> Facts:
+    async def _stop(self, timeout_s: float) -> bool:
         self._node.finish_waiting()
         await self._ports.close(timeout_s=timeout_s)
         self._cleanly = await self._node.close()
         self._stopped.set()
-        return {"cleanly": self._cleanly}
-
-
-def settings_to_json(settings: Settings) -> dict[str, Any]:
-    """All settings as JSON can carry them."""
-    return dict(settings)
+        return self._cleanly
 
 
 def settings_from_json(values: dict[str, Any]) -> Settings:
-    """The same settings on the other side of the pipe."""
+    """The settings of the process that started us."""
     return Settings({name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}, {})
-
-
-def _own_output() -> int:
-    """Keep standard output for the pipe: whatever prints goes to standard error instead."""
-    output = os.dup(1)
-    os.dup2(2, 1)
-    return output
-
-
-def _first_line() -> bytes:
-    """Read standard input up to the first line's end and not a byte further: the rest is for the channel."""
-    line = bytearray()
-    while (byte := os.read(0, 1)) and not line.endswith(b"\n"):
-        line += byte
-        if byte == b"\n":
-            break
-    return bytes(line)
 
 
 def main() -> int:
     """Read the first line, then serve."""
     prepare_process()
-    output = _own_output()
-    line = _first_line()
+    os.dup2(2, 1)  # what a library prints is no output of ``strom up``
+    line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return 3
-    return run(TabletProcessMain(json.loads(line)).main(output))
+    return run(TabletProcessMain(json.loads(line)).main())
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from strom.errors import StromError
 from strom.runtime import loops
 from strom.runtime.settings import Settings, load
 from strom.runtime.world import World
+from strom.server.process.leash import on_leash
 from strom.server.process.log_lines import write_log
 from strom.server.process.process_setup import prepare_process, settle
 from strom.server.process.serve import Addresses, RunningServer
@@ -38,7 +39,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if leash:
-        await loop.connect_read_pipe(lambda: _Leash(stop), sys.stdin)
+        await on_leash(stop.set)
     server = RunningServer(settings, world, host=host, port=port)
     starting = asyncio.ensure_future(server.start())
     stopping = asyncio.ensure_future(stop.wait())
@@ -56,16 +57,6 @@ async def serve(
     finally:
         stopping.cancel()
     return await server.stop()
-
-
-class _Leash(asyncio.Protocol):
-    """Standard input ends when whoever started us is gone."""
-
-    def __init__(self, stop: asyncio.Event) -> None:
-        self._stop = stop
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._stop.set()
 
 
 def run(

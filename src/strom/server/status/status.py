@@ -1,4 +1,4 @@
-"""What a server says about itself: buckets, tables, rates. Plain data, so that it crosses the pipe of two processes."""
+"""What a server says about itself: buckets, tables, rates. Messages and plain data, so that it can be sent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from strom.errors import StromError
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey
 from strom.model.properties import lake_enabled
+from strom.protocol.messages.own import WireBucketStatus
 from strom.runtime.metrics import Metrics, Sample
 from strom.server.background.disk_space import DiskSpace
 from strom.server.status.key_store_facts import KeyStoreFacts, key_facts_of
@@ -53,7 +54,7 @@ class TabletServerStatus(Protocol):
 
     server_id: int
 
-    async def table(self, table_id: int) -> list[BucketFacts]:
+    async def table(self, table_id: int) -> list[WireBucketStatus]:
         """Every bucket of a table that it leads, opened if need be."""
 
     async def summary(self) -> dict[str, Any]:
@@ -80,7 +81,7 @@ class LocalStatus:
         self.clock_ahead_s: Callable[[], float] = lambda: 0.0
         """How far the clock is ahead of what is trusted when rows expire."""
 
-    async def table(self, table_id: int) -> list[BucketFacts]:
+    async def table(self, table_id: int) -> list[WireBucketStatus]:
         """Every bucket of a table that this server leads."""
         catalog = self._view.fresh()
         table = catalog.table_by_id(table_id)
@@ -90,13 +91,13 @@ class LocalStatus:
             else [await self._bucket(one) for one in led_by(self.server_id, table, catalog)]
         )
 
-    async def _bucket(self, bucket: BucketId) -> BucketFacts:
+    async def _bucket(self, bucket: BucketId) -> WireBucketStatus:
         try:
             slot = self._tablets.slot(bucket)
             await wait_for(slot.opened())
         except StromError as error:
-            return unknown_bucket(bucket, self.server_id, error.message)
-        return facts_of(slot, self.server_id)
+            return unknown_status(bucket, self.server_id, error.message)
+        return _status(facts_of(slot, self.server_id))
 
     async def summary(self) -> dict[str, Any]:
         """Tables by id with sums over the buckets that were touched, and rates."""
@@ -168,25 +169,11 @@ async def ends_of(servers: Sequence[TabletServerStatus], table_id: int) -> dict[
     """Where the buckets of a table end; those that cannot be asked right now are left out."""
     answers = await asyncio.gather(*(server.table(table_id) for server in servers))
     return {
-        LakeKey(facts["partition_id"], facts["bucket"]): facts["end_offset"]
+        LakeKey(one.partition_id, one.bucket_id): one.end_offset
         for answer in answers
-        for facts in answer
-        if facts["error"] is None
+        for one in answer
+        if one.error is None
     }
-
-
-def answering(status: LocalStatus) -> Any:
-    """How a tablet server's process answers ``RemoteStatus``."""
-
-    async def answer(question: str, facts: dict[str, Any]) -> dict[str, Any]:
-        if question == "table":
-            return {"buckets": await status.table(facts["table_id"])}
-        if question == "summary":
-            return await status.summary()
-        assert question == "samples", question
-        return {"samples": await status.samples()}
-
-    return answer
 
 
 def facts_of(slot: TabletSlot, leader_id: int) -> BucketFacts:
@@ -194,7 +181,7 @@ def facts_of(slot: TabletSlot, leader_id: int) -> BucketFacts:
     if slot.tablet is not None:
         slot.last_known = _facts(slot.tablet, leader_id)
     known: BucketFacts | None = slot.last_known
-    return known if known is not None else unknown_bucket(slot.bucket, leader_id, None)
+    return known if known is not None else _unknown(slot.bucket, leader_id, None)
 
 
 def _facts(tablet: LogTablet, leader_id: int) -> BucketFacts:
@@ -230,7 +217,31 @@ def _lake_lag(catalog: Catalog, bucket: BucketId, facts: BucketFacts | None) -> 
     return max(0, facts["high_watermark"] - (0 if held is None else held.offset))
 
 
-def unknown_bucket(bucket: BucketId, leader_id: int, error: str | None) -> BucketFacts:
+def unknown_status(bucket: BucketId, leader_id: int, error: str) -> WireBucketStatus:
+    """A bucket whose leader cannot tell its numbers, and why."""
+    return _status(_unknown(bucket, leader_id, error))
+
+
+def _status(facts: BucketFacts) -> WireBucketStatus:
+    return WireBucketStatus(
+        partition_id=facts["partition_id"],
+        bucket_id=facts["bucket"],
+        leader_id=facts["leader_id"],
+        start_offset=facts["start_offset"],
+        high_watermark=facts["high_watermark"],
+        end_offset=facts["end_offset"],
+        size_bytes=facts["size_bytes"],
+        segments=facts["segments"],
+        error=facts["error"],
+        epoch=facts["epoch"],
+        stages=facts["stages"],
+        stage_bytes=facts["stage_bytes"],
+        decision=facts["decision"],
+        damaged_rows=facts["damaged_rows"],
+    )
+
+
+def _unknown(bucket: BucketId, leader_id: int, error: str | None) -> BucketFacts:
     """A bucket whose numbers nobody knows."""
     return BucketFacts(
         table_id=bucket.table_id,

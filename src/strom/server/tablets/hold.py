@@ -42,6 +42,13 @@ class Hold:
                 raise
         self._timer = asyncio.get_running_loop().call_later(HELD_S_MAX, self.release)
 
+    async def switch(self, on: bool) -> bool:
+        """Engage or release; whether work is, or was until now, on hold."""
+        if not on:
+            return self.release()
+        await self.engage()
+        return True
+
     def release(self) -> bool:
         """Let work go on; whether it was held until now."""
         held, self.on = self.on, False

@@ -13,7 +13,7 @@ from strom.protocol.messages import own
 from strom.rpc.call import Call
 from strom.server.calls.catalog.descriptions import path_of
 from strom.server.calls.dispatch import CallHandler
-from strom.server.status.status import BucketFacts, TabletServerStatus
+from strom.server.status.status import TabletServerStatus
 from strom.server.tablets.catalog_view import CatalogView
 
 Describe = Callable[[], Awaitable[dict[str, Any]]]
@@ -38,10 +38,10 @@ class StateCalls:
         table = self._view.fresh().table(path_of(request.table_path))
         answers = await asyncio.gather(*(server.table(table.table_id) for server in self._servers))
         buckets = sorted(
-            (facts for answer in answers for facts in answer),
-            key=lambda facts: (facts["partition_id"] or -1, facts["bucket"]),
+            (status for answer in answers for status in answer),
+            key=lambda status: (status.partition_id or -1, status.bucket_id),
         )
-        return own.TableStatusResponse(table_id=table.table_id, buckets=[_bucket(facts) for facts in buckets])
+        return own.TableStatusResponse(table_id=table.table_id, buckets=buckets)
 
     def server_status(self, call: Call) -> Awaitable[Message]:
         """What the status page shows, as JSON."""
@@ -49,22 +49,3 @@ class StateCalls:
 
     async def _server(self) -> Message:
         return own.ServerStatusResponse(status_json=json.dumps(await self._describe()).encode())
-
-
-def _bucket(facts: BucketFacts) -> own.WireBucketStatus:
-    return own.WireBucketStatus(
-        partition_id=facts["partition_id"],
-        bucket_id=facts["bucket"],
-        leader_id=facts["leader_id"],
-        start_offset=facts["start_offset"],
-        high_watermark=facts["high_watermark"],
-        end_offset=facts["end_offset"],
-        size_bytes=facts["size_bytes"],
-        segments=facts["segments"],
-        error=facts["error"],
-        epoch=facts["epoch"],
-        stages=facts["stages"],
-        stage_bytes=facts["stage_bytes"],
-        decision=facts["decision"],
-        damaged_rows=facts["damaged_rows"],
-    )

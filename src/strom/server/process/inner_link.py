@@ -1,0 +1,116 @@
+"""Calls between the servers of a cluster: the listener that takes them, and the link that makes them.
+
+Every server has an *inner listener* beside its public ones: on loopback, with a login whose password is the cluster's
+secret. The coordinator draws the secret at its start and hands it to each tablet server on standard input, so no file,
+environment or command line shows it. A caller that has not proved to know it gets no inner call answered; a public
+listener does not know these calls at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from strom.errors import ConnectionClosed, Disconnected
+from strom.protocol.api_keys import Api, Request, Response
+from strom.rpc.caller import Caller
+from strom.rpc.limits import MIB, ListenerLimits
+from strom.rpc.listener import Listener
+from strom.rpc.sasl import Sasl
+from strom.runtime.random import Randomness
+from strom.runtime.world import World
+from strom.server.calls.dispatch import CallGroup, Dispatch
+
+INNER_LISTENER = "INNER"
+INNER_HOST = "127.0.0.1"
+INNER_USER = "server"
+SECRET_BYTES = 32
+CONNECT_TIMEOUT_S = 5.0
+
+LIMITS = ListenerLimits(
+    frame_bytes_max=64 * MIB,
+    fields_max=64 * MIB,  # a decision of many tasks names each of them for every bucket
+    idle_timeout_s=float("inf"),  # a link stays open for as long as both servers run
+)
+
+
+def new_secret(randomness: Randomness) -> str:
+    """The secret of a cluster, for as long as its coordinator runs."""
+    return randomness.token(SECRET_BYTES).hex()
+
+
+async def open_inner_listener(world: World, secret: str, groups: Iterable[CallGroup]) -> Listener:
+    """Take inner calls on a free port. Memory for them is counted apart, so clients cannot hold them up."""
+    dispatch = Dispatch(groups)
+    listener = Listener(
+        world,
+        INNER_LISTENER,
+        INNER_HOST,
+        0,
+        dispatch,
+        authentication=Sasl({INNER_USER: secret}),
+        limits=LIMITS,
+        apis=dispatch.apis,
+    )
+    return await listener.start()
+
+
+class InnerLink:
+    """Calls to the inner listener of one server.
+
+    Connects at the first call, and again when the connection broke. While the server's port is not known, calls fail
+    with Disconnected.
+    """
+
+    def __init__(self, world: World, secret: str, name: str, port: int | None = None) -> None:
+        """``name``: of the server, for messages."""
+        self._world = world
+        self._secret = secret
+        self._name = name
+        self._port = port
+        self._caller: Caller | None = None
+        self._connecting = asyncio.Lock()
+
+    def point_to(self, port: int | None) -> None:
+        """The server listens on this port from now on; None: it does not run."""
+        self._port = port
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; waiting calls end with Disconnected."""
+        if self._caller is not None:
+            self._caller.close()
+            self._caller = None
+
+    async def call(
+        self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0
+    ) -> Response:
+        """The server's answer. Raises its error, RequestTimeout, or Disconnected."""
+        caller = self._caller
+        if caller is None or caller.closed:
+            async with self._connecting:
+                caller = await self._connected()
+        try:
+            return await caller.call(api, request, timeout_s=timeout_s)
+        except ConnectionClosed:
+            raise Disconnected(f"{self._name} ended before it answered {api.name}") from None
+
+    async def _connected(self) -> Caller:
+        if self._caller is not None and not self._caller.closed:
+            return self._caller
+        port = self._port
+        if port is None:
+            raise Disconnected(f"{self._name} is not running")
+        caller = await Caller.connect(
+            self._world,
+            INNER_HOST,
+            port,
+            user=INNER_USER,
+            password=self._secret,
+            timeout_s=CONNECT_TIMEOUT_S,
+        )
+        if port != self._port:  # the server ended meanwhile
+            caller.close()
+            raise Disconnected(f"{self._name} is not running")
+        self._caller = caller
+        return caller
