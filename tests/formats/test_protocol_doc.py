@@ -23,6 +23,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "protocol.md").read_tex
 OWN_MODULES = (
     "strom.protocol.messages.cut",
     "strom.protocol.messages.damage",
+    "strom.protocol.messages.inner",
     "strom.protocol.messages.own",
     "strom.protocol.messages.own_keys",
     "strom.protocol.messages.stages",
@@ -34,6 +35,7 @@ ROLES = {
     Role.ANY: "any server",
     Role.COORDINATOR: "coordinator",
     Role.LEADER: "the bucket's leader",
+    Role.TABLET_SERVER: "a tablet server",
 }
 TYPES = {
     kinds.INT32: "int32",

@@ -65,4 +65,5 @@ def test_our_own_calls_have_keys_no_peer_uses() -> None:
         *range(20010, 20024),
         20030,
         20040,
+        *range(20050, 20055),
     ]
