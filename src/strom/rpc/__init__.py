@@ -7,5 +7,5 @@ that means harm, and what was counted in is counted out again, however a connect
 Does not: know what a call means (the handler does), choose servers or retry (the client does).
 
 Read first: ``call.py`` and ``limits.py``, then ``listener.py`` with ``connection.py`` for the server's side,
-``caller.py`` for the client's.
+``caller.py`` for the client's. ``http_server.py`` stands apart: pages for browsers and monitoring.
 """

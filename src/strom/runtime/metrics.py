@@ -39,6 +39,9 @@ SECONDS_BUCKETS = (
 )
 """Bounds for a histogram of seconds, from a tenth of a millisecond on."""
 
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of ``render``."""
+
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 

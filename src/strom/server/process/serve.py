@@ -23,6 +23,7 @@ from strom.metadata.store import MetadataStore
 from strom.protocol.api_keys import APPLY_STAGES, HOLD_BUCKETS
 from strom.protocol.messages.inner import HoldBucketsRequest, HoldBucketsResponse
 from strom.protocol.messages.stages import ApplyStagesRequest, ApplyStagesResponse
+from strom.rpc.http_server import HttpServer
 from strom.rpc.listener import Listener
 from strom.runtime.files import Files
 from strom.runtime.metrics import Metrics
@@ -47,7 +48,6 @@ from strom.server.process.tablet_node import TabletNode
 from strom.server.status.status import TabletServerStatus, ends_of
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.hold import ENGAGE_S_MAX
-from strom.server.web.http import HttpServer
 from strom.server.web.site import Site
 
 COORDINATOR_ID = 0

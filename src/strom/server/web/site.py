@@ -13,16 +13,14 @@ from typing import Any
 
 from strom._version import __version__
 from strom.coordinator.catalog import Catalog
+from strom.rpc.http_server import HttpAnswer
 from strom.runtime.clock import Clock
-from strom.runtime.metrics import Metrics, labelled, render
+from strom.runtime.metrics import METRICS_TYPE, Metrics, labelled, render
 from strom.runtime.tasks import Offload
 from strom.runtime.units import counted, rough_size
 from strom.server.status.status import TabletServerStatus
 from strom.server.tablets.catalog_view import CatalogView
-from strom.server.web.http import Answer
 from strom.server.web.page import render_page
-
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Site:
@@ -50,10 +48,10 @@ class Site:
         self._shared = shared
         self._started = clock.monotonic()
 
-    async def respond(self, path: str) -> Answer:
+    async def respond(self, path: str) -> HttpAnswer:
         """The answer for a path; of the page a query may say by which column its tables are sorted."""
         path, _, query = path.partition("?")
-        pages: dict[str, Callable[[], Awaitable[Answer]]] = {
+        pages: dict[str, Callable[[], Awaitable[HttpAnswer]]] = {
             "/": lambda: self._page(query),
             "/health": self._health,
             "/metrics": self._metrics_page,
@@ -62,18 +60,18 @@ class Site:
         page = pages.get(path)
         if page is None:
             known = ", ".join(pages)
-            return Answer(f"There is no {path} here, only {known}\n", status=HTTPStatus.NOT_FOUND)
+            return HttpAnswer(f"There is no {path} here, only {known}\n", status=HTTPStatus.NOT_FOUND)
         return await page()
 
-    async def _page(self, query: str) -> Answer:
+    async def _page(self, query: str) -> HttpAnswer:
         page = await self._offload.run(render_page, await self.describe(), query.removeprefix("sort="))
-        return Answer(page, "text/html; charset=utf-8")
+        return HttpAnswer(page, "text/html; charset=utf-8")
 
-    async def _status_page(self) -> Answer:
+    async def _status_page(self) -> HttpAnswer:
         content = await self._offload.run(json.dumps, await self.describe())
-        return Answer(content + "\n", "application/json")
+        return HttpAnswer(content + "\n", "application/json")
 
-    async def _health(self) -> Answer:
+    async def _health(self) -> HttpAnswer:
         """Healthy: every tablet server answers, none has an offline bucket, none lacks room for writes."""
         summaries = await asyncio.gather(*(server.summary() for server in self._servers))
         problems = [
@@ -92,16 +90,16 @@ class Site:
                 )
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
         body = {"status": "unhealthy" if problems else "healthy", "problems": problems}
-        return Answer(json.dumps(body) + "\n", "application/json", status)
+        return HttpAnswer(json.dumps(body) + "\n", "application/json", status)
 
-    async def _metrics_page(self) -> Answer:
+    async def _metrics_page(self) -> HttpAnswer:
         if self._shared:
-            return Answer(await self._offload.run(render, self._metrics.samples()), METRICS_TYPE)
+            return HttpAnswer(await self._offload.run(render, self._metrics.samples()), METRICS_TYPE)
         samples = labelled(self._metrics.samples(), server="coordinator")
         found = await asyncio.gather(*(server.samples() for server in self._servers))
         for server, more in zip(self._servers, found, strict=True):
             samples += labelled(more, server=str(server.server_id))
-        return Answer(await self._offload.run(render, samples), METRICS_TYPE)
+        return HttpAnswer(await self._offload.run(render, samples), METRICS_TYPE)
 
     async def describe(self) -> dict[str, Any]:
         """Everything the status page shows, as plain data."""

@@ -6,17 +6,18 @@ them), rounds, failures, seconds, rows, deletes, files, bytes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from pathlib import Path
 
 from strom.client.admin.lake_status import LakeStatus
 from strom.errors import LagUnknown, StromError
 from strom.model.table import TablePath
-from strom.runtime.metrics import Metrics, render
+from strom.rpc.http_server import HttpAnswer, HttpThread
+from strom.runtime.metrics import METRICS_TYPE, Metrics, render
 from strom.spark.tiering.round import RoundResult
 
 ROUND_SECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000)
@@ -128,31 +129,18 @@ class MetricsServer:
     """Answers ``GET /metrics`` until it is closed."""
 
     def __init__(self, metrics: TieringMetrics, host: str, port: int) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                known = self.path.partition("?")[0] in ("/", "/metrics")
-                body = metrics.page().encode() if known else b"look at /metrics\n"
-                self.send_response(200 if known else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        async def respond(path: str) -> HttpAnswer:
+            if path.partition("?")[0] not in ("/", "/metrics"):
+                return HttpAnswer("look at /metrics\n", status=HTTPStatus.NOT_FOUND)
+            return HttpAnswer(await asyncio.to_thread(metrics.page), METRICS_TYPE)
 
-            def log_message(self, format: str, *args: object) -> None:
-                """A collector asks every few seconds: nobody wants to read that."""
-
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, name="strom-metrics", daemon=True)
-        self._thread.start()
+        self._http = HttpThread(respond, host, port)
 
     @property
     def port(self) -> int:
         """Where it listens."""
-        return int(self._server.server_address[1])
+        return self._http.port
 
     def close(self) -> None:
-        """Listen no more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """Stop listening."""
+        self._http.close()

@@ -1,19 +1,21 @@
 """A tiny HTTP server: GET and HEAD, one request per connection.
 
 Everything from outside is bounded: the head's size, the time until it is complete, the number of connections. A
-request whose Host header names someone else is refused, because then a browser was tricked into asking (DNS rebinding).
+request whose Host header names another host is refused: a browser was tricked into asking (DNS rebinding). Every answer
+forbids scripts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
-from strom.runtime.sockets import Listening, Network
+from strom.runtime.sockets import Listening, Network, TcpNetwork
 from strom.runtime.tasks import Tasks
 
 HEAD_BYTES_MAX = 8 * 1024
@@ -31,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What goes back to the asker."""
 
     body: str
@@ -39,7 +41,7 @@ class Answer:
     status: HTTPStatus = HTTPStatus.OK
 
 
-Respond = Callable[[str], Awaitable[Answer]]
+Respond = Callable[[str], Awaitable[HttpAnswer]]
 """From a path to its answer."""
 
 
@@ -81,7 +83,7 @@ class HttpServer:
         self._open.discard(connection)
 
     def begin(self, connection: HttpConnection, head: bytes) -> None:
-        """Answer a complete request head in the background."""
+        """HttpAnswer a complete request head in the background."""
         self._tasks.spawn(self._answer(connection, head), "http request")
 
     async def _answer(self, connection: HttpConnection, head: bytes) -> None:
@@ -97,6 +99,29 @@ class HttpServer:
                 logger.exception("answering %s failed", path)
                 answer = _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
         connection.send(encode_answer(answer, with_body=method != "HEAD"))
+
+
+class HttpThread:
+    """An HttpServer on a thread of its own, for a program that has no event loop."""
+
+    def __init__(self, respond: Respond, host: str, port: int) -> None:
+        """Listen at once; raises PortInUse."""
+        self._loop = asyncio.new_event_loop()
+        self._server = HttpServer(respond, hosts=None)
+        try:
+            self.port = self._loop.run_until_complete(self._server.start(TcpNetwork(), host, port))
+        except BaseException:
+            self._loop.close()
+            raise
+        self._thread = threading.Thread(target=self._loop.run_forever, name="strom-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening and drop every connection."""
+        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 class HttpConnection(asyncio.Protocol):
@@ -167,7 +192,7 @@ def host_name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-def encode_answer(answer: Answer, *, with_body: bool) -> bytes:
+def encode_answer(answer: HttpAnswer, *, with_body: bool) -> bytes:
     """The answer as bytes."""
     body = answer.body.encode()
     lines = [
@@ -181,5 +206,5 @@ def encode_answer(answer: Answer, *, with_body: bool) -> bytes:
     return head + body if with_body else head
 
 
-def _plain(status: HTTPStatus) -> Answer:
-    return Answer(f"{status.phrase}\n", status=status)
+def _plain(status: HTTPStatus) -> HttpAnswer:
+    return HttpAnswer(f"{status.phrase}\n", status=status)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
+from strom.errors import PortInUse
+from strom.rpc import http_server as http
+from strom.rpc.http_server import HttpAnswer, HttpServer, HttpThread, host_name, parse_head
 from strom.runtime.sockets import TcpNetwork
-from strom.server.web import http
-from strom.server.web.http import Answer, HttpServer, host_name, parse_head
 
 
-async def _respond(path: str) -> Answer:
+async def _respond(path: str) -> HttpAnswer:
     if path == "/boom":
         raise ValueError("secret detail")
-    return Answer(f"you asked for {path}")
+    return HttpAnswer(f"you asked for {path}")
 
 
 def run(talk: Callable[[int], Awaitable[None]]) -> None:
@@ -129,3 +133,17 @@ def test_a_server_that_anyone_may_reach_takes_any_host() -> None:
             await server.close()
 
     asyncio.run(main())
+
+
+def test_a_program_without_a_loop_serves_pages_from_a_thread() -> None:
+    served = HttpThread(_respond, "127.0.0.1", 0)
+    try:
+        with urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=10) as answer:
+            assert answer.read() == b"you asked for /metrics"
+        with pytest.raises(PortInUse):
+            HttpThread(_respond, "127.0.0.1", served.port)
+    finally:
+        served.close()
+    with pytest.raises(URLError):
+        urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=10)
+    assert not [thread for thread in threading.enumerate() if thread.name == "strom-http"]
