@@ -119,7 +119,6 @@ class Tiering:
         self.lease_ms = lease_ms
         self._rounds: dict[int, ReportedRound] = {}
         self._lines: dict[int, _Line] = {}
-        self._services: dict[str, int] = {}
 
     # --- facts ---------------------------------------------------------------------------------------------
 
@@ -132,10 +131,6 @@ class Tiering:
         line = self._lines.get(table_id)
         return None if line is None else line.last
 
-    def services(self, now_ms: int) -> list[str]:
-        """The services that live."""
-        return sorted(one for one, beat_ms in self._services.items() if beat_ms + self.lease_ms > now_ms)
-
     # --- heartbeats ----------------------------------------------------------------------------------------
 
     def heartbeat(
@@ -146,7 +141,6 @@ class Tiering:
         ``tables``: the freshness, in milliseconds, of every table that may be tiered. ``numbers`` gives numbers for
         new rounds; all numbers below ``issued`` were given out at some time.
         """
-        self._services[beat.service_id] = now_ms
         self._forget_gone(tables)
         for key, error in beat.failed.items():
             self._fail(beat.holder, key, error, now_ms)
@@ -256,11 +250,6 @@ class Tiering:
             if (mine and beat.leaving) or found.named_ms + lease_ms <= now_ms:
                 del self._rounds[table_id]
                 self._lines.setdefault(table_id, _Line(found.due_ms)).due_ms = found.due_ms
-        self._services = {
-            one: beat_ms for one, beat_ms in self._services.items() if beat_ms + self.lease_ms > now_ms
-        }
-        if beat.leaving:
-            self._services.pop(beat.service_id, None)
 
     # --- choosing ------------------------------------------------------------------------------------------
 

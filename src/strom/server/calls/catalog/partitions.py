@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from strom.coordinator import commands
-from strom.errors import InvalidPartition, TableNotPartitioned
-from strom.model.table import Partition, TableEntry
+from strom.coordinator.partitions import list_partitions
 from strom.protocol.api_keys import CREATE_PARTITION, DROP_PARTITION, LIST_PARTITION_INFOS, Api
 from strom.protocol.message import Message
 from strom.protocol.messages import partitions as messages
@@ -34,19 +33,14 @@ class PartitionReads:
         """All partitions of a table, or those that have some values."""
         request: messages.ListPartitionInfosRequest = call.request
         catalog = self._view.fresh()
-        table = catalog.table(path_of(request.table_path))
-        if not table.partitioned:
-            raise TableNotPartitioned(f"{table.path} has no partitions", table=str(table.path))
-        spec = request.partial_partition_spec
-        wanted = {} if spec is None else values_of(spec)
-        _check_keys(table, wanted)
-        keys = table.description.partition_keys
+        path, spec = path_of(request.table_path), request.partial_partition_spec
+        found = list_partitions(catalog, path, {} if spec is None else values_of(spec))
+        keys = catalog.table(path).description.partition_keys
         infos = [
             messages.WirePartitionInfo(
                 partition_id=partition.partition_id, partition_spec=spec_message(keys, partition.values)
             )
-            for partition in catalog.partitions_of(table.table_id)
-            if _has(partition, keys, wanted)
+            for partition in found
         ]
         return messages.ListPartitionInfosResponse(partitions_info=infos)
 
@@ -89,17 +83,3 @@ class PartitionChanges:
         values = ", ".join(f"{one.key}={one.value}" for one in request.partition_spec.partition_key_values)
         logger.info("dropped partition %s of %s", values, path_of(request.table_path))
         return messages.DropPartitionResponse()
-
-
-def _check_keys(table: TableEntry, wanted: Mapping[str, str]) -> None:
-    for key in wanted:
-        if key not in table.description.partition_keys:
-            raise InvalidPartition(
-                f"{table.path} is partitioned by {', '.join(table.description.partition_keys)}, not by {key!r}",
-                key=key,
-            )
-
-
-def _has(partition: Partition, keys: tuple[str, ...], wanted: Mapping[str, str]) -> bool:
-    values = dict(zip(keys, partition.values, strict=True))
-    return all(values[key] == value for key, value in wanted.items())
