@@ -24,7 +24,7 @@ from strom.model.table import TableDescription, TableEntry, TablePath
 
 @dataclass(frozen=True, slots=True)
 class NewColumn:
-    """A column to add at the end. It must be nullable: rows already written have no value for it."""
+    """A column to add at the end. It must be nullable: existing rows have no value for it."""
 
     name: str
     type: types.DataType
@@ -33,7 +33,7 @@ class NewColumn:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """Everything one call changes, together or not at all."""
+    """Everything one call changes, all of it or nothing."""
 
     add_columns: tuple[NewColumn, ...] = ()
     set: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def _with_properties(description: TableDescription, alteration: Alteration) -> T
     for name, value in alteration.set.items():
         if name.startswith(INDEX_PREFIX) and own.get(name, value) != value:
             raise InvalidAlter(
-                f"{name} is {own[name]!r}: drop the index before it is made anew of other columns",
+                f"{name} is {own[name]!r}: drop the index before you recreate it on other columns",
                 property=name,
             )
         target = own if name.startswith(properties.PREFIX) or name in own else custom

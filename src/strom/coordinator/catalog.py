@@ -74,7 +74,7 @@ class Catalog:
         return catalog, touched
 
     def delta_to(self, snapshot: Snapshot) -> Delta:
-        """What leads to a later snapshot, found by comparing all entries: for who was away for too long."""
+        """The delta to a later snapshot, found by comparing all entries: for a follower that missed too many deltas."""
         put = {
             key: entry
             for key, entry in snapshot.entries.items()
@@ -121,7 +121,7 @@ class Catalog:
         return None if table_id is None else self._tables[table_id].value
 
     def table(self, path: TablePath) -> TableEntry:
-        """The table of this path. In a database that does not exist there is no table: the peer's answer too."""
+        """The table of this path. A database that does not exist has no tables; the peer answers the same way."""
         found = self.find_table(path)
         if found is None:
             known = self._ids.get(path.database) or ()
@@ -135,7 +135,7 @@ class Catalog:
         return None if led is None else led.value
 
     def older_schema_ids(self, table_id: int) -> list[int]:
-        """The ids of the schemas that later ones replaced."""
+        """The ids of the schemas that newer ones replaced."""
         return sorted(self._schemas.get(table_id) or ())
 
     # --- partitions ------------------------------------------------------------------------------------------
@@ -176,14 +176,14 @@ class Catalog:
         return self._servers
 
     def leader_of(self, bucket: BucketId) -> int | None:
-        """The server that leads a bucket; None when there is no such bucket, or nobody leads it."""
+        """The server that leads a bucket; None when the bucket does not exist or has no leader."""
         led = self._led(bucket.table_id, bucket.partition_id)
         if led is None or not 0 <= bucket.bucket < len(led.value.leaders):
             return None
         return int(led.value.leaders[bucket.bucket])
 
     def leader_epoch_of(self, table_id: int, partition_id: int | None) -> int:
-        """How many times the leaders of a table or partition were assigned anew; 0 when it does not exist."""
+        """How often the leaders of a table or partition were reassigned; 0 when it does not exist."""
         led = self._led(table_id, partition_id)
         return 0 if led is None else led.epoch
 
@@ -205,7 +205,7 @@ class Catalog:
         return self._sinks
 
     def floor_of(self, table_id: int) -> int:
-        """Stages of the table with a deadline up to here cannot be decided any more."""
+        """Stages of the table with a deadline up to this time can no longer be decided."""
         return self._floors.get(table_id) or 0
 
     @property
@@ -214,7 +214,7 @@ class Catalog:
         return self.next_id(keys.DECISION_COUNTER) - FIRST_ID
 
     def has_bucket(self, bucket: BucketId) -> bool:
-        """Whether the bucket's table, and its partition, are still there."""
+        """Whether the bucket's table, and its partition, still exist."""
         table = self.table_by_id(bucket.table_id)
         led = self._led(bucket.table_id, bucket.partition_id)
         return table is not None and led is not None and 0 <= bucket.bucket < table.bucket_count
@@ -222,11 +222,11 @@ class Catalog:
     # --- the lake --------------------------------------------------------------------------------------------
 
     def lake_of(self, table_id: int) -> LakeRecord | None:
-        """What the lake was last said to hold of a table; None before its first round."""
+        """What the lake holds of a table according to the last report; None before its first round."""
         return self._lakes.get(table_id)
 
     def lake_keys(self, table_id: int) -> list[str]:
-        """The keys that a table's record takes."""
+        """The keys of a table's lake record."""
         found: list[str] = []
         while (key := keys.lake(table_id, len(found))) in self._entries:
             found.append(key)
@@ -235,14 +235,14 @@ class Catalog:
     # --- for plans -------------------------------------------------------------------------------------------
 
     def unchanged(self, key: str) -> VersionIs | Absent:
-        """The requirement that an entry still is what this catalog was made from."""
+        """The requirement that an entry is still the one this catalog was made from."""
         entry = self._entries.get(key)
         return Absent(key) if entry is None else VersionIs(key, entry.version)
 
     # --- making ----------------------------------------------------------------------------------------------
 
     def _take(self, delta: Delta) -> Touched:
-        """Bring every part from the entries before to the present ones. Only while this catalog is being made."""
+        """Bring every part up to date with the changed entries. Only while this catalog is being built."""
         gone = [key for key in delta.gone if key in self._entries]
         self.version, self._entries = delta.version, self._entries.changed(delta.put, gone)
         by_kind: dict[str, Changed] = {}
@@ -250,7 +250,7 @@ class Catalog:
             by_kind.setdefault(key.partition("/")[0], Changed({}, [])).gone.append(key)
         for key, entry in delta.put.items():
             by_kind.setdefault(key.partition("/")[0], Changed({}, [])).put[key] = entry.value
-        # Schemas before tables, which are made of them.
+        # Schemas before tables, because tables are built from them.
         takers = {
             "databases": self._take_databases,
             "names": self._take_names,
@@ -369,20 +369,20 @@ class Catalog:
         self._lakes = self._lakes.changed(put, gone)
 
     def _check_whole(self, touched: Touched) -> None:
-        """The invariants, of what was touched: the rest held before."""
+        """Check the invariants of what was touched; the rest held before."""
         for database, name in touched.names:
             ids = self._ids.get(database)
             table_id = None if ids is None else ids.get(name)
             led = None if table_id is None else self._tables.get(table_id)
             if table_id is not None and (led is None or led.value.path != TablePath(database, name)):
                 raise MetadataCorrupt(
-                    f"names/{database}/{name} names table {table_id}, which is not it",
+                    f"names/{database}/{name} names table {table_id}, which has another name",
                     key=f"{database}/{name}",
                 )
         for table_id in touched.tables:
             led = self._tables.get(table_id)
             if led is not None and self.find_table(led.value.path) is not led.value:
-                raise MetadataCorrupt(f"table {table_id} does not have the name that it says", key="names")
+                raise MetadataCorrupt(f"table {table_id} is not listed under its own name", key="names")
             if led is None and table_id in self._partitions_of:
                 raise MetadataCorrupt("a partition belongs to no table", key="partitions")
         for table_id in {one.table_id for one in touched.partitions}:
@@ -395,7 +395,7 @@ class Catalog:
 def _nested(
     maps: SharingMap[K, SharingMap[str, V]], put: Mapping[K, Mapping[str, V]], gone: Mapping[K, Sequence[str]]
 ) -> SharingMap[K, SharingMap[str, V]]:
-    """Maps within a map, each with its changes; one that has become empty is gone."""
+    """Apply changes to a map of maps; an inner map that becomes empty is removed."""
     changed: dict[K, SharingMap[str, V]] = {}
     for key in (*put, *(key for key in gone if key not in put)):
         changed[key] = (maps.get(key) or SharingMap()).changed(put.get(key, {}), gone.get(key, ()))

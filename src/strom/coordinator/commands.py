@@ -1,4 +1,4 @@
-"""Every command there is, for ``Coordinator.perform``. Each is a function from the catalog to a plan."""
+"""Every command that ``Coordinator.perform`` takes. Each is a function from the catalog to a plan."""
 
 from __future__ import annotations
 

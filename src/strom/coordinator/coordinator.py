@@ -1,8 +1,8 @@
-"""The catalog and the one way to change it: decide on what is known, commit, and decide again if that changed.
+"""The catalog and the one way to change it: decide from what is known, commit, and decide again if that changed.
 
-Synchronous. ``perform`` waits for the disk and may run in any thread; ``catalog`` never goes back in version. A
-thread that notices a change makes the next catalog from the newest one and the delta since it, one thread at a time:
-that takes as long as the change is large.
+Synchronous. ``perform`` waits for the disk and may run in any thread; ``catalog`` never goes back in version. A thread
+that notices a change builds the next catalog from the newest one and the delta since then, one thread at a time; that
+costs as much as the change is large.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 100
-"""A conflict means that somebody else's commit succeeded, so this many in a row is not chance but a mistake."""
+"""A conflict means that another commit succeeded, so this many in a row is a bug, not chance."""
 
 
 class News(NamedTuple):
@@ -41,11 +41,11 @@ class Coordinator:
 
     @property
     def catalog(self) -> Catalog:
-        """What was known when somebody last looked."""
+        """The catalog as of the last look at the store."""
         return self._newest.value.catalog
 
     def refresh(self) -> Catalog:
-        """What is known now, other processes' commits included. Costs microseconds when nothing changed."""
+        """The catalog now, including commits of other processes. Costs microseconds when nothing changed."""
         catalog = self.catalog
         if not self._store.changed_since(catalog.version):
             return catalog
@@ -62,13 +62,13 @@ class Coordinator:
         return News(newer, touched | more)
 
     def news(self) -> News:
-        """The newest catalog, with all that was touched since this was last asked. For one follower."""
+        """The newest catalog, and everything touched since the last call. For one follower."""
         return self._newest.change(lambda known: News(known.catalog, Touched()))[0]
 
     def perform(
         self, command: Callable[Concatenate[Catalog, P], UpdatePlan[T]], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """Plan and commit a command of ``commands.py``; return its result when it is durable and in the catalog."""
+        """Plan and commit a command of ``commands.py``; returns its result once it is durable and in the catalog."""
         for _ in range(ATTEMPTS_MAX):
             plan = command(self.refresh(), *arguments, **named)
             if not plan.updates:
@@ -79,4 +79,4 @@ class Coordinator:
                 continue
             self.refresh()
             return plan.result
-        raise Conflict(f"the metadata changed {ATTEMPTS_MAX} times while this was decided: try again")
+        raise Conflict(f"the metadata changed {ATTEMPTS_MAX} times while deciding: try again")

@@ -15,7 +15,7 @@ from strom.model.table import DEFAULT_DATABASE, TablePath
 
 
 def bootstrap(catalog: Catalog, *, now_ms: int) -> UpdatePlan[None]:
-    """What must exist before the first call: the database ``fluss``."""
+    """Create what must exist before the first call: the database ``fluss``."""
     return create_database(catalog, DEFAULT_DATABASE, ignore_if_exists=True, now_ms=now_ms)
 
 
@@ -34,7 +34,7 @@ def create_database(
     if catalog.find_database(name) is not None:
         if ignore_if_exists:
             return UpdatePlan(None)
-        raise DatabaseExists(f"There is a database {name!r} already", database=name)
+        raise DatabaseExists(f"Database {name!r} already exists", database=name)
     database = DatabaseEntry(name, now_ms, now_ms, comment, custom_properties or {})
     key = keys.database(name)
     return UpdatePlan(None, [catalog.unchanged(key)], [Put(key, encode_database(database))])
@@ -58,7 +58,7 @@ def drop_database(
             tables=len(paths),
         )
     key = keys.database(name)
-    # Every new table counts up: an unchanged counter means that no table came since the list above was made.
+    # Every new table counts up: an unchanged counter means that no table was added since the list above.
     requirements: list[Requirement] = [catalog.unchanged(key), catalog.unchanged(keys.TABLE_COUNTER)]
     updates: list[Update] = [Delete(key)]
     for path in paths:

@@ -1,6 +1,6 @@
-"""The catalog's values as JSON, both ways. What is read is checked: the metadata may be older, or damaged.
+"""The catalog's values as JSON, both ways. Reading checks them: the metadata may be older, or damaged.
 
-The forms are in docs/formats/metadata.md.
+The formats are in docs/formats/metadata.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCH_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class DatabaseEntry:
-    """A database that exists."""
+    """A database."""
 
     name: str
     created_ms: int
@@ -117,7 +117,7 @@ def _json(**values: object) -> bytes:
 
 
 def decode_database(key: str, value: bytes) -> DatabaseEntry:
-    """A database."""
+    """Decode a database."""
     doc = Document.parse(value, key, MetadataCorrupt)
     return DatabaseEntry(
         name=key.split("/")[1],
@@ -129,7 +129,7 @@ def decode_database(key: str, value: bytes) -> DatabaseEntry:
 
 
 def decode_table(key: str, value: bytes, older: Mapping[int, Schema]) -> Led[TableEntry]:
-    """A table, given its older schemas by id."""
+    """Decode a table, given its older schemas by id."""
     doc = Document.parse(value, key, MetadataCorrupt)
     schema_id = doc.integer("schema_id", low=1, high=SCHEMA_ID_MAX)
     if set(older) != set(range(1, schema_id)):
@@ -153,7 +153,7 @@ def decode_table(key: str, value: bytes, older: Mapping[int, Schema]) -> Led[Tab
 
 
 def decode_schema(key: str, value: bytes) -> Schema:
-    """An older schema."""
+    """Decode an older schema."""
     doc = Document.parse(value, key, MetadataCorrupt)
     try:
         return Schema.from_json(doc.value, id_in(key, 2))
@@ -162,7 +162,7 @@ def decode_schema(key: str, value: bytes) -> Schema:
 
 
 def decode_partition(key: str, value: bytes) -> Led[Partition]:
-    """A partition."""
+    """Decode a partition."""
     doc = Document.parse(value, key, MetadataCorrupt)
     partition = Partition(
         partition_id=id_in(key, 2),
@@ -176,7 +176,7 @@ def decode_partition(key: str, value: bytes) -> Led[Partition]:
 
 
 def decode_server(key: str, value: bytes) -> ServerEntry:
-    """A server."""
+    """Decode a server."""
     doc = Document.parse(value, key, MetadataCorrupt)
     listeners = doc.document("listeners")
     return ServerEntry(
@@ -191,14 +191,14 @@ def decode_server(key: str, value: bytes) -> ServerEntry:
 
 
 def decode_number(key: str, value: bytes) -> int:
-    """An id, or the next one to give out."""
+    """Decode an id, or a counter's next one."""
     if not value.isdigit() or int(value) > ID_MAX:
         raise MetadataCorrupt(f"{key} is {value[:40]!r}, not a number", key=key)
     return int(value)
 
 
 def decode_lake(key: str, value: bytes) -> LakeRecord:
-    """What the lake was last said to hold of a table."""
+    """Decode a lake record."""
     try:
         record = LakeRecord.from_json(value, MetadataCorrupt)
     except MetadataCorrupt as error:
@@ -209,7 +209,7 @@ def decode_lake(key: str, value: bytes) -> LakeRecord:
 
 
 def id_in(key: str, position: int) -> int:
-    """The number at a position of a key."""
+    """The number at some position of a key."""
     return decode_number(key, key.split("/")[position].encode())
 
 

@@ -67,7 +67,7 @@ def number_counter(table_id: int) -> str:
 
 
 def sink(name: str) -> str:
-    """The key of a sink. Its name comes from outside: a hash of it is a key, whatever it holds."""
+    """The key of a sink: a hash, because its name comes from outside and may hold anything."""
     return f"sinks/{sha256(name.encode()).hexdigest()[:32]}"
 
 
@@ -77,5 +77,5 @@ def floor(table_id: int) -> str:
 
 
 def lake(table_id: int, piece: int = 0) -> str:
-    """The key of a table's lake record, or of a further piece of it."""
+    """The key of a table's lake record, or of one of its further pieces."""
     return f"lake/{table_id}/{piece}" if piece else f"lake/{table_id}"

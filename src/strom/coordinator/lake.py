@@ -24,24 +24,24 @@ from strom.model.lake.lake_record import LakeRecord, LakeReport
 from strom.model.properties import lake_enabled
 
 PIECE_BYTES = 900_000
-"""Below the limit of a metadata value."""
+"""Below the size limit of a metadata value."""
 PIECES_MAX = 64
 FACTS_MAX = 100
 UPKEEP = "upkeep_"
-"""Facts that a report without them leaves as they were."""
+"""Facts that stay as they were when a report does not mention them."""
 NO_SNAPSHOT = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The record after a report, None once it is forgotten; ``reason`` says why it is still the one before."""
+    """The record after a report, or None once it is forgotten; ``reason`` says why the report was not taken."""
 
     record: LakeRecord | None
     reason: str | None = None
 
 
 def allocate_rounds(catalog: Catalog, count: int) -> UpdatePlan[range]:
-    """The next ``count`` numbers for rounds. What a coordinator does not use of them is never used."""
+    """The next ``count`` round numbers. Numbers that a coordinator does not use are never used."""
     first = catalog.next_id(keys.ROUND_COUNTER)
     update = Put(keys.ROUND_COUNTER, encode_number(first + count))
     return UpdatePlan(range(first, first + count), [catalog.unchanged(keys.ROUND_COUNTER)], [update])
@@ -65,10 +65,10 @@ def store_lake(
     """
     table = catalog.table_by_id(table_id)
     if table is None:
-        raise TableNotFound(f"there is no table with id {table_id} any more", table_id=table_id)
+        raise TableNotFound(f"table {table_id} no longer exists", table_id=table_id)
     before = catalog.lake_of(table_id)
     if before is None and not rebuild and not lake_enabled(table.description.properties):
-        # Its lake was given up, and may be gone: with a record, retention would drop what is nowhere else.
+        # Its lake was given up and may be gone: with a record, retention would drop rows that are nowhere else.
         return UpdatePlan(Stored(None, "the table is not copied into the lake any more"))
     if rebuild and replaces not in (None, _snapshot_of(before)):
         return UpdatePlan(Stored(before, "a round reported meanwhile: look at the lake again"))
@@ -88,9 +88,9 @@ def store_lake(
 
 
 def drop_from_lake(catalog: Catalog, table_id: int, name: str) -> LakeRecord | None:
-    """The record once somebody dropped a partition: the lake is to forget it too. None: it never held it.
+    """The record after a partition was dropped by hand, so that the lake forgets it too; None: the lake never held it.
 
-    Also what the lake holds of this name from before, when retention had dropped a partition of it.
+    This includes rows of the same name from before, when retention had dropped a partition of it.
     """
     before = catalog.lake_of(table_id)
     gone = {} if before is None else {one: known for one, known in before.partitions.items() if known == name}
@@ -98,7 +98,7 @@ def drop_from_lake(catalog: Catalog, table_id: int, name: str) -> LakeRecord | N
 
 
 def puts_of(catalog: Catalog, record: LakeRecord) -> list[Update]:
-    """What stores a record in place of the one before."""
+    """The updates that replace a stored record."""
     updates: list[Update] = [
         Put(keys.lake(record.table_id, number), piece) for number, piece in enumerate(_pieces(record))
     ]
@@ -137,7 +137,7 @@ def _record(
 
 
 def _facts(report: LakeReport, before: LakeRecord | None) -> dict[str, int]:
-    """The numbers of the last round, and those of the last time that the lake table was put in order."""
+    """The numbers of the last round, and of the last upkeep of the lake table."""
     kept = {} if before is None else before.facts
     kept = {name: number for name, number in kept.items() if name.startswith(UPKEEP)}
     return {**kept, **dict(list(report.facts.items())[:FACTS_MAX]), "duration_ms": report.duration_ms}
@@ -150,7 +150,7 @@ def _snapshot_of(record: LakeRecord | None) -> int:
 def _still_dropped(
     catalog: Catalog, before: LakeRecord | None, report: LakeReport, rebuild: bool
 ) -> dict[int, str]:
-    """The partitions that the lake holds though somebody dropped them.
+    """The partitions that the lake still holds though they were dropped.
 
     One that is new in the lake and not in the catalog was dropped by hand while its first round ran: retention would
     have waited for the round. A rebuild finds many that are new to the record: those are kept.
@@ -165,7 +165,7 @@ def _still_dropped(
 
 
 def _behind(catalog: Catalog, before: LakeRecord, offsets: Mapping[LakeKey, Tiered]) -> str | None:
-    """Why a report is older than the record: a bucket would fall back, or be missing though it exists."""
+    """Why a report is older than the record: a bucket would go back, or is missing though it exists."""
     for key, known in before.offsets.items():
         found = offsets.get(key)
         if found is None:
@@ -178,7 +178,7 @@ def _behind(catalog: Catalog, before: LakeRecord, offsets: Mapping[LakeKey, Tier
 
 
 def _says_the_same(before: LakeRecord, record: LakeRecord) -> bool:
-    """Whether only times differ: an empty round. How fresh a table is then lives in memory."""
+    """Whether only times differ: an empty round. The freshness then lives in memory only."""
     same = replace(
         record,
         round=before.round,

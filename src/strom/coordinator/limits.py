@@ -1,4 +1,4 @@
-"""What the operator allows, and what a table gets when nobody says."""
+"""What the operator allows, and the defaults of a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DecisionLimits:
-    """Settings that decisions depend upon; the names in comments are the settings'."""
+    """Settings that decisions depend on; the comments name the setting."""
 
     bucket_num_max: int = 4096  # max.bucket.num: per table, or per partition of a partitioned table
     partition_num_max: int = 1000  # max.partition.num: per table

@@ -1,7 +1,7 @@
 """Creating and dropping partitions, by hand or by time.
 
-A partition is named by its values. Its id is new every time, among all tables: dropping and creating one of the
-same name never mixes their rows.
+A partition is named by its values. Its id is unique among all tables and never reused, so dropping and recreating a
+name never mixes rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def create_partition(
     if existing is not None:
         if ignore_if_exists:
             return UpdatePlan(existing)
-        raise PartitionExists(f"Table {path} has partition {name!r} already", table=str(path), partition=name)
+        raise PartitionExists(f"Table {path} already has partition {name!r}", table=str(path), partition=name)
     _check_room(catalog, table)
     _check_retention(table, row, now_ms)
     partitions = _new_partitions(catalog, table, [row], now_ms)
@@ -61,7 +61,7 @@ def create_partition(
 def drop_partition(
     catalog: Catalog, path: TablePath, values: Mapping[str, str], *, ignore_if_not_exists: bool = False
 ) -> UpdatePlan[Partition | None]:
-    """Remove a partition, and let the lake forget it too. Its id stays used."""
+    """Remove a partition, and let the lake forget it too. Its id is never reused."""
     table = partitioned_table(catalog, path)
     name = partition_name(values_of(values, table.description.partition_keys))
     if ignore_if_not_exists and catalog.find_partition(table.table_id, name) is None:
@@ -80,7 +80,7 @@ def drop_partition(
 def list_partitions(
     catalog: Catalog, path: TablePath, values: Mapping[str, str] | None = None
 ) -> list[Partition]:
-    """The partitions of a table, by name; only those with these values, where some are given."""
+    """The partitions of a table, by name; with ``values``, only those that have them."""
     table = partitioned_table(catalog, path)
     partition_keys, wanted = table.description.partition_keys, values or {}
     check_spec(wanted, partition_keys)
@@ -96,11 +96,11 @@ def auto_partition(
     expire_ms: int | None = None,
     ends: Mapping[LakeKey, int] | None = None,
 ) -> UpdatePlan[AutoPartitioned]:
-    """Create the partitions that time calls for and drop those it has passed, as far as the table asks for it.
+    """Create the partitions that are due and drop the expired ones, if the table asks for it.
 
-    ``expire_ms``: the time to drop by, where that is not the clock's (which may have leapt).
-    Never raises for a full table: it creates what there is room for, the earliest first. ``ends``: where the buckets of
-    a table in the lake end; a partition of it stays until the lake holds all of it, which then keeps it.
+    ``expire_ms``: the time to expire by, where that is not the clock's (which may have leapt). Never raises for a full
+    table: it creates what there is room for, the earliest first. ``ends``: where the buckets of a table in the lake
+    end; an expired partition stays until the lake holds all of it.
     """
     table = catalog.table_by_id(table_id)
     rule = (
@@ -125,7 +125,7 @@ def auto_partition(
 
 
 def is_due(catalog: Catalog, table_id: int, *, now_ms: int, expire_ms: int | None = None) -> bool:
-    """Whether time calls for anything in a table; not yet whether there is room for it, or the lake has it."""
+    """Whether a table has partitions to create or drop, without checking for room or for the lake."""
     table = catalog.table_by_id(table_id)
     rule = (
         None if table is None else properties.auto_partition(table.description.properties, table.description)
@@ -138,7 +138,7 @@ def is_due(catalog: Catalog, table_id: int, *, now_ms: int, expire_ms: int | Non
 
 
 def _awaited(catalog: Catalog, table: TableEntry, partition: Partition, ends: Mapping[LakeKey, int]) -> bool:
-    """Whether the lake has yet to be given some of a partition, or may have: a bucket whose end is not known."""
+    """Whether rows of a partition may be missing in the lake; a bucket whose end is unknown counts as missing."""
     if not properties.lake_enabled(table.description.properties):
         return False
     record = catalog.lake_of(table.table_id)
@@ -151,7 +151,7 @@ def _awaited(catalog: Catalog, table: TableEntry, partition: Partition, ends: Ma
 
 
 def partitioned_table(catalog: Catalog, path: TablePath) -> TableEntry:
-    """The table of this path, which must have partitions."""
+    """The table of this path, which must be partitioned."""
     table = catalog.table(path)
     if not table.partitioned:
         raise TableNotPartitioned(f"Table {path} has no partitions", table=str(path))
@@ -174,7 +174,7 @@ def _check_retention(table: TableEntry, row: Sequence[str], now_ms: int) -> None
     rule: AutoPartition | None = properties.auto_partition(table.description.properties, table.description)
     if rule is not None and rule.expired(row[rule.key_position], now_ms):
         raise InvalidPartition(
-            f"Partition {partition_name(row)!r} of {table.path} lies before its retention "
+            f"Partition {partition_name(row)!r} of {table.path} is older than its retention "
             f"(table.auto-partition.num-retention = {rule.retention}) and would be dropped at once",
             table=str(table.path),
         )
@@ -198,7 +198,7 @@ def _new_partitions(
 
 
 def _requirements(catalog: Catalog, table: TableEntry) -> list[Requirement]:
-    """No partition came meanwhile (the counter also guards names and the limit), and the table is still there."""
+    """No partition was added meanwhile (the counter also guards names and the limit), and the table still exists."""
     return [Exists(keys.table(table.table_id)), catalog.unchanged(keys.PARTITION_COUNTER)]
 
 

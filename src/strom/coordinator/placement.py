@@ -1,7 +1,7 @@
-"""Who leads which bucket: round robin over the live servers, starting at a place that the id decides.
+"""Which server leads which bucket: round robin over the live servers, starting at a position derived from the id.
 
-The same id, bucket count and servers always give the same leaders: a restart with the same servers moves nothing,
-and tables of one bucket spread as well as tables of many.
+The same id, bucket count and servers always give the same leaders. So a restart with the same servers moves nothing,
+and tables of one bucket spread as evenly as tables of many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a command decides: nothing happens until somebody commits it."""
+"""What a command decides. Nothing happens until the plan is committed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan(Generic[T]):
-    """Updates that are right as long as the requirements hold, and what the caller gets once they are made.
+    """Updates that are valid as long as the requirements hold, and the result once they are committed.
 
     Without updates there is nothing to do (``ignore_if_exists`` met something that exists).
     """

@@ -1,4 +1,4 @@
-"""Who is there, and who leads what."""
+"""Which servers exist, and what each leads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from strom.metadata.changes import Delete, Put, Requirement, Update
 
 
 def register_server(catalog: Catalog, server: ServerEntry) -> UpdatePlan[None]:
-    """Say where a tablet server listens."""
+    """Register where a tablet server listens."""
     return _register(catalog, keys.server(server.server_id), server, catalog.servers.get(server.server_id))
 
 
 def register_coordinator(catalog: Catalog, server: ServerEntry) -> UpdatePlan[None]:
-    """Say where the coordinator listens."""
+    """Register where the coordinator listens."""
     return _register(catalog, keys.COORDINATOR, server, catalog.coordinator)
 
 
@@ -30,9 +30,9 @@ def _register(catalog: Catalog, key: str, server: ServerEntry, known: ServerEntr
 
 
 def reassign_leaders(catalog: Catalog, live_ids: Sequence[int]) -> UpdatePlan[int]:
-    """Let exactly these servers lead every bucket, and forget the others; the result counts what was moved.
+    """Make exactly these servers lead every bucket and forget the others; returns how many leaders moved.
 
-    Whoever is led anew gets a higher epoch, so that a late word of the former leader is known as such.
+    A reassigned table or partition gets a higher epoch, so that late messages of its former leader are recognised.
     """
     assert live_ids
     requirements: list[Requirement] = []

@@ -1,7 +1,7 @@
 """What the metadata keeps of a sink: what it decided last, per table, and the stages of its last decision.
 
-A row is put only by a decision, so its ``parts`` are those of decision ``number``; they pin their stages until the next
-decision replaces them (it is taken only when they are applied everywhere). The form is in docs/formats/metadata.md.
+Only a decision writes a row, so its ``parts`` are those of decision ``number``. They pin their stages until the next
+decision replaces them, which happens only when they are applied everywhere. The format is in docs/formats/metadata.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from strom.model.bucket import BucketId
 from strom.model.document import Document, canonical
 
 ROW_BYTES_MAX = 900_000
-"""Below the limit of a metadata value; about fifteen thousand tasks that wrote to some buckets each."""
+"""Below the size limit of a metadata value; about fifteen thousand tasks that each wrote to some buckets."""
 NAME_CHARACTERS_MAX = 300
 STAGE_ID_BYTES = 16
 NUMBER_MAX = 2**63 - 1
@@ -33,7 +33,7 @@ class StagedPart(NamedTuple):
 
 
 class EmptiedPart(NamedTuple):
-    """A table or partition that a decision overwrites: every bucket of it."""
+    """A table or partition that a decision overwrites, all of its buckets."""
 
     table_id: int
     partition_id: int | None
@@ -50,21 +50,22 @@ class SinkRow:
     epoch: int
     number: int
     deadline_ms: int
-    """The highest deadline of the stages of its decision."""
+    """The highest deadline of the decision's stages."""
     last: Mapping[int, int]
-    """By table id: the last epoch that was decided."""
+    """The last epoch decided, by table id."""
     parts: Sequence[StagedPart] = ()
     emptied: Sequence[EmptiedPart] = ()
     query_name: str | None = None
-    """What people call the query; anything, and of no meaning here."""
+    """The query's display name; it means nothing here."""
     skip_lost: bool = False
-    """Somebody said: where a stage of the decision is lost or cannot be published, go on without it."""
+    """Whether an operator allowed this decision to be published without the stages that are lost or cannot be
+    published."""
     earlier: Sequence[int] = ()
-    """Tables that had this very epoch from a decision before: this one decided nothing about them."""
+    """Tables that already had this epoch from an earlier decision: this one decided nothing about them."""
 
     @cached_property
     def stages(self) -> Mapping[BucketId, tuple[bytes, ...]]:
-        """The stages of the last decision, by bucket; none where a bucket is only emptied."""
+        """The stages of the last decision by bucket; none where a bucket is only emptied."""
         found: dict[BucketId, list[bytes]] = {bucket: [] for bucket in self.emptied_buckets}
         for part in self.parts:
             for bucket in part.buckets:
@@ -84,7 +85,7 @@ def _buckets(emptied: Sequence[EmptiedPart]) -> Iterator[BucketId]:
 
 
 def encode_sink(row: SinkRow) -> bytes:
-    """The value under ``sinks/``. Which buckets a task wrote to is a number with a bit for each, in hex."""
+    """The value under ``sinks/``. The buckets that a task wrote to are a bit mask, in hex."""
     return canonical(
         {
             "sink": row.name,
@@ -107,7 +108,7 @@ def encode_sink(row: SinkRow) -> bytes:
 
 
 def decode_sink(key: str, value: bytes) -> SinkRow:
-    """A sink."""
+    """Decode a sink."""
     doc = Document.parse(value, key, MetadataCorrupt)
     try:
         return SinkRow(

@@ -40,9 +40,9 @@ from strom.model.document import encodable
 from strom.model.table import TableEntry
 
 ONE_SHOT_KEPT_MS = 600_000
-"""A one-shot decision without stages has no deadline that would refuse a repeated call: it is remembered so long."""
+"""How long a one-shot decision without stages is remembered: it has no deadline that would refuse a repeated call."""
 BUCKET_STAGES_MAX = 10_000
-"""Stages of one decision in one bucket; a tablet server takes as many in one call."""
+"""Stages of one decision in one bucket; a tablet server takes this many in one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ProposalPart:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a driver wants decided."""
+    """What a driver proposes to publish."""
 
     sink: str
     query_id: str
@@ -65,13 +65,13 @@ class Proposal:
     tables: frozenset[int]
     stages: Sequence[ProposalPart] = ()
     overwrites: Sequence[tuple[int, int | None]] = ()
-    """Tables, or partitions of them."""
+    """Tables, or some of their partitions."""
     query_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of it: the number of the decision that holds it, and the tables this call decided."""
+    """The outcome: the number of the decision that holds the proposal, and the tables this call decided."""
 
     number: int
     decided: frozenset[int]
@@ -79,7 +79,7 @@ class Decision:
 
 
 def check_proposal(proposal: Proposal) -> None:
-    """Refuse what no sink would say."""
+    """Refuse a malformed proposal."""
     check_names(proposal.sink, proposal.query_id)
     if proposal.query_name is not None:
         check_name("a query's name", proposal.query_name)
@@ -100,19 +100,20 @@ def check_proposal(proposal: Proposal) -> None:
 
 
 def check_names(sink: str, query_id: str) -> None:
-    """Refuse names that no sink can have."""
+    """Refuse invalid names of a sink or query."""
     check_name("a sink's name", sink)
     check_name("a query id", query_id)
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that is none, or too long."""
+    """Refuse an empty or overlong name."""
     if not 0 < len(name) <= NAME_CHARACTERS_MAX or not encodable(name):
         raise InvalidRequest(f"{what} has 1 to {NAME_CHARACTERS_MAX} characters, not {len(name)}")
 
 
 def check_owner(row: SinkRow | None, query_id: str) -> None:
-    """A name belongs to the query that used it first: another one would find its own epochs decided, and lose rows."""
+    """A name belongs to the query that used it first: another query would find its epochs already decided, and lose
+    rows."""
     if row is not None and row.query_id != query_id:
         raise SinkConflict(
             f"sink {row.name!r} belongs to query {row.query_id}, this is query {query_id}: give this one another "
@@ -122,7 +123,7 @@ def check_owner(row: SinkRow | None, query_id: str) -> None:
 
 
 def warnings_of(row: SinkRow | None, epoch: int) -> tuple[str, ...]:
-    """What a driver should hear loudly."""
+    """Warnings for the driver to log."""
     highest = -1 if row is None else max(row.last.values(), default=-1)
     if row is None or epoch >= highest:
         return ()
@@ -133,7 +134,7 @@ def warnings_of(row: SinkRow | None, epoch: int) -> tuple[str, ...]:
 
 
 def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) -> UpdatePlan[Decision | None]:
-    """Decide an epoch. None: the sink has a decision other than ``rolled``; roll that forward and ask again."""
+    """Decide an epoch. None: the sink's last decision is not ``rolled``; roll it forward and try again."""
     check_proposal(proposal)
     row = catalog.sinks.get(proposal.sink)
     check_owner(row, proposal.query_id)
@@ -145,7 +146,7 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) ->
     listed = [one for one in proposal.stages if one.part.table_id in opened]
     overwrites = [one for one in proposal.overwrites if one[0] in opened]
     if not opened or (proposal.one_shot and not listed and not overwrites):
-        # A call that is repeated because its answer was lost is told what the first one was told.
+        # A call that is repeated because its answer was lost gets the same answer as the first.
         decided = frozenset() if row is None else _decided_by(row, proposal)
         return UpdatePlan(Decision(0 if row is None else row.number, decided, warnings))
     requirements = _requirements(catalog, opened, listed)
@@ -173,7 +174,7 @@ def decide(catalog: Catalog, proposal: Proposal, *, rolled: int, now_ms: int) ->
 
 
 def _decided_by(row: SinkRow, proposal: Proposal) -> frozenset[int]:
-    """The tables that the row's decision decided, if it is this very proposal's: stages are one attempt's alone.
+    """The tables that the row's decision decided, if it is this very proposal's: stages belong to one attempt.
 
     A table of which the proposal lists stages was decided by it only if they are in the row: it may have had this
     version, or a later one, before. One of which it lists none (nothing was written, or it was known to be published)
@@ -182,7 +183,7 @@ def _decided_by(row: SinkRow, proposal: Proposal) -> frozenset[int]:
     if row.epoch != proposal.epoch:
         return frozenset()
     if row.one_shot:
-        return proposal.tables  # its name was made for this one call
+        return proposal.tables  # its name exists for this one call only
     taken = {(part.stage_id, part.table_id) for part in row.parts}
     staged = {one.part.table_id for one in proposal.stages}
     mine = {one.part.table_id for one in proposal.stages if (one.part.stage_id, one.part.table_id) in taken}
@@ -195,7 +196,7 @@ def _decided_by(row: SinkRow, proposal: Proposal) -> frozenset[int]:
 def _requirements(
     catalog: Catalog, opened: frozenset[int], listed: Sequence[ProposalPart]
 ) -> list[Requirement]:
-    """Every table and partition exists, and no stage that is listed may have been freed."""
+    """Check that every table and partition exists, and that no listed stage may have been freed."""
     requirements: list[Requirement] = []
     for table_id in sorted(opened):
         if catalog.table_by_id(table_id) is None:
@@ -223,7 +224,7 @@ def _requirements(
 
 
 def _check_stage_count(listed: Sequence[ProposalPart]) -> None:
-    """A bucket takes a bounded number of stages at once; what is decided must be possible to apply."""
+    """A bucket takes a bounded number of stages at once; a decision must be possible to apply."""
     count: Counter[tuple[int, int | None, int]] = Counter()
     for one in listed:
         count.update((one.part.table_id, one.part.partition_id, bucket) for bucket in one.part.buckets)
@@ -254,7 +255,7 @@ def _check_buckets(catalog: Catalog, part: StagedPart) -> None:
 
 
 def _emptied(catalog: Catalog, overwrites: Iterable[tuple[int, int | None]]) -> tuple[EmptiedPart, ...]:
-    """What is overwritten, with the partitions there are now."""
+    """The targets to overwrite, with the partitions that exist now."""
     found: list[EmptiedPart] = []
     for table_id, partition_id in dict.fromkeys(overwrites):
         table = catalog.table_by_id(table_id)
@@ -269,7 +270,8 @@ def _emptied(catalog: Catalog, overwrites: Iterable[tuple[int, int | None]]) -> 
 
 
 def _check_may_be_emptied(catalog: Catalog, table: TableEntry) -> None:
-    """A log that is emptied says nothing of the rows that went; the lake would keep them."""
+    """Refuse to overwrite a log table in the lake: emptying a log does not say which rows went, so the lake would keep
+    them."""
     in_lake = (
         properties.lake_enabled(table.description.properties) or catalog.lake_of(table.table_id) is not None
     )
@@ -303,7 +305,7 @@ def _bounded(row: SinkRow) -> bytes:
 
 
 def raise_floor(catalog: Catalog, table_id: int, floor_ms: int) -> UpdatePlan[int]:
-    """Let no stage of the table with a deadline up to ``floor_ms`` be listed from now on; the floor after it."""
+    """Forbid listing stages of the table with a deadline up to ``floor_ms``; returns the new floor."""
     floor_now = catalog.floor_of(table_id)
     if floor_ms <= floor_now or catalog.table_by_id(table_id) is None:
         return UpdatePlan(floor_now)
@@ -313,7 +315,7 @@ def raise_floor(catalog: Catalog, table_id: int, floor_ms: int) -> UpdatePlan[in
 
 
 def forget_sinks(catalog: Catalog, applied: Mapping[str, int], *, now_ms: int) -> UpdatePlan[list[str]]:
-    """Forget one-shot sinks whose decision (by number) is applied and whose deadlines are over; raise the floors."""
+    """Forget one-shot sinks whose decision (by number) is applied and whose deadlines have passed; raise the floors."""
     forgotten = [
         row
         for name, number in sorted(applied.items())
@@ -336,12 +338,10 @@ def forget_sinks(catalog: Catalog, applied: Mapping[str, int], *, now_ms: int) -
 
 
 def skip_lost(catalog: Catalog, name: str, *, number: int) -> UpdatePlan[SinkRow]:
-    """Let decision ``number`` be published without what is lost of it. What is there is published all the same.
+    """Let decision ``number`` be published without the stages that are lost; the others are published all the same.
 
-    A later decision is left alone: who saw rows lost did not see it.
-
-    The decision stays: its number, its epochs, and what it lists. So nothing is published twice by this, and what a
-    bucket has not lost is not left out.
+    A later decision is left alone: the operator did not see it. The decision keeps its number, its epochs, and what it
+    lists, so nothing is published twice, and nothing is left out that a bucket still has.
     """
     row = _sink(catalog, name)
     if row.skip_lost or row.number != number:
@@ -351,7 +351,7 @@ def skip_lost(catalog: Catalog, name: str, *, number: int) -> UpdatePlan[SinkRow
 
 
 def drop_sink(catalog: Catalog, name: str, *, rolled: int) -> UpdatePlan[bool]:
-    """Forget a sink; False: it has a decision other than ``rolled``, which is rolled forward first."""
+    """Forget a sink. False: its last decision is not ``rolled``; roll that forward first."""
     row = _sink(catalog, name)
     if row.number != rolled:
         return UpdatePlan(False)

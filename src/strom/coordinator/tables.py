@@ -1,4 +1,4 @@
-"""Creating and dropping tables: limits, defaults, and an id that is new every time."""
+"""Creating and dropping tables: limits, defaults, and an id that is never reused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ KEY_FORMAT_VERSION = "table.kv.format-version"
 KEY_FORMAT_VERSION_DEFAULT = "2"
 BUCKET_RULE = "table.bucket.rule"
 BUCKET_RULE_DEFAULT = "fluss-rust"
-"""Pinned when the table is made: a key must live in one bucket, whoever writes it and whatever rules come later."""
+"""Pinned when the table is created: a key must always live in the same bucket, whoever writes it and whatever rules
+come later."""
 
 FIRST_SCHEMA_ID = 1
 
@@ -45,7 +46,7 @@ def create_table(
         if ignore_if_exists:
             return UpdatePlan(existing)
         raise TableExists(
-            f'There is a table {path} already; if_exists="ignore" (in SQL IF NOT EXISTS) takes it as it is',
+            f'Table {path} already exists; if_exists="ignore" (in SQL IF NOT EXISTS) accepts it as it is',
             table=str(path),
         )
     description = _completed(catalog, description)
@@ -79,7 +80,7 @@ def create_table(
 def drop_table(
     catalog: Catalog, path: TablePath, *, ignore_if_not_exists: bool = False
 ) -> UpdatePlan[TableEntry | None]:
-    """Remove a table with its partitions and schemas. Its id stays used."""
+    """Remove a table with its partitions and schemas. Its id is never reused."""
     if ignore_if_not_exists and catalog.find_table(path) is None:
         return UpdatePlan(None)
     table = catalog.table(path)
@@ -98,7 +99,7 @@ def drop_table(
     if catalog.floor_of(table_id):
         updates.append(Delete(keys.floor(table_id)))
     if table.partitioned:
-        # Every new partition counts up: none came since this list was made.
+        # Every new partition counts up: none was added since this list was made.
         requirements.append(catalog.unchanged(keys.PARTITION_COUNTER))
         updates += [
             Delete(keys.partition(table_id, partition.partition_id))
@@ -108,7 +109,7 @@ def drop_table(
 
 
 def _completed(catalog: Catalog, description: TableDescription) -> TableDescription:
-    """What the client left open, filled in: clients read it back and rely upon it."""
+    """Fill in what the client left open: clients read it back and rely on it."""
     limits = catalog.limits
     defaults = {REPLICATION_FACTOR: str(limits.replication_factor_default)}
     if description.has_primary_key:

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 
 LEASE_MS = 60_000
 UNNAMED_MS = 10_000
-"""A round that its living service does not name for so long has never reached it."""
+"""A round that its living service does not name for this long never reached the service."""
 PAUSE_MS_MIN = 1_000
 PAUSE_MS_MAX = 60_000
-"""After a round that failed, doubled with every further failure."""
+"""The pause after a failed round; it doubles with every further failure."""
 
 
 Holder = tuple[str, str | None]
@@ -33,7 +33,7 @@ Holder = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class ReportedProgress:
-    """How far a round is, as its service says."""
+    """How far a round is, as reported by its service."""
 
     rows_done: int = 0
     rows_planned: int = 0
@@ -52,17 +52,17 @@ class ReportedRound:
     due_ms: int
     progress: ReportedProgress = ReportedProgress()
     principal: str | None = None
-    """The user it was given to, where users log in: nobody else may end it."""
+    """The user it was assigned to, where users log in: nobody else may end it."""
 
     @property
     def holder(self) -> Holder:
-        """Whose it is."""
+        """The service and user that hold it."""
         return self.service_id, self.principal
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a service says: ``running`` and ``failed`` by (table id, round number)."""
+    """A heartbeat: ``running`` and ``failed`` by (table id, round number)."""
 
     service_id: str
     wants: int = 0
@@ -77,18 +77,18 @@ class Beat:
 
     @property
     def holder(self) -> Holder:
-        """Who says it."""
+        """The service and user that sent it."""
         return self.service_id, self.principal
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What it is told: rounds that are its from now on, and numbers of rounds that are not."""
+    """The answer to a heartbeat: rounds newly assigned to the service, and numbers of rounds it has lost."""
 
     assigned: tuple[ReportedRound, ...]
     cancelled: tuple[int, ...]
     next_due_ms: int | None
-    """How long until another table is due; None when no table is in the line."""
+    """How long until another table is due; None when no table is waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class LastRound:
 
 @dataclass(slots=True)
 class _Line:
-    """A table's place in the line."""
+    """A table's place in the queue."""
 
     due_ms: int
     last: LastRound | None = None
@@ -109,7 +109,7 @@ class _Line:
     done: int = 0
     """The newest round that ended: a heartbeat that still names it was sent before."""
     by: Holder | None = None
-    """Whose it was: what it finds when it puts the table in order afterwards is heard, too."""
+    """Who held it: a report of its later upkeep is accepted, too."""
 
 
 class Tiering:
@@ -136,10 +136,10 @@ class Tiering:
     def heartbeat(
         self, beat: Beat, tables: Mapping[int, int], now_ms: int, numbers: Iterator[int], *, issued: int
     ) -> Orders:
-        """Take a heartbeat in and answer it.
+        """Process a heartbeat and answer it.
 
-        ``tables``: the freshness, in milliseconds, of every table that may be tiered. ``numbers`` gives numbers for
-        new rounds; all numbers below ``issued`` were given out at some time.
+        ``tables``: the freshness, in milliseconds, of every table that may be tiered. ``numbers`` gives numbers for new
+        rounds; every number below ``issued`` was given out before.
         """
         self._forget_gone(tables)
         for key, error in beat.failed.items():
@@ -161,7 +161,8 @@ class Tiering:
     def ended(
         self, table_id: int, number: int, freshness_ms: int, now_ms: int, *, more: bool
     ) -> ReportedRound | None:
-        """A round was reported: the table waits for its freshness, or with ``more`` not at all; the round, if known."""
+        """A round was reported: the table waits for its freshness, or with ``more`` not at all. Returns the round, if
+        known."""
         found = self._rounds.get(table_id)
         if found is None or found.number != number:
             return None
@@ -180,9 +181,10 @@ class Tiering:
         *,
         issued: int,
     ) -> str | None:
-        """Why a report of a round is not heard; None: the round is his who reports it, or was his last.
+        """Why a report of a round is refused; None: the reporter holds the round, or held the table's last one.
 
-        As by a heartbeat, a round of which nobody knows is his who names it: it began under an earlier coordinator.
+        As with heartbeats, a round that is unknown here belongs to the service that names it: it began under an earlier
+        coordinator.
         """
         found, line = self._rounds.get(table_id), self._lines.get(table_id)
         if line is not None and number <= line.done:
@@ -199,7 +201,7 @@ class Tiering:
         return None
 
     def _forget_gone(self, tables: Mapping[int, int]) -> None:
-        """Tables that were dropped, or are not tiered any more, have no round and no place."""
+        """Drop rounds and places of tables that were dropped or are no longer tiered."""
         for kept in (self._rounds, self._lines):
             for table_id in [one for one in kept if one not in tables]:
                 del kept[table_id]
@@ -214,7 +216,7 @@ class Tiering:
         now_ms: int,
         issued: int,
     ) -> bool:
-        """Whether a round that a service names is its own; then it stays so."""
+        """Whether a round that a service names is its own; if so, it is renewed."""
         found = self._rounds.get(table_id)
         line = self._lines.get(table_id)
         if line is not None and number <= line.done:
@@ -243,7 +245,8 @@ class Tiering:
         line.due_ms = now_ms + min(PAUSE_MS_MAX, PAUSE_MS_MIN << min(line.failures - 1, 16))
 
     def _free_lost(self, beat: Beat, now_ms: int) -> None:
-        """Rounds of services that are silent, or leave, or do not know of them, are free: first in the line again."""
+        """Free the rounds of services that are silent, leave, or do not know of them; their tables are first in the
+        queue again."""
         for table_id, found in list(self._rounds.items()):
             mine = found.holder == beat.holder
             lease_ms = min(UNNAMED_MS, self.lease_ms) if mine else self.lease_ms
@@ -262,7 +265,7 @@ class Tiering:
         return sorted(waiting, key=lambda table_id: (self._lines[table_id].due_ms, table_id))
 
     def _waiting(self, beat: Beat, tables: Mapping[int, int]) -> list[int]:
-        """Tables that no round is under way for and that the service would take."""
+        """The tables without a round that the service would take."""
         only, skip = set(beat.only), set(beat.skip)
         return [
             table_id

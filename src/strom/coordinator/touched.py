@@ -1,4 +1,4 @@
-"""What a change of the metadata touched: who keeps something per table looks at these, and not at all of them."""
+"""What a change of the metadata touched, so that whoever keeps something per table looks at these tables only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from strom.coordinator.entries import id_in
 
 
 class Changed(NamedTuple):
-    """The entries of one kind that were put, by key, and the keys of those that are gone."""
+    """The entries of one kind that were put, by key, and the keys that were deleted."""
 
     put: dict[str, bytes]
     gone: list[str]
 
 
 class PartitionOf(NamedTuple):
-    """A partition, and the table it belongs to."""
+    """A partition and its table."""
 
     table_id: int
     partition_id: int
@@ -25,7 +25,7 @@ class PartitionOf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Tables and partitions that came, went, or changed; tables also when what the lake holds of them did."""
+    """Tables and partitions that were added, removed or changed; a table also when its lake record changed."""
 
     names: frozenset[tuple[str, str]] = frozenset()
     tables: frozenset[int] = frozenset()
@@ -33,7 +33,7 @@ class Touched:
 
     @classmethod
     def of(cls, by_kind: Mapping[str, Changed]) -> Touched:
-        """From the entries that changed, by kind."""
+        """Built from the entries that changed, by kind."""
         found = {kind: [*changed.put, *changed.gone] for kind, changed in by_kind.items()}
         names = frozenset((database, table) for _, database, table in map(_parts, found.get("names", ())))
         ids = {id_in(key, 1) for kind in ("tables", "schemas", "lake") for key in found.get(kind, ())}

@@ -15,7 +15,7 @@ BIGINT_MAX = 2**63 - 2
 
 
 def allocate_writer_ids(catalog: Catalog, count: int) -> UpdatePlan[range]:
-    """The next ``count`` writer ids. What a server does not use of them is never used."""
+    """The next ``count`` writer ids. Ids that a server does not use are never used."""
     assert count > 0
     first = catalog.next_id(keys.WRITER_COUNTER)
     update = Put(keys.WRITER_COUNTER, encode_number(first + count))
@@ -23,7 +23,7 @@ def allocate_writer_ids(catalog: Catalog, count: int) -> UpdatePlan[range]:
 
 
 def allocate_numbers(catalog: Catalog, table_id: int, count: int) -> UpdatePlan[range]:
-    """The next ``count`` numbers of a table's auto-increment column; what is not used of them leaves a gap."""
+    """The next ``count`` numbers of a table's auto-increment column; unused ones leave a gap."""
     assert count > 0
     table = catalog.table_by_id(table_id)
     if table is None or not table.schema.auto_increment:
@@ -35,6 +35,6 @@ def allocate_numbers(catalog: Catalog, table_id: int, count: int) -> UpdatePlan[
     count = min(count, highest - first + 1)
     if count <= 0:
         raise LimitExceeded(f"{table.path} has used up all numbers of column {name!r}", table=str(table.path))
-    # The table itself, so that no counter is left behind by a drop at the same time.
+    # Require the table itself, so that a drop at the same time leaves no counter behind.
     requirements = [catalog.unchanged(key), catalog.unchanged(keys.table(table_id))]
     return UpdatePlan(range(first, first + count), requirements, [Put(key, encode_number(first + count))])
