@@ -1,8 +1,8 @@
-"""Partitions that come and go by time: created ahead, dropped when they are old enough.
+"""Partitions by time: created ahead, dropped when they are old enough.
 
-What to create and drop is decided by the coordinator's rules; this only asks at the right moments: now and again, and
-at once when a table with auto-partitioning appears or changes. A partition of a table in the lake is dropped once the
-lake holds all of it.
+The coordinator's rules decide what to create and drop; this only asks at the right moments: periodically, and at once
+when a table with auto-partitioning appears or changes. A partition of a table in the lake is dropped once the lake
+holds all of it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from strom.server.tablets.catalog_view import CatalogChange, CatalogView
 from strom.server.tablets.lake_places import is_in_lake
 
 AskEnds = Callable[[int], Awaitable[Mapping[LakeKey, int]]]
-"""Where the buckets of a table end; those that do not answer are left out."""
+"""Where the buckets of a table end; buckets that do not answer are left out."""
 
 ENABLED = "table.auto-partition.enabled"
-"""Looked at first: few tables have it."""
+"""Checked first: few tables have it."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ async def _no_ends(table_id: int) -> Mapping[LakeKey, int]:
 
 
 class AutoPartitions:
-    """Keeps the partitions of every table that wants it."""
+    """Creates and drops the partitions of every auto-partitioned table."""
 
     def __init__(
         self, view: CatalogView, clock: Clock, *, every_ms: int, expiry: Clock | None = None
     ) -> None:
-        """``expiry``: the clock to drop by; partitions are created by the other one."""
+        """``expiry``: the clock to drop by; the other clock decides what to create."""
         self._view = view
         self._expiry = expiry or clock
         self.ask_ends: AskEnds = _no_ends
@@ -50,12 +50,12 @@ class AutoPartitions:
             table.table_id: table for table in view.catalog.all_tables() if _wants_partitions(table)
         }
         self._appeared: dict[int, None] = {}
-        """Tables that came, or changed, since they were last looked at."""
+        """Tables that are new, or changed, since they were last looked at."""
         self._woken = asyncio.Event()
         view.watch(self._follow)
 
     async def run(self) -> None:
-        """Round after round, for ever; tables that appear in between are looked at alone."""
+        """Run forever; between rounds, look at new tables alone."""
         while True:
             await self.round()
             try:
@@ -77,12 +77,12 @@ class AutoPartitions:
             try:
                 await self._keep(table_id)
             except StromError as error:
-                # Dropped meanwhile, or too many partitions: the other tables go on.
+                # Dropped meanwhile, or too many partitions: go on with the other tables.
                 logger.warning("auto-partitioning table %s: %s", table_id, error)
-            await asyncio.sleep(0)  # there may be thousands: others have their turn
+            await asyncio.sleep(0)  # there may be thousands: let others have their turn
 
     async def _keep(self, table_id: int) -> None:
-        """What time calls for is worked out here; only where it does, a commit is asked for."""
+        """Work out what is due here; commit only if something is."""
         catalog, now_ms, expire_ms = self._view.catalog, self._clock.now_ms(), self._expiry.now_ms()
         if not is_due(catalog, table_id, now_ms=now_ms, expire_ms=expire_ms):
             return

@@ -1,7 +1,7 @@
-"""Checkpoints: what a bucket writes now and again so that a restart has little to read.
+"""Checkpoints: written from time to time so that a restart has little to read.
 
-Three steps in three places: the facts are taken in the bucket's lane, between two appends; the waiting for the disk is
-done by a thread, beside them; the result is noted on the loop.
+Three steps in three places: the facts are taken in the bucket's lane, between two appends; a thread waits for the disk;
+the result is noted on the loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remembers, in the data folder, the time that a server has seen and trusted: the next start goes by it."""
+"""Remembers, in the data folder, the time that a server has seen and trusted; the next start relies on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClockWatch:
-    """Looks at the clock now and again, and keeps what it saw."""
+    """Looks at the clock periodically, and stores what it saw."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ClockWatch:
         metrics: Metrics | None = None,
         tells: bool = True,
     ) -> None:
-        """``tells``: whether it says what it finds; of all that look at one machine's clock, one does."""
+        """``tells``: whether it logs what it finds; of all watchers of one machine's clock, one does."""
         self._files: Files = world.files
         self._offload: Offload = world.offload
         self._path = f"{folder}/{FILE_PREFIX}{name}"
@@ -45,7 +45,7 @@ class ClockWatch:
             ).follow(lambda: self.time.ahead_ms() / 1000)
 
     def _seen(self) -> ClockSighting | None:
-        """What was seen last; None when nobody knows."""
+        """What was seen last; None when that is unknown."""
         if not self._files.exists(self._path):
             return None
         words = self._files.read_whole(self._path)[:_BYTES_MAX].decode("ascii", "replace").split()
@@ -53,18 +53,18 @@ class ClockWatch:
         match words, numbers:
             case [_, boot, _, _, _], [trusted, up, ahead, since]:
                 return ClockSighting(trusted, Uptime(boot, up), ahead, since)
-            case [_], [trusted]:  # of an older version
+            case [_], [trusted]:  # written by an older version
                 return ClockSighting(trusted)
         return None
 
     async def run(self) -> None:
-        """For ever."""
+        """Run forever."""
         while True:
             await self.keep()
             await asyncio.sleep(KEEP_EVERY_S)
 
     async def keep(self) -> None:
-        """Look, and remember."""
+        """Look at the clock, and store the time."""
         seen = self.time.seen()
         assert seen.uptime is not None
         boot = seen.uptime.boot or "-"
@@ -72,4 +72,4 @@ class ClockWatch:
         try:
             await self._offload.run(self._files.write_whole, self._path, content.encode())
         except (StromError, OSError) as error:
-            logger.warning("the time cannot be kept in %s: %s", self._path, error)
+            logger.warning("cannot store the time in %s: %s", self._path, error)

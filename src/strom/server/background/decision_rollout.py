@@ -1,13 +1,13 @@
 """Rolling decisions forward: every bucket gets the pending commits that list it, in order, until it has applied them.
 
-Only the coordinator does this: at once after a decision, at its start, and when a tablet server returns. It may be done
-twice or by halves without harm: a bucket passes over what it has. What a bucket was heard to have applied is
-remembered here; it saves questions and decides nothing.
+Only the coordinator does this: right after a decision, at its start, and when a tablet server returns. Repeating it, or
+doing half of it, is harmless: a bucket skips what it has. What a bucket reported as applied is remembered here; that
+saves calls and decides nothing.
 
-What each bucket is sent comes from ONE catalog and holds all its pending commits: a bucket could not tell
-otherwise whether one with a lower number is still to come.
+What each bucket is sent comes from ONE catalog and holds all its pending commits; otherwise a bucket could not know
+whether one with a lower number is still to come.
 
-A bucket that fails is asked again after a pause of its own, which grows; the others do not wait for it.
+A bucket that fails is retried after a pause of its own, which grows; the others do not wait for it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from strom.runtime.tasks import Tasks
 from strom.server.tablets.catalog_view import CatalogView
 
 BUCKETS_AT_ONCE = 64
-"""In one call: what was applied is known the sooner."""
+"""In one call: small, so that what was applied is known early."""
 PAUSE_FIRST_S = 0.02
 PAUSE_MAX_S = 1.0
 
 logger = logging.getLogger(__name__)
 
 Apply = Callable[[int, ApplyStagesRequest], Awaitable[ApplyStagesResponse]]
-"""Asks a tablet server, by its id."""
+"""Calls a tablet server, by its id."""
 
 
 @dataclass(slots=True)
 class _Trouble:
-    """A bucket that does not publish: why, and when it is asked again."""
+    """A bucket that fails to publish: why, and when to retry it."""
 
     reason: str
     pause_s: float
@@ -53,7 +53,7 @@ class _Trouble:
 
 
 class DecisionRollout:
-    """Brings decisions to the buckets."""
+    """Delivers decisions to the buckets."""
 
     def __init__(self, view: CatalogView, apply: Apply, tasks: Tasks) -> None:
         self._view = view
@@ -63,14 +63,14 @@ class DecisionRollout:
         self._done: dict[str, int] = {}
         """By sink: the number of the decision that is known to be applied everywhere."""
         self._working: dict[int, asyncio.Event] = {}
-        """By server that is being worked for: set when there may be something new to do."""
+        """By server that has a worker: set when there may be new work."""
         self._troubles: dict[BucketId, _Trouble] = {}
         self._skipped: dict[int, list[WireSkippedStage]] = {}
-        """By decision: what buckets said that they left out."""
+        """By decision: what buckets reported as left out."""
         self._moved = asyncio.Event()
 
     def kick(self) -> None:
-        """Look for work at every server that nobody works for."""
+        """Start a worker for every server that has work and no worker."""
         for server_id in self._servers_with_work(self._view.catalog):
             woken = self._working.get(server_id)
             if woken is not None:
@@ -80,7 +80,7 @@ class DecisionRollout:
                 self._tasks.spawn(self._work(server_id), f"publish at tablet server {server_id}")
 
     def server_returned(self, server_id: int) -> None:
-        """Ask it again for everything that is pending: it may have lost what it had not synced."""
+        """Send it everything pending again: it may have lost what it had not synced."""
         catalog = self._view.catalog
         for bucket in [one for one in self._applied if catalog.leader_of(one) in (None, server_id)]:
             del self._applied[bucket]
@@ -88,26 +88,27 @@ class DecisionRollout:
         self.hurry()
 
     def hurry(self) -> None:
-        """Ask those that failed again at once: something has changed."""
+        """Retry failed buckets at once: something has changed."""
         for trouble in self._troubles.values():
             trouble.pause_s, trouble.again_at = PAUSE_FIRST_S, 0.0
         self.kick()
 
     def problem(self, row: SinkRow) -> str | None:
-        """Why a row's decision is not applied everywhere, as one of its buckets says it."""
+        """Why a row's decision is not applied everywhere, according to one of its buckets."""
         for bucket in self.pending(self._view.catalog, row):
             if bucket in self._troubles:
                 return f"bucket {bucket}: {self._troubles[bucket].reason}"
         return None
 
     def compiling(self, row: SinkRow) -> str | None:
-        """How far a server is that compiles first what buckets of a row need; None when something else is wrong too."""
+        """Progress of a server that has to compile kernels before it can publish; None when something else is wrong
+        too."""
         pending = self.pending(self._view.catalog, row)
         reasons = [self._troubles[bucket].reason for bucket in pending if bucket in self._troubles]
         return reasons[-1] if reasons and all(one.startswith(COMPILING) for one in reasons) else None
 
     def skipped(self, number: int) -> list[WireSkippedStage]:
-        """What was left out of a decision, as far as it was heard."""
+        """What was left out of a decision, as far as it was reported."""
         return self._skipped.get(number, [])
 
     def pending(self, catalog: Catalog, row: SinkRow) -> list[BucketId]:
@@ -137,12 +138,12 @@ class DecisionRollout:
         return True
 
     def forget(self, names: Sequence[str]) -> None:
-        """These sinks are gone."""
+        """Forget these sinks."""
         for name in names:
             self._done.pop(name, None)
 
     def tidy(self) -> None:
-        """Forget what is remembered of buckets and sinks that do not exist any more."""
+        """Forget buckets and sinks that no longer exist."""
         catalog = self._view.catalog
         self._applied = {one: number for one, number in self._applied.items() if catalog.has_bucket(one)}
         self._done = {name: number for name, number in self._done.items() if name in catalog.sinks}
@@ -176,7 +177,7 @@ class DecisionRollout:
         try:
             response = await self._apply(server_id, ApplyStagesRequest(buckets_req=requests))
         except StromError as error:
-            logger.warning("tablet server %s does not publish: %s", server_id, error)
+            logger.warning("tablet server %s cannot publish: %s", server_id, error)
             for one in requests:
                 self._failed(_bucket_of(one), f"its tablet server does not answer: {error.message}")
             return
@@ -194,7 +195,7 @@ class DecisionRollout:
         bucket = _bucket_of(answer)
         for one in answer.skipped:
             logger.error(
-                "bucket %s: decision %d was published WITHOUT the rows of stage %s, because it was said: %s",
+                "bucket %s: decision %d was published WITHOUT the rows of stage %s, as an operator asked: %s",
                 bucket,
                 one.number,
                 bytes(one.stage_id).hex(),
@@ -216,13 +217,13 @@ class DecisionRollout:
                 if known is None or (
                     known.reason != answer.error_message and not again
                 ):  # not at every attempt
-                    logger.warning("bucket %s does not publish: %s", bucket, answer.error_message)
+                    logger.warning("bucket %s cannot publish: %s", bucket, answer.error_message)
                 self._failed(bucket, answer.error_message)
         elif answer.applied is not None:
             self._applied[bucket] = max(answer.applied, self._applied.get(bucket, 0))
 
     def _failed(self, bucket: BucketId, reason: str | None) -> None:
-        """It is asked again later. Without a reason: the one it gave stays."""
+        """Retry later. Without a reason, the previous one stays."""
         known, now = self._troubles.get(bucket), asyncio.get_running_loop().time()
         if reason is None:
             if known is not None and known.again_at > now:
@@ -244,7 +245,7 @@ class DecisionRollout:
     def _requests(
         self, waiting: dict[BucketId, list[ApplyCommit]], due: Sequence[BucketId]
     ) -> list[ApplyStagesBucketRequest]:
-        """Those that waited longest come first, so that many that fail cannot keep others from their turn."""
+        """Longest waiting first, so that many failing buckets cannot starve the others."""
         return [
             ApplyStagesBucketRequest(
                 table_id=bucket.table_id,
@@ -256,7 +257,7 @@ class DecisionRollout:
         ]
 
     def _open_rows(self, catalog: Catalog) -> list[SinkRow]:
-        """Those that are not known to be applied: few, however many sinks there are."""
+        """The rows that are not known to be applied: few, however many sinks there are."""
         done = self._done
         return [row for row in catalog.sinks.values() if done.get(row.name, 0) < row.number]
 

@@ -1,7 +1,7 @@
 """Room on the disk: writes are refused before it is full, so that reads, metadata and recovery go on.
 
-The disk is asked at most every ``SAMPLE_S`` seconds, by the writes themselves. Writing resumes by itself: once there is
-room again (a quarter more than the bound, so that it does not flap), the next write is accepted.
+The writes themselves check the disk, at most every ``SAMPLE_S`` seconds. Writing resumes by itself: once there is room
+again (a quarter more than the bound, so that it does not flap), the next write is accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class DiskSpace:
-    """Whether the disk below a folder has room for writes."""
+    """Whether a folder's disk has room for writes."""
 
     def __init__(self, files: Files, folder: str, *, free_bytes_min: int, clock: Clock) -> None:
         self._files = files
@@ -45,7 +45,7 @@ class DiskSpace:
             )
 
     def sample(self) -> None:
-        """Ask the disk."""
+        """Check the disk."""
         self.free_bytes = self._files.free_bytes(self._folder)
         before, needed = self.full, self.free_bytes_min * 5 // 4 if self.full else self.free_bytes_min
         self.full = self.free_bytes < needed
@@ -57,4 +57,4 @@ class DiskSpace:
                 rough_size(self.free_bytes_min),
             )
         elif before and not self.full:
-            logger.info("there is room on the disk of %s again: writes are taken", self._folder)
+            logger.info("the disk of %s has room again: writes are accepted", self._folder)

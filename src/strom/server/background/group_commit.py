@@ -1,8 +1,8 @@
-"""Group commit: one sync makes many appends durable, and acknowledges all of them.
+"""Group commit: one sync makes many appends durable and acknowledges all of them.
 
-A bucket with unsynced appends waits in line; a worker takes it, syncs its files in a thread and raises its high
-watermark. What was appended meanwhile goes in line again, so the longer a sync takes the more appends share the next
-one. Several buckets are synced at the same time, because a disk does that for little more than the price of one.
+A bucket with unsynced appends waits in a queue; a worker takes it, syncs its files in a thread and raises its high
+watermark. Appends that arrive meanwhile queue again, so the longer a sync takes, the more appends share the next one.
+Several buckets are synced at the same time, because a disk does that at little more than the price of one.
 
 A failed sync is final for its bucket: the disk may have dropped the pages, so a second sync would lie.
 """
@@ -22,13 +22,13 @@ class Syncable(Protocol):
     """A bucket, as group commit sees it."""
 
     def pending_sync(self) -> Any:
-        """What has to be synced (its ``sync`` blocks, in any thread), or None."""
+        """What to sync (its ``sync`` blocks, in any thread), or None."""
 
     def synced(self, point: Any) -> None:
-        """It is durable."""
+        """The sync succeeded."""
 
     def fail(self, error: StorageOffline) -> None:
-        """It is not, and nobody will try again."""
+        """The sync failed, and will not be retried."""
 
 
 class GroupCommit:
@@ -46,7 +46,7 @@ class GroupCommit:
         self._failures = metrics.counter("strom_log_sync_failures_total", "Syncs that failed")
 
     def request(self, bucket: Syncable) -> None:
-        """Sync ``bucket`` soon. Many requests before the sync begins are one."""
+        """Sync ``bucket`` soon. Many requests before the sync begins count as one."""
         key = id(bucket)
         if key in self._syncing:
             self._again.add(key)
@@ -75,7 +75,7 @@ class GroupCommit:
                 self._syncs.inc()
                 bucket.synced(point)
         except asyncio.CancelledError:
-            self._again.discard(key)  # the server ends: nobody is left to sync it again
+            self._again.discard(key)  # the server stops: nobody will sync it again
             raise
         except Exception as error:
             self._failures.inc()

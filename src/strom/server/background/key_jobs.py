@@ -1,7 +1,7 @@
-"""The upkeep of primary-key buckets: carry, merge, snapshot, build indexes, a few buckets at a time.
+"""Upkeep of primary-key buckets: carry, merge, snapshot, build indexes, a few buckets at a time.
 
 A bucket says what it needs (``next_job``, in its lane); the long part runs in a thread beside writers and readers; the
-result is swapped in by the lane. A job that fails leaves the bucket as it was and is tried again after a pause.
+lane swaps the result in. A job that fails leaves the bucket as it was and is retried after a pause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.25
 ASK_AGAIN_S = 30.0
-"""A bucket that nobody wrote to is asked again this often: some jobs become due by time alone."""
+"""How often a bucket without writes is checked: some jobs become due by time alone."""
 PAUSE_AFTER_FAILURE_S = 60.0
 JOBS_IN_A_ROW_MAX = 100
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class KeyJobs:
-    """Looks after every open primary-key bucket of this server, ``at_once`` of them at a time."""
+    """Tends every open primary-key bucket of this server, ``at_once`` of them at a time."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class KeyJobs:
         self._clock = clock
         self._idle_workers = at_once
         self._asked: dict[int, tuple[int, object, float]] = {}
-        """By tablet: how far it was and how defined when it had nothing to do, and when to ask it again anyway."""
+        """By tablet: its end and definition when it had nothing to do, and when to check it anyway."""
         self._done = metrics.counter(
             "strom_key_jobs_total", "Upkeep jobs of primary-key buckets that ended well"
         )
@@ -65,13 +65,13 @@ class KeyJobs:
         self._stopping = False
 
     async def run(self) -> None:
-        """Look round after round, for ever."""
+        """Run forever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.look()
 
     def look(self) -> None:
-        """Begin what is due, as far as there are hands for it."""
+        """Start what is due, as far as there are free threads."""
         alive: set[int] = set()
         for slot in self._tablets:
             tablet = slot.tablet
@@ -85,11 +85,11 @@ class KeyJobs:
             del self._asked[gone]
 
     def stop(self) -> None:
-        """Begin nothing more; what runs may end."""
+        """Start nothing more; running jobs may end."""
         self._stopping = True
 
     async def tend(self, slot: TabletSlot) -> int:
-        """Do everything that is due in one bucket; how many jobs that were."""
+        """Do everything that is due in one bucket; returns the number of jobs."""
         done = 0
         while done < JOBS_IN_A_ROW_MAX and not self._stopping:
             job = await _in_lane(slot, lambda tablet: key_tablet(tablet).next_job(self._clock.now_ms()))
@@ -138,14 +138,14 @@ class KeyJobs:
 
     def _due(self, slot: TabletSlot, tablet: LogTablet) -> bool:
         if slot.held_up:
-            return False  # it is looked at again when it can be done
+            return False  # checked again when it can be done
         end, defined_by, again_at = self._asked.get(id(tablet), (-1, None, 0.0))
         moved = tablet.high_watermark > end or slot.defined_by is not defined_by
         return moved or self._clock.monotonic() >= again_at
 
 
 def _finish(tablet: LogTablet, job: Job) -> None:
-    """Whatever fails here leaves nobody knowing what the store holds: nothing more is done in this lane."""
+    """After a failure here the state of the store is unknown: this lane does nothing more."""
     try:
         job.finish()
     except StorageOffline:

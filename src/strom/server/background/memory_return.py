@@ -1,7 +1,7 @@
-"""Memory that was needed for a while goes back to the system.
+"""Returns memory to the system after a rush.
 
-Allocators keep what they were given back, for the next one who asks: while calls come and go that is half the price of
-a read. After a rush that is over it is memory that others on the machine could use.
+Allocators keep freed memory for the next request; while calls come and go, that halves the price of a read. When the
+rush is over, other programs on the machine could use it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from strom.runtime.tasks import Offload
 
 LOOK_EVERY_S = 2.0
 PEAK_BYTES_MIN = 64 * 1024 * 1024
-"""Less than this was never worth the pages that the next calls touch anew."""
+"""Less than this is not worth the page faults of the next calls."""
 QUIET_PART = 4
-"""It is quiet when so small a part of the peak is in use, at two looks in a row."""
+"""Quiet means: no more than this part of the peak is in use, at two looks in a row."""
 
 
 class MemoryReturn:
-    """Watches a budget and the process, and has memory given back when a rush is over."""
+    """Watches a budget and the process, and has memory returned when a rush is over."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class MemoryReturn:
         self._quiet = False
 
     async def run(self) -> None:
-        """For ever."""
+        """Run forever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if self.is_over():

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class OneShotSinks:
-    """Looks now and again."""
+    """Checks periodically."""
 
     def __init__(self, view: CatalogView, rollout: DecisionRollout, clock: Clock) -> None:
         self._view = view
@@ -26,7 +26,7 @@ class OneShotSinks:
         self._clock = clock
 
     async def run(self) -> None:
-        """Round after round, for ever."""
+        """Run forever."""
         while True:
             await asyncio.sleep(EVERY_S)
             try:
@@ -35,7 +35,7 @@ class OneShotSinks:
                 logger.warning("forgetting one-shot sinks: %s", error)
 
     async def round(self) -> list[str]:
-        """Forget what can be forgotten; which sinks that were."""
+        """Forget what can be forgotten; returns the names of the sinks."""
         catalog, now_ms = self._view.catalog, self._clock.now_ms()
         applied = {
             name: row.number

@@ -1,8 +1,8 @@
 """Retention: segments that are too old, or too many, are removed; logs that nobody uses are closed.
 
 Each bucket is visited in turn, in its lane, so retention never runs beside an append of the same bucket and never holds
-up the loop. A log that is closed is opened for its visit and closed again. What may go is the table's decision
-(``table.log.ttl``, ``table.log.retention-bytes``); of a log table in the lake, only what the lake holds.
+up the loop. A closed log is opened for its visit and closed again. The table decides what may go (``table.log.ttl``,
+``table.log.retention-bytes``); of a log table in the lake, only what the lake holds.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Retention:
         self._every_s = every_ms / 1000
 
     async def run(self) -> None:
-        """Round after round, for ever."""
+        """Run forever."""
         while True:
             await asyncio.sleep(self._every_s)
             await self.round()
 
     async def close_idle(self) -> None:
-        """Close what is not used, for ever."""
+        """Close unused logs, forever."""
         while True:
             await asyncio.sleep(CLOSE_IDLE_EVERY_S)
             await self._tablets.close_idle()
 
     async def round(self) -> int:
-        """Visit every bucket once; returns how many bytes went."""
+        """Visit every bucket once; returns the bytes removed."""
         removed = 0
         for bucket in self._tablets.led(self._view.catalog):
             try:
@@ -59,7 +59,7 @@ class Retention:
             except KernelsCompiling:
                 continue
             except (StromError, OSError) as error:
-                # Dropped meanwhile, offline, or the disk said no: the next round looks again.
+                # Dropped meanwhile, offline, or a disk error: the next round tries again.
                 logger.warning("retention of bucket %s: %s", bucket, error)
         return removed
 
@@ -68,14 +68,14 @@ class Retention:
         wanted = facts.table.description.properties
         ttl_ms, bytes_max = properties.log_ttl_ms(wanted), properties.log_retention_bytes(wanted)
         has_keys = bool(facts.table.schema.primary_key)
-        # The rows of a primary-key table stay in any case; what its changelog held of them, the lake does not need.
+        # The rows of a primary-key table stay in any case; the lake does not need its expired changelog.
         needed = None if has_keys else log_needed_from(self._view.catalog, bucket)
         now_ms = self._clock.now_ms()
 
         def expire(tablet: LogTablet) -> int:
             tablet.check_online()
             tablet.log.roll_if_due(now_ms)
-            if has_keys:  # the rows that are still needed lie in files that a manifest has to name first
+            if has_keys:  # rows that are still needed lie in files that a manifest has to name first
                 expired = key_tablet(tablet).expire(now_ms=now_ms, ttl_ms=ttl_ms, bytes_max=bytes_max)
             else:
                 tablet.drop_overwritten()

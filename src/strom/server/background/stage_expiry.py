@@ -1,8 +1,8 @@
-"""Stages that nobody will publish are freed: their lease is over, and no decision lists them.
+"""Frees stages that nobody will publish: their lease has expired, and no decision lists them.
 
-A tablet's clock only says when to ask. Whether a stage may go is known to the coordinator alone: it first makes sure
-that nobody can list the stage any more, then looks whether somebody has. Stages that were never sealed cannot be
-listed, and go by themselves.
+A tablet's clock only says when to ask. The coordinator alone knows whether a stage may go: it first makes sure that
+nobody can list the stage any more, then checks whether a decision has. Stages that were never sealed cannot be listed,
+and are freed without asking.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
 ASKED_MAX = 1000
-"""Stages that one question names; the next round asks about the others."""
+"""Stages per request; the next round asks about the rest."""
 
 Ask = Callable[[ExpireStagesRequest], Awaitable[ExpireStagesResponse]]
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class StageExpiry:
-    """Looks after the stages of every bucket of this server."""
+    """Frees the stages of every bucket of this server."""
 
     def __init__(self, tablets: Tablets, clock: Clock, metrics: Metrics, *, every_ms: int) -> None:
         self._tablets = tablets
@@ -37,7 +37,7 @@ class StageExpiry:
         self._every_s = every_ms / 1000
         self._expired = metrics.counter("strom_stages_expired_total", "Stages freed after their lease")
         self.ask: Ask | None = None
-        """The coordinator; nothing goes while there is none."""
+        """Asks the coordinator; while it is None, nothing is freed."""
         metrics.gauge("strom_stages", "Stages that are not published").follow(
             lambda: sum(len(tablet.stages) for tablet in _opened(tablets))
         )
@@ -49,13 +49,13 @@ class StageExpiry:
         )
 
     async def run(self) -> None:
-        """Round after round, for ever."""
+        """Run forever."""
         while True:
             await asyncio.sleep(self._every_s)
             await self.round()
 
     async def given_up(self, bucket: BucketId, stage_ids: Sequence[bytes]) -> set[bytes]:
-        """Of sealed stages that their writer gives up: those that may go, because no decision lists them."""
+        """Of sealed stages that their writer gave up: those that no decision lists."""
         if self.ask is None:
             return set()
         request = ExpireStagesRequest(
@@ -70,7 +70,7 @@ class StageExpiry:
         return {bytes(one) for one in answer.free} & set(stage_ids)
 
     async def round(self) -> int:
-        """Visit every bucket that has stages; how many were freed."""
+        """Visit every bucket that has stages; returns how many were freed."""
         freed = 0
         for slot in self._tablets:
             if slot.tablet is None or not len(slot.tablet.stages):

@@ -1,1 +1,1 @@
-"""The data folder: whose it is, which format it has, where it lies, and a copy of all of it at one instant."""
+"""The data folder: who holds it, which format it has, where it lies, and a copy of all of it at one instant."""

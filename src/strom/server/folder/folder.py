@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DataFolder:
-    """A data folder that this process holds the lock of."""
+    """A data folder whose lock this process holds."""
 
     files: Files
     path: str
@@ -46,29 +46,30 @@ class DataFolder:
     stopped_cleanly: bool
     lock: FolderLock
     incarnation: str = ""
-    """Of the cluster, in this place (``place.py``)."""
+    """The cluster's incarnation in this place (``incarnation.py``)."""
     copied: bool = False
-    """Whether it holds tables and was not in this place before: nobody stopped it in order here."""
+    """Whether it holds tables but was not in this place before, so no clean stop happened here."""
 
     @property
     def owner(self) -> LakeOwner:
-        """Who writes to the lake from here."""
+        """The owner that writes to the lake from here."""
         return LakeOwner(self.cluster_id, self.incarnation)
 
     @property
     def empty(self) -> bool:
-        """Whether no bucket was ever stored here, so that missing metadata are no loss."""
+        """Whether no bucket was ever stored here, so that missing metadata is no loss."""
         return not self.files.list(buckets_path(self.path))
 
     def announce(self, facts: dict[str, object]) -> None:
-        """Say who runs here, for the message a second server gives. A full disk keeps nobody from reading."""
+        """Record which process runs here, for the error that a second server gets. A full disk must not prevent
+        reading."""
         try:
             self.files.write_whole(f"{self.path}/{RUNNING_FILE}", json.dumps(facts).encode())
         except StorageFull as error:
             logger.warning("the disk is full; writes are refused until there is room: %s", error)
 
     def close(self, *, cleanly: bool) -> None:
-        """Give the folder back. ``cleanly``: every log was closed, so the next start has nothing to recover."""
+        """Release the folder. ``cleanly``: every log was closed, so the next start has nothing to recover."""
         if cleanly:
             self.files.remove(f"{self.path}/{RUNNING_FILE}")
         self.lock.release()
@@ -86,11 +87,11 @@ def bucket_path(path: str, bucket: BucketId) -> str:
 
 
 class StillHeld(FolderInUse):
-    """The tablet servers of an earlier start are not gone yet; they follow their supervisor within moments."""
+    """The tablet servers of an earlier start are still ending; they follow their supervisor within moments."""
 
 
 def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
-    """Take the folder, creating it when there is none. StillHeld is worth another try in a moment."""
+    """Take the folder, creating it if necessary. After StillHeld, try again shortly."""
     _refuse_foreign(files, path)
     files.make_folder(path)
     lock = files.lock(f"{path}/{LOCK_FILE}")
@@ -120,24 +121,22 @@ def open_folder(files: Files, path: str, randomness: Randomness) -> DataFolder:
 def _keep_private(files: Files, path: str) -> None:
     """Let nobody but the server's user read the folder: it holds every row, and the names of users and places."""
     try:
-        # The folder itself through its own entry: the path may be a link to it.
+        # Change the folder itself, not a link to it: the path may be a link.
         open_to_others = files.narrow(f"{path}/.")
         inside = [name for name in files.list(path) if files.narrow(f"{path}/{name}")]
     except OSError as error:
-        logger.warning(
-            "other users of this machine may read %s, and that could not be changed: %s", path, error
-        )
+        logger.warning("other users of this machine may read %s, and changing that failed: %s", path, error)
         return
-    if open_to_others:  # what is wide inside of a private folder, nobody else could reach
+    if open_to_others:  # what is readable inside a private folder was out of reach for others
         logger.warning(
-            "other users of this machine could read %s; from now on only this user can (%d changed)",
+            "other users of this machine could read %s; now only this user can (changed: %d)",
             path,
             1 + len(inside),
         )
 
 
 def lock_tablet(files: Files, path: str, server_id: int) -> FolderLock:
-    """What a tablet server's own process holds while it may write to buckets."""
+    """The lock that a tablet server's process holds while it may write to buckets."""
     lock = files.lock(f"{path}/tablet-{server_id}.lock")
     if lock is None:
         raise FolderInUse(

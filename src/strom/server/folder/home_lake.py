@@ -1,8 +1,8 @@
-"""The lake inside the data folder is the folder's own: whoever holds the folder's lock says so at every start.
+"""The lake inside the data folder belongs to that folder: the holder of the folder's lock claims it at every start.
 
 A copied, moved or restored folder brings its lake along, with the paths of the place it came from. They are rewritten
-here, before anybody can ask this server where the lake is (``strom.moving.relocation``). If that fails the server runs
-all the same, the lake is left alone, and whoever opens it is told.
+here, before anyone can ask this server where the lake is (``strom.moving.relocation``). If that fails, the server runs
+all the same, the lake is left alone, and opening it raises.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 
 def bring_home(files: Files, config: LakeConfig) -> None:
-    """Make the lake in the folder, if there is one, that of this folder in this place."""
+    """Claim the lake in the folder, if there is one, for this folder in this place."""
     folder = local_path(config.warehouse)
     if not config.home or config.owner is None or folder is None or not files.is_folder(folder):
         return
     try:
         _settle(files, f"{folder}/{OWNER_FILE}", config)
-    except Exception as problem:  # whatever copied files hold: the tables do not need the lake
+    except Exception as problem:  # whatever the copied files hold: the tables do not need the lake
         logger.error(
             "the lake in %s was copied or moved, and its paths cannot be rewritten: %s", folder, problem
         )
@@ -39,7 +39,7 @@ def _settle(files: Files, name: str, config: LakeConfig) -> None:
     before = _read(files, name)
     told = WarehouseOwner(config.owner) if before is None else before.at(config.owner, config.warehouse)
     if told != before:
-        trees.write(name, told.to_json())  # until it is done, nobody opens it
+        trees.write(name, told.to_json())  # until it is done, nobody may open it
     if not told.settled:
         relocate(config, told.moved_from)
         trees.write(name, WarehouseOwner(config.owner, config.warehouse).to_json())
@@ -51,5 +51,5 @@ def _read(files: Files, name: str) -> WarehouseOwner | None:
     try:
         return WarehouseOwner.from_json(trees.read(name), name)
     except LakeCorrupt as problem:
-        logger.warning("%s; it is written anew", problem)
+        logger.warning("%s; writing it again", problem)
         return None

@@ -1,8 +1,8 @@
-"""Where the data folder lies, and which *incarnation* of its cluster it therefore is (docs/formats/folder.md).
+"""Where the data folder lies, and therefore which *incarnation* of its cluster it is (docs/formats/folder.md).
 
-A copy of a folder has the same cluster's id, tables and offsets, and must not write where the original writes. So a
-folder remembers its place. Found in another one, it is a copy or was restored: a new incarnation. A folder that was
-renamed within its file system is the same one still, because its inodes are.
+A copy of a folder has the same cluster id, tables and offsets, and must not write where the original writes. So a
+folder remembers its place. When it is found in another place, it was copied or restored: a new incarnation. A folder
+that was renamed within its file system keeps its incarnation, because its inodes are the same.
 
 What cannot be told from its original is a disk that was cloned block by block and is mounted at the same path of a
 machine with the same id, or with none.
@@ -28,32 +28,32 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FolderPlace:
-    """Where a folder was when it was last opened, and who it is there."""
+    """Where a folder was when it was last opened, and its incarnation there."""
 
     incarnation: str
     path: str
     device: int
     inode: int
     lock: int
-    """The inode of the lock file: of two disks that are mounted whole, the folders' own inodes are alike."""
+    """The inode of the lock file: two disks that are mounted whole have equal inodes for their root folders."""
     machine: str | None = None
 
     def is_at(self, other: FolderPlace) -> bool:
-        """Whether both are one folder, renamed at most."""
+        """Whether both are the same folder, at most renamed."""
         unknown = self.machine is None or other.machine is None
         same = (self.inode, self.lock) == (other.inode, other.lock)
-        # The number of a device may change when the machine starts again; the path is the same then.
+        # A device's number may change when the machine restarts; the path is the same then.
         near = self.path == other.path or self.device == other.device
         return same and near and (unknown or self.machine == other.machine)
 
     def encode(self) -> bytes:
-        """The file: JSON with a CRC-32 over it, as strom.json has it."""
+        """Encode the file: JSON with a CRC-32 over it, like strom.json."""
         body = json.dumps(asdict(self), sort_keys=True)
         return json.dumps({**asdict(self), "crc": zlib.crc32(body.encode())}, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def decode(cls, content: bytes) -> FolderPlace | None:
-        """From the file; None when it is damaged."""
+        """Decode the file; None when it is damaged."""
         try:
             facts = json.loads(content)
             crc = facts.pop("crc")
@@ -64,7 +64,7 @@ class FolderPlace:
 
 
 def incarnation_of(files: Files, path: str, lock: str, randomness: Randomness) -> str:
-    """The incarnation of the folder, whose lock this process holds; remembered from now on."""
+    """The incarnation of the folder, whose lock this process holds; stored from now on."""
     name = f"{path}/{PLACE_FILE}"
     device, inode = files.identity(path)
     here = FolderPlace("", path, device, inode, files.identity(lock)[1], machine_id())
@@ -85,5 +85,5 @@ def incarnation_of(files: Files, path: str, lock: str, randomness: Randomness) -
         try:
             files.write_whole(name, found.encode())
         except StorageFull as error:
-            logger.warning("the disk is full; where the folder lies is noted down later: %s", error)
+            logger.warning("the disk is full; the folder's place is recorded later: %s", error)
     return incarnation

@@ -1,4 +1,4 @@
-"""Where the lake is, from the settings. Never a secret: whoever opens the lake has keys of its own."""
+"""Where the lake is, from the settings. Never a secret: whoever opens the lake brings keys."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CATALOG_FILE = "lake-catalog.db"
 
 
 def lake_config(settings: Settings, folder: str, owner: LakeOwner | None = None) -> LakeConfig:
-    """The lake of the cluster whose data lies in ``folder``; InvalidSetting when the settings make none."""
+    """The lake of the cluster whose data lies in ``folder``; raises InvalidSetting for wrong settings."""
     config = _configured(settings, folder)
     return replace(config, owner=owner, home=_is_inside(config, str(Path(folder).absolute())))
 
 
 def _is_inside(config: LakeConfig, folder: str) -> bool:
-    """Whether the data folder holds all of the lake, so that a copy of the one has a copy of the other."""
+    """Whether the data folder holds the whole lake, so that a copy of the folder includes the lake."""
     places = [local_path(config.warehouse)]
     if config.catalog != "sqlite":
         return False

@@ -1,4 +1,4 @@
-"""The coordinator's part of a process: the catalog's calls, partitions that come and go by time, sinks."""
+"""The coordinator's part of a process: the catalog's calls, partitions by time, sinks."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ class CoordinatorNode:
         )
 
     def start(self) -> None:
-        """Begin the work in the background."""
+        """Start the background work."""
         self._tasks.spawn(self._watch.run(), "watch the clock")
         self._tasks.spawn(self.partitions.run(), "auto partitions")
         self._tasks.spawn(self._one_shots.run(), "forget one-shot sinks")
         self.rollout.kick()
 
     async def close(self) -> None:
-        """End it."""
+        """Stop the background work."""
         await self._tasks.close()
 
 
 def limits_of(settings: Settings) -> DecisionLimits:
-    """What the catalog allows, from the settings."""
+    """The catalog's limits, from the settings."""
     return DecisionLimits(
         bucket_num_max=settings["max.bucket.num"],
         partition_num_max=settings["max.partition.num"],

@@ -1,8 +1,8 @@
-"""Where a server listens and what clients are told: ``bind.listeners``, ``advertised.listeners`` and SASL.
+"""Where a server listens and which addresses clients get: ``bind.listeners``, ``advertised.listeners`` and SASL.
 
-Several listeners have names; an answer given on one names the addresses of that one, so a client that came through
-SASL is sent on through SASL. The tablet servers of one machine listen beside the coordinator: on ports that follow its
-own, or on any free ones when it does the same.
+Several listeners have names; an answer given on one names the addresses of that one, so a client that came through SASL
+is sent on through SASL. The tablet servers of one machine listen beside the coordinator: on ports that follow its own,
+or on any free ones when it does the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SASL = "sasl"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One listener: where it binds and what it tells clients."""
+    """One listener: where it binds, and the address that clients get."""
 
     name: str
     host: str
@@ -31,7 +31,7 @@ class Endpoint:
     sasl: bool
 
     def bound(self, port: int) -> Endpoint:
-        """The same with the port that was really taken (for port 0)."""
+        """The same with the port that was actually taken (for port 0)."""
         advertised = port if self.advertised_port in (0, self.port) else self.advertised_port
         return replace(self, port=port, advertised_port=advertised)
 
@@ -94,7 +94,7 @@ def _endpoint(
 
 
 def _reachable(host: str) -> str:
-    """What to tell clients of a listener bound to every address, when nobody said: this machine."""
+    """The default advertised address: for a listener bound to every address, this machine."""
     return "127.0.0.1" if host in ("", "0.0.0.0") else "::1" if host == "::" else host
 
 
@@ -124,7 +124,7 @@ def _protocols(settings: Settings, names: Sequence[str]) -> dict[str, str]:
 
 
 def check_http(settings: Settings) -> None:
-    """Refuse pages without a password for everybody, unless somebody said so by name."""
+    """Refuse to show pages to everybody without a password, unless the operator asked for that by name."""
     host = settings["http.host"]
     if settings["http.port"] >= 0 and not is_loopback(host) and not settings["http.open-to-network"]:
         raise InvalidSetting(

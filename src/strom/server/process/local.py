@@ -39,7 +39,7 @@ class LocalServer:
         self.addresses: Addresses
 
     def start(self) -> LocalServer:
-        """Start and wait until it is ready; raises what kept it from starting."""
+        """Start and wait until it is ready; raises what prevented the start."""
         raise_open_files()
         self._thread.start()
         self._ready.wait()

@@ -1,5 +1,5 @@
-"""What a server writes to standard error: one line for each thing that happened, for people or (``logging.format =
-json``) for programs that collect logs."""
+"""What a server writes to standard error: one line per event, for people or (``logging.format = json``) for programs
+that collect logs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Form = Literal["text", "json"]
 
 
 def write_log(form: Form, server: str | None = None) -> None:
-    """From now on this process logs in that form. ``server``: its name, where several write to one place."""
+    """Log in this format from now on. ``server``: this process's name, where several write to one place."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(server) if form == "json" else TextLines(server))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 class TextLines(logging.Formatter):
-    """``2026-11-17 21:03:57 INFO created table fluss.events``, in UTC; control characters of others stay out of it."""
+    """``2026-11-17 21:03:57 INFO created table fluss.events``, in UTC, without control characters."""
 
     def __init__(self, server: str | None = None) -> None:
         name = "" if server is None else f"{server}: "
@@ -31,7 +31,7 @@ class TextLines(logging.Formatter):
         return f"{_moment(record):%Y-%m-%d %H:%M:%S}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line; what people chose (names of tables and users) cannot begin another one."""
+        """The line; a name chosen by a user (of a table, say) cannot start another line."""
         line = super().formatMessage(record)
         return line if line.isprintable() else "".join(map(_shown, line))
 
@@ -44,7 +44,7 @@ class JsonLines(logging.Formatter):
         self._server = {} if server is None else {"server": server}
 
     def format(self, record: logging.LogRecord) -> str:
-        """One object a line; a traceback is its ``error``."""
+        """One object per line; a traceback is its ``error``."""
         told: dict[str, object] = {
             "time": _moment(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),

@@ -1,4 +1,4 @@
-"""The open ports of one process: a listener per endpoint, all with the same calls and one budget of memory."""
+"""The open ports of one process: one listener per endpoint, all with the same calls and one memory budget."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ports:
         self.endpoints: tuple[Endpoint, ...] = ()
 
     async def open(self, endpoints: Sequence[Endpoint], dispatch: Dispatch) -> tuple[Endpoint, ...]:
-        """Listen on every endpoint; returns them with the ports that were taken."""
+        """Listen on every endpoint; returns the endpoints with the ports actually taken."""
         bound: list[Endpoint] = []
         try:
             for endpoint in endpoints:
@@ -63,7 +63,7 @@ class Ports:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return sum(listener.statistics().connections for listener in self._listeners)
 
     async def close(self, *, timeout_s: float) -> None:

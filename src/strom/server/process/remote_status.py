@@ -28,7 +28,7 @@ class RemoteStatus:
         self._view = view
 
     async def table(self, table_id: int) -> list[WireBucketStatus]:
-        """What it answers; when it does not, its buckets with that as their error."""
+        """Its answer; if it does not answer, its buckets with that as their error."""
         table = self._view.catalog.table_by_id(table_id)
         if table is None:
             return []
@@ -41,7 +41,7 @@ class RemoteStatus:
         return list(answer.buckets) if answer.table_id == table_id else []
 
     async def summary(self) -> dict[str, Any]:
-        """Its own summary, or that it does not answer."""
+        """Its own summary, or the error that it does not answer."""
         try:
             answer = await self._process.link.call(
                 SERVER_STATUS, ServerStatusRequest(), timeout_s=SUMMARY_TIMEOUT_S

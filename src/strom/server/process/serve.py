@@ -1,7 +1,7 @@
 """A whole server on this machine: one process with every role, or a coordinator and its tablet servers.
 
-The order of a start: take the folder, open the metadata, start the tablet servers, open the ports, say in the metadata
-who is where, then say that we are ready. A stop is the same backwards; it is clean when every log was closed.
+The order of a start: take the folder, open the metadata, start the tablet servers, open the ports, register the
+addresses in the metadata, then report ready. A stop is the same backwards; it is clean when every log was closed.
 """
 
 from __future__ import annotations
@@ -54,35 +54,35 @@ COORDINATOR_ID = 0
 LOCK_WAIT_S = 10.0
 LOCK_PAUSE_S = 0.05
 APPLY_TIMEOUT_S = 600.0
-"""Publishing a large stage takes long; when the tablet server dies, that is noticed at once."""
+"""Publishing a large stage takes long; if the tablet server dies, the call fails at once."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a running server is reached."""
+    """Where clients reach a running server."""
 
     folder: str
     listeners: Mapping[str, str]
-    """``host:port`` by listener name, the first one first."""
+    """``host:port`` by listener name, the first listener first."""
     http: str | None
     processes: Sequence[int]
 
     @property
     def address(self) -> str:
-        """The first listener's."""
+        """The address of the first listener."""
         return next(iter(self.listeners.values()))
 
 
 class OpenedStore(MetadataStore, Protocol):
-    """A metadata store, and what was out of the ordinary when it was opened."""
+    """A metadata store, with a notice if something was unusual when it was opened."""
 
     notice: str | None
 
 
 class OpenStore(Protocol):
-    """How a server comes by its metadata; ``EmbeddedStore.open``, unless a simulation has its own."""
+    """How a server opens its metadata; ``EmbeddedStore.open``, except in simulations."""
 
     def __call__(self, files: Files, folder: str, *, owner: bool, create: bool) -> OpenedStore:
         """Open the store of a data folder."""
@@ -117,14 +117,14 @@ class RunningServer:
         self._store: OpenedStore | None = None
         self._coordinator: CoordinatorNode | None = None
         self._backups: Backups | None = None
-        # On a port that both roles share no type is told: the peer's client would take it for the wrong one.
+        # A port that both roles share reports no type: the peer's client would take it for the wrong one.
         self._ports = Ports(
             world, settings, self._metrics, server_type=None if self._count == 1 else COORDINATOR_TYPE
         )
         self.addresses: Addresses
 
     async def start(self) -> Addresses:
-        """Start everything; what was begun is undone when a part of it fails."""
+        """Start everything; if a part fails, undo what was begun."""
         try:
             await self._start()
         except BaseException:
@@ -166,7 +166,7 @@ class RunningServer:
             before = f"the folder is a copy, or was restored, so {reads}"
         elif not folder.stopped_cleanly:
             before = f"at the last stop it was killed, so {reads}"
-        else:  # one that nobody touched since a kill is recovered when somebody does
+        else:  # a bucket that was not touched since a kill is recovered when it is touched
             before = "at the last stop every log in use was closed"
         logger.info(
             "started version %s on %s, %s, %s; %s",
@@ -192,11 +192,11 @@ class RunningServer:
             await asyncio.sleep(LOCK_PAUSE_S)
 
     async def _apply_stages(self, server_id: int, request: ApplyStagesRequest) -> ApplyStagesResponse:
-        """Let a tablet server publish what was decided."""
+        """Have a tablet server publish what was decided."""
         if self._tablet is not None:
             return await self._tablet.stages.apply(request)
         if self._supervisor is None:
-            raise LeaderNotAvailable(f"tablet server {server_id} does not run yet")
+            raise LeaderNotAvailable(f"tablet server {server_id} is not running yet")
         link = self._supervisor.process(server_id).link
         return await link.call(APPLY_STAGES, request, timeout_s=APPLY_TIMEOUT_S)
 
@@ -349,7 +349,7 @@ class RunningServer:
         self._folder.announce({"process": os.getpid(), "address": self.addresses.address})
 
     async def _sweep(self, view: CatalogView) -> None:
-        """Remove what dropped tables left behind when the server stopped before their folders were gone."""
+        """Remove the folders of dropped tables that were left when the server stopped."""
         assert self._folder is not None
         files, root = self._world.files, buckets_path(self._folder.path)
         for table in await self._world.offload.run(files.list, root):

@@ -1,7 +1,7 @@
-"""Keeps the tablet servers of this machine running: starts them, notices when one dies, starts it again.
+"""Keeps the tablet servers of this machine running: starts them, notices when one dies, restarts it.
 
 A tablet server is a child on our leash: when we die, by whatever means, its standard input ends and it exits. When it
-dies, it is started again with the same id and ports after a pause that grows while it keeps dying. Its buckets are
+dies, it is restarted with the same id and ports after a pause that grows while it keeps dying. Its buckets are
 unavailable meanwhile; clients retry. Everything else goes by inner calls (``inner_link.py``).
 """
 
@@ -27,7 +27,7 @@ from strom.server.process.inner_link import InnerLink
 
 START_TIMEOUT_S = 60.0
 CLOSE_LOGS_S = 20.0
-"""Beyond the time for running calls: the time a tablet server has to close its logs."""
+"""The time a tablet server has to close its logs, after the time for running calls."""
 REAP_S = 5.0
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class TabletProcess:
-    """One tablet server, through all its lives."""
+    """One tablet server, across restarts."""
 
     def __init__(self, server_id: int, start_line: StartLine, link: InnerLink, on_ready: OnReady) -> None:
         self.server_id = server_id
@@ -155,7 +155,8 @@ class Supervisor:
         raise Disconnected(f"there is no tablet server {server_id}")
 
     async def stop(self, timeout_s: float) -> bool:
-        """Stop all in order; returns whether all closed their logs. What does not stop in time is killed."""
+        """Stop all in order; returns whether all closed their logs. A tablet server that does not stop in time is
+        killed."""
         self._stopping = True
         request = StopServerRequest(timeout_ms=round(timeout_s * 1000))
         answers: Sequence[object] = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""A tablet server: its tablets, the calls on them and what happens to them in the background.
+"""A tablet server: its tablets, the calls on them, and their background work.
 
 It is the same whether it shares a process with the coordinator or has one of its own.
 """
@@ -131,7 +131,7 @@ class TabletNode:
         follow_keys(metrics, self.tablets, world.clock)
 
     def _make_threads(self) -> None:
-        """Where work is done: short work on tablets, syncs, and long jobs, each with threads of its own."""
+        """The threads: for short work on tablets, for syncs, and for long jobs."""
         self._tasks, self._commit_tasks = Tasks(), Tasks()
         self._lanes = _threads(self._world, LANE_THREADS)
         self._syncs = _threads(self._world, SYNC_THREADS)
@@ -180,7 +180,7 @@ class TabletNode:
     def _key_calls(
         self, writes: Writes, readers: Offload, turns: Turns, budget: Budget
     ) -> Sequence[CallGroup]:
-        """Calls on primary-key tables, and those on offsets, which ask scans where an instant lies."""
+        """Calls on primary-key tables, and calls on offsets, which ask scans where an instant lies."""
         world, lookups = self._world, LookupLimits.of(self._settings)
         answers = lookups.answer_bytes_max
         reads = KeyReads(self.tablets, self.tables, world.offload, world.clock, answer_bytes_max=answers)
@@ -205,7 +205,7 @@ class TabletNode:
         )
 
     def _make_upkeep(self) -> None:
-        """What goes on in the background; ``start`` begins it."""
+        """The background work; ``start`` begins it."""
         clock, settings = self._world.clock, self._settings
         self._retention = Retention(
             self.tablets,
@@ -226,7 +226,7 @@ class TabletNode:
         )
 
     def start(self) -> None:
-        """Begin the work in the background."""
+        """Start the background work."""
         self._tasks.spawn(self._view.follow(), "follow the metadata")
         self._tasks.spawn(self.tablets.warm_up(), "open the logs")
         self._tasks.spawn(self._watch.run(), "watch the clock")
@@ -239,11 +239,11 @@ class TabletNode:
         self._kernels.follow(self._view)
 
     def finish_waiting(self) -> None:
-        """Answer the fetches that wait: the listeners are about to close."""
+        """Answer waiting fetches: the listeners are about to close."""
         self._fetches.stop()
 
     async def close(self) -> bool:
-        """End the background work and close every log; returns whether all went well."""
+        """Stop the background work and close every log; returns whether all of them closed."""
         self._jobs.stop()
         self._kernels.stop()
         await self._tasks.close()
@@ -259,14 +259,14 @@ class TabletNode:
 
 
 def _threads(world: World, count: int) -> Offload:
-    """Threads of our own, unless the world is a simulation: then work runs where the world says."""
+    """Threads of our own; in a simulation, work runs where the world says."""
     return (
         world.offload if isinstance(world.offload, InlineOffload) else ThreadOffload(count, background=True)
     )
 
 
 def _compiling(world: World) -> Compiling:
-    """Runs in a thread: it imports what takes half a second."""
+    """Runs in a thread: its imports take half a second."""
     if world.compiling is not None:
         return world.compiling
     import strom.tablet.key_tablet  # noqa: F401  # what the first bucket needs beside the kernels
@@ -276,7 +276,7 @@ def _compiling(world: World) -> Compiling:
 
 
 def _turns(world: World, budget: Budget, metrics: Metrics, waits: CoreWait | None) -> Turns:
-    """Half of the cores for bulk work while small calls are about: its clients need cores too."""
+    """While there are small calls, half of the cores are for bulk work: its clients need cores too."""
     paused = metrics.counter(
         "strom_bulk_paused_seconds_total", "Seconds that bulk work paused in favour of small calls"
     )

@@ -1,6 +1,6 @@
-"""``strom up``: run a server in the foreground until it is told to stop.
+"""``strom up``: run a server in the foreground until it is stopped.
 
-Also ``python -m strom.server.process.up --data DIR --port 0 …``, which needs nothing of the command line's libraries.
+Also ``python -m strom.server.process.up --data DIR --port 0 …``, which needs none of the command line's libraries.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def serve(
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        # Told to stop before we were ready: a start that is cancelled undoes itself.
+        # Stopped before we were ready: a cancelled start undoes itself.
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         return True
@@ -68,7 +68,7 @@ def run(
     ready_file: Path | None = None,
     leash: bool = False,
 ) -> int:
-    """Serve in the foreground; returns the exit code. Errors of starting are raised."""
+    """Serve in the foreground; returns the exit code. Raises what prevents the start."""
     prepare_process()
     settings = load(config, os.environ, flags)
     write_log(settings["logging.format"], "coordinator" if settings["tablet-server.count"] > 1 else None)

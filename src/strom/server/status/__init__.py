@@ -1,1 +1,1 @@
-"""What a server says about itself: buckets, tables, rates. Plain data, so that it crosses to another process."""
+"""A server's status: buckets, tables, rates. Messages and plain data, so that it can be sent."""

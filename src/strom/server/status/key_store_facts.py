@@ -13,7 +13,7 @@ from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
 
 SUMS_KEPT_S = 0.2
-"""Less than anybody would wait between two looks."""
+"""Shorter than anyone would wait between two looks."""
 
 
 class KeyStoreFacts(TypedDict):
@@ -25,7 +25,7 @@ class KeyStoreFacts(TypedDict):
     base_bytes: int
     index_bytes: int
     snapshot_lag: int
-    """Records written since the last snapshot: what a restart reads again."""
+    """Records written since the last snapshot: what a restart has to read."""
 
 
 def key_facts_of(tablet: LogTablet) -> KeyStoreFacts | None:
@@ -59,7 +59,7 @@ def follow_keys(metrics: Metrics, tablets: Tablets, clock: Clock) -> None:
 
 
 class _Sums:
-    """All sums at once: those who look at one of them look at the others a moment later."""
+    """All sums at once: whoever reads one of them reads the others right after."""
 
     def __init__(self, tablets: Tablets, clock: Clock) -> None:
         self._tablets = tablets

@@ -1,4 +1,4 @@
-"""What a server says about itself: buckets, tables, rates. Messages and plain data, so that it can be sent."""
+"""A server's status: buckets, tables, rates. Messages and plain data, so that it can be sent."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ class BucketFacts(TypedDict):
     stages: int
     stage_bytes: int
     decision: int
-    """The number of the newest one that is visible."""
+    """The number of the newest visible one."""
     damaged_rows: int
-    """Offsets that were given up: readers go on behind them."""
+    """Offsets that were given up: readers skip them."""
     error: str | None
     keys: KeyStoreFacts | None
-    """Of a primary-key bucket that is open."""
+    """For an open primary-key bucket."""
 
 
 class TabletServerStatus(Protocol):
-    """A tablet server that can be asked, in this process or another."""
+    """A tablet server whose status can be read, in this process or another."""
 
     server_id: int
 
     async def table(self, table_id: int) -> list[WireBucketStatus]:
-        """Every bucket of a table that it leads, opened if need be."""
+        """Every bucket of a table that it leads, opened if necessary."""
 
     async def summary(self) -> dict[str, Any]:
-        """Its state in short, without opening anything."""
+        """A short summary, without opening anything."""
 
     async def samples(self) -> list[Sample]:
         """Its metrics."""
@@ -79,7 +79,7 @@ class LocalStatus:
         self._counted: dict[int, dict[str, float]] = {}
         self._rates: dict[int, dict[str, float]] = {}
         self.clock_ahead_s: Callable[[], float] = lambda: 0.0
-        """How far the clock is ahead of what is trusted when rows expire."""
+        """How far the clock is ahead of the trusted time that rows expire by."""
 
     async def table(self, table_id: int) -> list[WireBucketStatus]:
         """Every bucket of a table that this server leads."""
@@ -134,7 +134,7 @@ class LocalStatus:
         }
 
     def _lake_lags(self, known: Mapping[BucketId, BucketFacts]) -> dict[int, int | None]:
-        """By table that is copied into the lake: the rows that it lacks; None while a bucket was not opened yet."""
+        """By tiered table: the number of rows that the lake lacks; None while a bucket was never opened."""
         catalog = self._view.catalog
         found: dict[int, int | None] = {}
         for table in catalog.all_tables():
@@ -151,7 +151,7 @@ class LocalStatus:
         return self._metrics.samples()
 
     async def measure_rates(self) -> None:
-        """Compare the counters now and again, for ever."""
+        """Compare the counters periodically, forever."""
         while True:
             await asyncio.sleep(RATE_EVERY_S)
             counted = self._tables.counted()
@@ -166,7 +166,7 @@ class LocalStatus:
 
 
 async def ends_of(servers: Sequence[TabletServerStatus], table_id: int) -> dict[LakeKey, int]:
-    """Where the buckets of a table end; those that cannot be asked right now are left out."""
+    """Where the buckets of a table end; buckets that cannot be asked are left out."""
     answers = await asyncio.gather(*(server.table(table_id) for server in servers))
     return {
         LakeKey(one.partition_id, one.bucket_id): one.end_offset
@@ -242,7 +242,7 @@ def _status(facts: BucketFacts) -> WireBucketStatus:
 
 
 def _unknown(bucket: BucketId, leader_id: int, error: str | None) -> BucketFacts:
-    """A bucket whose numbers nobody knows."""
+    """A bucket whose numbers are unknown."""
     return BucketFacts(
         table_id=bucket.table_id,
         partition_id=bucket.partition_id,

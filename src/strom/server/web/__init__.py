@@ -1,4 +1,4 @@
 """What people and monitoring see: ``/metrics``, ``/health``, ``/status.json`` and one read-only page.
 
-``site.py`` says what is where, ``page.py`` draws the page; ``rpc/http_server.py`` serves them.
+``site.py`` has the routes and their facts, ``page.py`` draws the page, ``rpc/http_server.py`` serves them.
 """

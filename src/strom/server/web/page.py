@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from strom.runtime.units import counted, rough_size
 
 TABLES_SHOWN_MAX = 500
-"""Rows of one table of the page: it is drawn anew every few seconds."""
+"""Rows shown per table of the page: it is redrawn every few seconds."""
 
 STYLE = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 18%, transparent); }
@@ -26,7 +26,7 @@ th { font-weight: 600; vertical-align: bottom; } th a { color: inherit; }
 
 
 class PageColumn(NamedTuple):
-    """A column of tables: its head, the word that sorts by it, what is sorted and what is shown."""
+    """A column of the tables' grid: its head, the word that sorts by it, what is sorted and what is shown."""
 
     head: str
     word: str
@@ -35,7 +35,7 @@ class PageColumn(NamedTuple):
 
 
 def render_page(status: Mapping[str, Any], sort: str = "") -> str:
-    """The whole page from the same facts that /status.json gives; tables by ``sort``, a column's word."""
+    """The whole page from the facts of /status.json; ``sort`` is the word of the column to sort tables by."""
     body = [
         "<h1>Strom</h1>",
         f"<p>{_text(status['folder'])} · version {_text(status['version'])} · "
@@ -72,7 +72,7 @@ def _left_out(count: int) -> str:
 
 
 def _rows(table: Mapping[str, Any]) -> int:
-    """Of a primary-key table those that live, of a log all that are kept."""
+    """Live rows of a primary-key table, all stored rows of a log."""
     keys = table.get("keys")
     return int(table["rows"] if keys is None else keys["live_rows"])
 
@@ -138,7 +138,7 @@ def _server_row(server: Mapping[str, Any]) -> list[str]:
 
 
 def _key_tables(tables: list[Mapping[str, Any]]) -> list[str]:
-    """What the stores of primary-key tables hold, of the buckets that are open."""
+    """What the stores of open primary-key buckets hold."""
     if not tables:
         return []
     heads = (

@@ -1,6 +1,6 @@
-"""What is where on the HTTP port, and the facts behind it.
+"""The routes of the HTTP port, and the facts behind them.
 
-Pages of many tables are put together off the loop, from values that nobody changes.
+Pages with many tables are rendered off the loop, from immutable values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from strom.server.web.page import render_page
 
 
 class Site:
-    """The pages of one server, whatever processes it has."""
+    """The pages of one server, whatever its processes."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Site:
         self._started = clock.monotonic()
 
     async def respond(self, path: str) -> HttpAnswer:
-        """The answer for a path; of the page a query may say by which column its tables are sorted."""
+        """The answer for a path; the query of the page names the column to sort tables by."""
         path, _, query = path.partition("?")
         pages: dict[str, Callable[[], Awaitable[HttpAnswer]]] = {
             "/": lambda: self._page(query),
@@ -72,7 +72,7 @@ class Site:
         return HttpAnswer(content + "\n", "application/json")
 
     async def _health(self) -> HttpAnswer:
-        """Healthy: every tablet server answers, none has an offline bucket, none lacks room for writes."""
+        """Healthy: every tablet server answers, no bucket is offline, and no disk is full."""
         summaries = await asyncio.gather(*(server.summary() for server in self._servers))
         problems = [
             f"tablet server {server.server_id}: {summary['error']}"
@@ -118,7 +118,7 @@ class Site:
 
 
 def _sinks(catalog: Catalog) -> list[dict[str, Any]]:
-    """What streaming queries and transactions published last; those without a name of their own are left out."""
+    """What streaming queries and transactions published last; unnamed ones are left out."""
     found = []
     for row in sorted(catalog.sinks.values(), key=lambda one: one.name):
         if row.one_shot:
