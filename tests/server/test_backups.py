@@ -305,12 +305,12 @@ def test_one_backup_at_a_time_and_one_that_nobody_copies_is_forgotten(tmp_path: 
         admin = BackupAdmin(db.session.face.session.cluster)
         cut = ask(admin.begin())
         assert Path(cut.folder).is_dir()
-        with pytest.raises(InvalidRequest, match="being taken already"):
+        with pytest.raises(InvalidRequest, match="already under way"):
             ask(admin.begin())
         ask(admin.renew(cut))
         ask(admin.end(cut))
         assert not Path(cut.folder).exists()
-        with pytest.raises(StromError, match="not known any more"):
+        with pytest.raises(StromError, match="this backup is unknown"):
             ask(admin.renew(cut))
         left = ask(admin.begin())
     assert not Path(left.folder).exists()

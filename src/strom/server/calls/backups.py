@@ -38,7 +38,7 @@ from strom.server.folder.folder import BUCKETS_FOLDER, FORMAT_FILE, DataFolder
 PREFIX = "backup-"
 LEASE_S = 60.0
 TRIES = 20
-"""Looks at a bucket whose files change by themselves: upkeep replaces some now and again."""
+"""Attempts to list a bucket whose files change by themselves: upkeep sometimes replaces some."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,13 +60,13 @@ class Backups:
         self._busy = False
 
     def sweep(self) -> None:
-        """Remove what an earlier life left."""
+        """Remove what an earlier run left."""
         for name in self._world.files.list(self._folder.path):
             if name.startswith(PREFIX):
                 self._world.files.remove_tree(f"{self._folder.path}/{name}")
 
     async def close(self) -> None:
-        """No more; the names go."""
+        """Stop, and remove the links."""
         await self._tasks.close()
         if self._current is not None:
             await self._world.offload.run(self.sweep)
@@ -88,9 +88,9 @@ class Backups:
         return own.BackupResponse()
 
     async def begin(self) -> tuple[str, str]:
-        """Take a cut: its id, and the folder it is in."""
+        """Take a cut; returns its id and its folder."""
         if self._busy or (self._current is not None and self._world.clock.monotonic() < self._until):
-            raise InvalidRequest("a backup of this server is being taken already: wait until it is done")
+            raise InvalidRequest("a backup of this server is already under way: wait until it is done")
         self._busy = True
         try:
             await self._world.offload.run(self.sweep)
@@ -108,15 +108,13 @@ class Backups:
         return name, place
 
     def renew(self, name: str) -> None:
-        """Whoever copies is alive."""
+        """The lease is renewed: the copier is alive."""
         if name != self._current:
-            raise InvalidRequest(
-                "this backup is not known any more: its lease is over, or the server was restarted"
-            )
+            raise InvalidRequest("this backup is unknown: its lease has expired, or the server was restarted")
         self._until = self._world.clock.monotonic() + LEASE_S
 
     async def end(self, name: str) -> None:
-        """It was copied, or given up."""
+        """The copy is done, or given up."""
         if name == self._current:
             self._current = None
             await self._world.offload.run(self.sweep)
@@ -125,7 +123,7 @@ class Backups:
         while name == self._current:
             left = self._until - self._world.clock.monotonic()
             if left <= 0:
-                logger.warning("whoever took a backup is gone; what was kept for it is removed")
+                logger.warning("the lease of a backup expired; removing what was kept for it")
                 await self.end(name)
                 return
             await asyncio.sleep(left)
@@ -148,7 +146,7 @@ class Backups:
         await run(trees.write, f"{place}/{CONTENTS_FILE}", content)
 
     def _still(self, place: str, lengths: dict[str, int]) -> None:
-        """What must be of one instant."""
+        """Link and copy everything that must be of one instant."""
         data = f"{place}/{DATA_FOLDER}"
         buckets = f"{self._folder.path}/{BUCKETS_FOLDER}"
         trees.make_folders(f"{data}/{BUCKETS_FOLDER}")
@@ -169,7 +167,7 @@ class Backups:
             lengths[catalog] = os.path.getsize(f"{data}/{catalog}")
 
     def _link_bucket(self, bucket: str, data: str, lengths: dict[str, int]) -> None:
-        """A bucket's files as they were at one moment: nothing changed between two looks."""
+        """A bucket's files at one moment: nothing changed between two looks."""
         root = self._folder.path
         below = bucket.removeprefix(root + "/")
         for _ in range(TRIES):
@@ -182,7 +180,7 @@ class Backups:
         raise StorageOffline(f"the files of {bucket} keep changing while nothing is written: try again")
 
     def _link_lake(self, place: str, lengths: dict[str, int]) -> None:
-        """The lake in the folder. Its files never change; the catalog says which count."""
+        """The lake in the folder. Its files never change; the catalog says which ones count."""
         root = local_path(self._lake.warehouse)
         if not self._lake.home or root is None:
             return
@@ -196,7 +194,7 @@ class Backups:
                 lengths[name] = os.path.getsize(f"{place}/{DATA_FOLDER}/{name}")
 
     def _inside(self, path: str) -> str | None:
-        """A path from the data folder; None when it is not in it."""
+        """A path relative to the data folder; None when it is outside."""
         found = os.path.relpath(path, self._folder.path)
         return None if found.startswith("..") else found
 

@@ -86,7 +86,7 @@ class CutCalls:
         return {CUT_BUCKETS: self.cut_buckets}
 
     def cut_buckets(self, call: Call) -> Awaitable[Message]:
-        """Where reads that are planned at a number start and end, once what was decided before is visible."""
+        """Where reads planned at a number start and end, once what was decided before is visible."""
         return self._cut_all(call.request)
 
     async def _cut_all(self, request: CutBucketsRequest) -> Message:
@@ -134,7 +134,7 @@ class CutCalls:
             check_lake(tablet, wanted.lake_offset, wanted.lake_epoch)
         end = cut.end_offset
         if wanted.at_most is not None and not grouped and not tablet.has_keys:
-            # Anywhere in the log; a change of a key, or a group, is two records or more that belong together.
+            # Anywhere in the log; a change of a key, or a group, is two or more records that belong together.
             end = max(cut.start_offset, min(end, wanted.at_most))
         if sync and tablet.log.synced_end < end:
             await _durable(tablet, self._commit)
@@ -149,7 +149,7 @@ class CutCalls:
 
 
 async def _durable(tablet: LogTablet, commit: GroupCommit) -> None:
-    """Wait until everything that is in the log now survives power loss; raises what took the tablet offline."""
+    """Wait until everything now in the log survives power loss; raises what took the tablet offline."""
     request = _SyncOnce(tablet)
     commit.request(request)
     await request.done
@@ -157,7 +157,7 @@ async def _durable(tablet: LogTablet, commit: GroupCommit) -> None:
 
 
 class _SyncOnce:
-    """One sync of a tablet, which somebody waits for."""
+    """One sync of a tablet, with a future to wait for."""
 
     def __init__(self, tablet: LogTablet) -> None:
         self._tablet = tablet

@@ -13,7 +13,7 @@ CallHandler = Callable[[Call], Answer]
 
 
 class CallGroup(Protocol):
-    """Some calls that belong together. Where there is a mapping ``at_once``, it has short ways of some of them."""
+    """Calls that belong together. An optional mapping ``at_once`` has fast paths for some of them."""
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         """Which method answers which call."""
@@ -25,7 +25,7 @@ class Dispatch:
     def __init__(self, groups: Iterable[CallGroup]) -> None:
         self._handlers: dict[int, CallHandler] = {}
         self.at_once: dict[int, AtOnce] = {}
-        """By API key, what answers without a call being made of it."""
+        """The fast paths by API key: they answer without building a call."""
         apis: list[Api[Any, Any]] = [API_VERSIONS, AUTHENTICATE]
         for group in groups:
             for api, handler in group.handlers().items():

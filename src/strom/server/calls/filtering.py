@@ -1,7 +1,7 @@
 """Filters on the server: which batches may be skipped by their statistics, and which rows of the others match.
 
-A table's batches have the schemas of their time, so the predicate is prepared once per schema that is met. A filtering
-belongs to one request; its parts may be used by one thread at a time.
+Batches have the schema they were written with, so the predicate is prepared once per schema. A filter belongs to one
+request; its parts may be used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -86,14 +86,11 @@ class RowFilters:
         self._filters: dict[int, RowFilter] = {}
 
     def weight(self, header: BatchHeader, view: memoryview) -> int:
-        """What the filter takes of memory for this batch."""
+        """The memory that the filter takes for this batch."""
         return 0 if header.damaged else self._filter(header.schema_id).weight(view, header)
 
     def rewritten(self, header: BatchHeader, view: memoryview) -> list[Bytes] | None:
-        """The batch with only the rows that match.
-
-        What the log gave is checked already, so checksums are not looked at again.
-        """
+        """The batch with only the matching rows. The log has checked it already, so checksums are not checked again."""
         if header.damaged:
             return [view]  # so that the reader learns of it
         return self._filter(header.schema_id).apply(view, verify=False)

@@ -1,11 +1,11 @@
-"""Writes to buckets: the part that ProduceLog, PutKv and UpsertRows share.
+"""Writes to buckets: what ProduceLog, PutKv and UpsertRows share.
 
 Each bucket of a request is begun in the order of arrival, before anything is waited for, so pipelined requests on one
-bucket are applied in the order they were sent. What is waited for is only the disk: an acknowledgement follows the
-high watermark.
+bucket are applied in the order they were sent. Only the disk is waited for: an acknowledgement follows the high
+watermark.
 
-Whatever goes wrong is answered per bucket: the peer's client takes an error of the whole request for a broken
-connection and retries for ever.
+Errors are answered per bucket: the peer's client takes an error of the whole request for a broken connection and
+retries forever.
 """
 
 from __future__ import annotations
@@ -39,27 +39,26 @@ from strom.server.tablets.tablet_slot import TabletSlot
 from strom.tablet.log_tablet import Accepted, LogTablet
 
 INLINE_BYTES_MAX = 512 * 1024
-"""A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop: beside
-a bulk load small calls wait less."""
+"""A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop, so that small calls
+wait less beside a bulk load."""
 INLINE_BYTES_MAX_WHEN_SLOW = 64 * 1024
 ALONE_BYTES_MAX = 2 * 1024 * 1024
-"""An append up to this size stays on the loop while nobody else is about: a hand-over to a thread and back costs half
-as much as the append itself."""
+"""An append up to this size stays on the loop while nobody else calls: handing it to a thread and back costs half as
+much as the append itself."""
 ALONE_AFTER_S = 0.05
-"""So long after another bucket's bulk write a bulk load has the server to itself again."""
+"""This long after another bucket's bulk write, a bulk load has the server to itself again."""
 BULK_BYTES_MIN = 256 * 1024
 """A write of this size gives way to small calls (``bulk_turns.py``)."""
 SLOW_S = 0.01
 SLOW_ALONE_S = 0.05
 SLOW_FOR_S = 10.0
-"""But a system that has too much to write makes writers wait, hundreds of milliseconds each. Once an append took
-``SLOW_S`` on the loop (``SLOW_ALONE_S`` while nobody else was about), all but small ones leave it for
-``SLOW_FOR_S``."""
+"""A system that has too much to write makes writers wait, hundreds of milliseconds each. Once an append took ``SLOW_S``
+on the loop (``SLOW_ALONE_S`` while nobody else called), all but small ones leave it for ``SLOW_FOR_S``."""
 ACKS = (-1, 0, 1)
 TIMEOUT_S_MAX = 600.0
 
 MEMORY_FREE = 16 * 1024 * 1024
-"""Rows that take no more, decompressed, are not counted: a few threads have some at a time."""
+"""Rows that take no more than this, decompressed, are not counted: only a few threads have some at a time."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ Begun: TypeAlias = R | asyncio.Future[R]
 
 
 class Write(Generic[R]):
-    """What to do to one bucket, and how to say that it is done, or why not."""
+    """What to do to one bucket, and how to answer that it is done, or why not."""
 
     __slots__ = (
         "acks",
@@ -107,9 +106,9 @@ class Write(Generic[R]):
         self.refused = refused
         self.inline_bytes_max = inline_bytes_max
         self.alone_bytes_max = alone_bytes_max
-        """The same while nobody else is about."""
+        """The same while nobody else calls."""
         self.memory = memory
-        """What the rows take when they are decompressed, beside the request."""
+        """What the rows take decompressed, in addition to the request."""
 
 
 class Writes:
@@ -141,13 +140,13 @@ class Writes:
         return self._clock.now_ms()
 
     def check(self, acks: int) -> None:
-        """Refuse what cannot be promised, and every write while the disk is full."""
+        """Refuse invalid acks, and every write while the disk is full."""
         if acks not in ACKS:
             raise InvalidAcks(f"acks is -1, 0 or 1, not {acks}", acks=acks)
         self._space.refuse_when_full()
 
     def begin(self, write: Write[R]) -> Begun[R]:
-        """Do it, at once when it is small, else in the bucket's turn."""
+        """Do it: at once when it is small, else in the bucket's turn."""
         slot, job, clock = write.slot, write.job, self._clock
 
         def do(tablet: LogTablet) -> tuple[LogTablet, Accepted]:
@@ -188,7 +187,7 @@ class Writes:
             self._slow_until = self._clock.monotonic() + SLOW_FOR_S
 
     def _is_alone(self, bucket: BucketId, now: float) -> bool:
-        """Whether this is the only bulk load, and nobody asks small things."""
+        """Whether this is the only bulk load, and there are no small calls."""
         if bucket != self._bulk_bucket and now - self._bulk_at < ALONE_AFTER_S:
             self._others_until = now + ALONE_AFTER_S
         self._bulk_bucket, self._bulk_at = bucket, now
@@ -230,7 +229,7 @@ class Writes:
 
 
 def _released_after(job: Callable[[LogTablet], Accepted], tablet: LogTablet) -> Accepted:
-    """Work that takes much memory: it goes back at once. Every thread has a heap, and each would keep as much."""
+    """Work that takes much memory, which is freed at once: every thread has a heap, and each would keep as much."""
     try:
         return job(tablet)
     except BaseException as error:
@@ -247,7 +246,7 @@ def answer_all(
     refused: Callable[[int, BaseException], R],
     timeout_ms: int,
 ) -> Message | Awaitable[Message]:
-    """The answers of all buckets as one; after the timeout, those that are missing have timed out."""
+    """The answers of all buckets as one; after the timeout, the missing ones have timed out."""
     waiting = [one for one in begun if isinstance(one, asyncio.Future)]
     if not waiting:
         return whole(begun)  # type: ignore[arg-type]
@@ -297,7 +296,7 @@ class _Answer(Generic[R]):
 
 
 def as_told(error: BaseException) -> BaseException:
-    """The error as the one who wrote is told."""
+    """The error as the writer gets it."""
     if isinstance(error, ServerStopping | asyncio.CancelledError):
         # A code that the peer's client knows: it asks again, and finds the server after its restart.
         return LeaderNotAvailable("the server is going down")
@@ -316,13 +315,13 @@ def _on_loop() -> bool:
 
 
 def _is_quick(slot: TabletSlot, size: int, now_ms: int) -> bool:
-    """Whether an append may be done on the loop: a copy, and no sync on the way."""
+    """Whether an append may be done on the loop: it is a copy without a sync."""
     tablet = slot.tablet
     return tablet is not None and tablet.log.appends_quickly(size, now_ms)
 
 
 def _failed(write: Write[R], error: BaseException) -> R:
-    """An append failed. When it was the disk, nobody knows what the log holds: the tablet goes offline."""
+    """An append failed. If it was the disk, the content of the log is unknown: the tablet goes offline."""
     if isinstance(error, OSError):
         error = StorageOffline(f"the disk failed to write bucket {write.slot.bucket}: {error}")
     if isinstance(error, StorageOffline) and write.slot.tablet is not None:
@@ -331,7 +330,8 @@ def _failed(write: Write[R], error: BaseException) -> R:
 
 
 def _after_readers(response: R) -> asyncio.Future[R]:
-    """``response`` a turn later: the readers that were just woken wait for the row, the writer only for a word."""
+    """``response`` one turn later: readers that were just woken wait for the row, the writer only for an
+    acknowledgement."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
     loop.call_soon(_resolve, answer, response)

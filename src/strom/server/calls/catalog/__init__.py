@@ -1,1 +1,1 @@
-"""Calls on what there is: databases, tables, partitions, where they are and how they are."""
+"""Calls on the catalog: databases, tables, partitions, where they are, and their status."""

@@ -43,7 +43,7 @@ class DatabaseReads:
         }
 
     def list_databases(self, call: Call) -> Message:
-        """Names, and more about each when asked."""
+        """Names, and details of each on request."""
         request: messages.ListDatabasesRequest = call.request
         catalog = self._view.fresh()
         names = catalog.databases()
@@ -60,7 +60,7 @@ class DatabaseReads:
         return messages.ListDatabasesResponse(database_name=names, database_summary=summaries)
 
     def database_exists(self, call: Call) -> Message:
-        """Whether there is a database of this name."""
+        """Whether the database exists."""
         request: messages.DatabaseExistsRequest = call.request
         return messages.DatabaseExistsResponse(
             exists=self._view.fresh().find_database(request.database_name) is not None
@@ -88,7 +88,7 @@ class DatabaseChanges:
         return {CREATE_DATABASE: self.create_database, DROP_DATABASE: self.drop_database}
 
     def create_database(self, call: Call) -> Awaitable[Message]:
-        """A database of this name, with a comment and properties of its owner's choosing."""
+        """Create a database, with a comment and custom properties."""
         return self._create(call.request)
 
     async def _create(self, request: messages.CreateDatabaseRequest) -> Message:
@@ -105,7 +105,7 @@ class DatabaseChanges:
         return messages.CreateDatabaseResponse()
 
     def drop_database(self, call: Call) -> Awaitable[Message]:
-        """Drop a database; with its tables only when told so."""
+        """Drop a database; with its tables only if ``cascade`` is set."""
         return self._drop(call.request)
 
     async def _drop(self, request: messages.DropDatabaseRequest) -> Message:

@@ -13,7 +13,7 @@ from strom.protocol.messages import metadata, partitions, tables
 
 
 def path_of(message: tables.WireTablePath | metadata.PhysicalTablePath) -> TablePath:
-    """A path from the wire; looking it up finds nothing when its names are not allowed."""
+    """A path from the wire; a lookup of one with invalid names finds nothing."""
     return TablePath(message.database_name, message.table_name)
 
 

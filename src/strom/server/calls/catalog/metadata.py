@@ -1,7 +1,7 @@
 """Where everything is: servers, tables with their leaders, partitions; and ids for writers.
 
-Answers name the addresses of the listener the question came in on. Only what was asked for is answered: the peer's
-client panics on a partition of a table it has not heard of.
+An answer has the addresses of the listener that the call came in on. It has only what the request names: the peer's
+client panics on a partition of a table it does not know.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.tablets.catalog_view import CatalogView
 
 WRITER_IDS_AT_ONCE = 100
-"""Ids taken from the metadata at a time: most writers then start without a commit."""
+"""Writer ids taken from the metadata at a time: most writers then start without a commit."""
 
 
 class MetadataCalls:
-    """Answers GetMetadata, InitWriter and the question for a token, in every process."""
+    """Answers GetMetadata, InitWriter and GetFileSystemSecurityToken, in every process."""
 
     def __init__(self, view: CatalogView) -> None:
         self._view = view
@@ -43,10 +43,10 @@ class MetadataCalls:
         }
 
     def get_metadata(self, call: Call) -> Message:
-        """Servers always; tables and partitions as asked for."""
+        """All servers; tables and partitions as requested."""
         request: messages.GetMetadataRequest = call.request
         catalog = self._view.fresh()
-        # Each once, however often it is asked for: a description is much longer than its name.
+        # Each once, however often it is named: a description is much longer than its name.
         paths = dict.fromkeys(path_of(path) for path in request.table_path)
         tables = [catalog.table(path) for path in paths]
         named = [_by_path(catalog, path) for path in request.partitions_path]

@@ -30,7 +30,7 @@ class PartitionReads:
         return {LIST_PARTITION_INFOS: self.list_partition_infos}
 
     def list_partition_infos(self, call: Call) -> Message:
-        """All partitions of a table, or those that have some values."""
+        """All partitions of a table, or those with the given values."""
         request: messages.ListPartitionInfosRequest = call.request
         catalog = self._view.fresh()
         path, spec = path_of(request.table_path), request.partial_partition_spec
@@ -56,7 +56,7 @@ class PartitionChanges:
         return {CREATE_PARTITION: self.create_partition, DROP_PARTITION: self.drop_partition}
 
     def create_partition(self, call: Call) -> Awaitable[Message]:
-        """A partition for these values."""
+        """Create the partition of these values."""
         return self._create(call.request)
 
     async def _create(self, request: messages.CreatePartitionRequest) -> Message:

@@ -54,7 +54,7 @@ class TableReads:
         return messages.ListTablesResponse(table_name=catalog.tables_of(request.database_name))
 
     def table_exists(self, call: Call) -> Message:
-        """Whether there is a table of this name."""
+        """Whether the table exists."""
         request: messages.TableExistsRequest = call.request
         found = self._view.fresh().find_table(path_of(request.table_path))
         return messages.TableExistsResponse(exists=found is not None)
@@ -91,7 +91,7 @@ class TableChanges:
         return {CREATE_TABLE: self.create_table, DROP_TABLE: self.drop_table, ALTER_TABLE: self.alter_table}
 
     def create_table(self, call: Call) -> Awaitable[Message]:
-        """A table as described; what is left out gets the server's defaults."""
+        """Create a table as described; the server's defaults fill in the rest."""
         return self._create(call.request)
 
     async def _create(self, request: messages.CreateTableRequest) -> Message:

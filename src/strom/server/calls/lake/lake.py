@@ -1,6 +1,6 @@
-"""The lake: who tiers which table, what rounds report, and what the cluster knows of it.
+"""The lake: which service tiers which table, what rounds report, and what the cluster knows of it.
 
-What rounds are under way is in the coordinator's memory (coordinator/tiering.py), what the lake holds in the metadata
+Rounds under way are in the coordinator's memory (coordinator/tiering.py), what the lake holds is in the metadata
 (coordinator/lake.py). Servers neither read nor write the lake.
 """
 
@@ -32,13 +32,13 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.tablets.catalog_view import CatalogView
 
 ROUNDS_AT_ONCE = 100
-"""Numbers of rounds taken from the metadata at a time: most are then given without a commit."""
+"""Round numbers taken from the metadata at a time: most rounds then start without a commit."""
 SERVICE_CHARACTERS_MAX = 200
 WANTS_MAX = 1_000
 ERROR_CHARACTERS_MAX = 2_000
 
 AskEnds = Callable[[int], Awaitable[Mapping[LakeKey, int]]]
-"""Where the buckets of a table end; those that cannot be asked right now are left out."""
+"""Where the buckets of a table end; buckets that cannot be asked are left out."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class LakeReads:
         return {GET_LAKE: self.get_lake, GET_LAKE_SNAPSHOT: self.get_lake_snapshot}
 
     def get_lake(self, call: Call) -> Message:
-        """One table with its record; without a table, all that have to do with the lake."""
+        """One table with its record; without a table, all tables that have to do with the lake."""
         request: messages.GetLakeRequest = call.request
         catalog = self._view.fresh()
         one = request.table_path is not None or request.table_id is not None
@@ -89,7 +89,7 @@ class LakeReads:
         return facts
 
     def _add_rounds(self, facts: messages.LakeTableFacts, tiering: Tiering) -> None:
-        # Rounds are timed by the clock that never jumps; people are told the time of day.
+        # Rounds are timed by the clock that never jumps; people see the time of day.
         wall_ms = self._clock.now_ms() - monotonic_ms(self._clock)
         found, last = tiering.round_of(facts.table_id), tiering.last_of(facts.table_id)
         if last is not None:
@@ -106,7 +106,7 @@ class LakeReads:
             )
 
     def get_lake_snapshot(self, call: Call) -> Message:
-        """The peer's question: the snapshot that readers may use, and how far each bucket is in it."""
+        """The peer's call: the snapshot that readers may use, and how far each bucket is in it."""
         request: peer.GetLakeSnapshotRequest = call.request
         catalog = self._view.fresh()
         table = catalog.table(path_of(request.table_path))
@@ -148,7 +148,7 @@ class LakeCalls(LakeReads):
     # --- heartbeats --------------------------------------------------------------------------------------------
 
     def heartbeat(self, call: Call) -> Awaitable[Message]:
-        """A service says that it lives, and is told what to do."""
+        """A service's heartbeat, answered with its orders."""
         return self._heartbeat(call.request, call.principal)
 
     async def _heartbeat(self, request: messages.TieringRequest, principal: str | None) -> Message:
@@ -163,7 +163,7 @@ class LakeCalls(LakeReads):
             issued=catalog.next_id(keys.ROUND_COUNTER),
         )
         for number in orders.cancelled:
-            logger.info("round %d is not service %s's any more", number, beat.service_id)
+            logger.info("service %s no longer has round %d", beat.service_id, number)
         return messages.TieringResponse(
             assigned=[_assigned(catalog, one) for one in orders.assigned],
             cancelled=list(orders.cancelled),
@@ -176,7 +176,7 @@ class LakeCalls(LakeReads):
             if len(self._numbers) < count:
                 wanted = max(count, ROUNDS_AT_ONCE)
                 block: range = await self._view.perform(commands.allocate_rounds, wanted)
-                # What is left of the block before stays unused: numbers rise.
+                # What is left of the block before stays unused: numbers only rise.
                 self._numbers = list(block)
 
     def _taken(self) -> Iterator[int]:
@@ -230,14 +230,14 @@ class LakeCalls(LakeReads):
     async def _refused(
         self, request: messages.ReportLakeRequest, report: LakeReport, principal: str | None
     ) -> str | None:
-        """Why a report is not to be believed: it is not his round who sends it, or no bucket ever got so far.
+        """Why a report must not be believed: the sender does not hold the round, or the bucket never got that far.
 
         Retention deletes what the record says is in the lake, and a bucket takes no writes below it.
         """
         catalog = self._view.fresh()
         table_id = request.table_id
         if catalog.table_by_id(table_id) is None:
-            raise TableNotFound(f"there is no table with id {table_id} any more", table_id=table_id)
+            raise TableNotFound(f"table {table_id} no longer exists", table_id=table_id)
         if request.round <= 0:
             return "only a round may report, under its number; a rebuild says that it is one"
         stranger = self.tiering.not_held(
@@ -260,13 +260,13 @@ class LakeCalls(LakeReads):
         for key, offset in further.items():
             end = ends.get(
                 key
-            )  # a bucket that does not answer is not known, and one of an old partition is gone
+            )  # a bucket that does not answer is unknown, and one of an old partition is gone
             if end is not None and offset > end:
                 return f"bucket {tuple(key)} ends at {end}, and the report has it in the lake up to {offset}"
         return None
 
     def _fresh(self, found: ReportedRound | None) -> int | None:
-        """When a round began: what was acknowledged before then is in the lake once it has ended."""
+        """When a round began: whatever was acknowledged before is in the lake once it has ended."""
         if found is None or found.started_ms is None:
             return None
         return self._clock.now_ms() - (monotonic_ms(self._clock) - found.started_ms)
@@ -315,7 +315,7 @@ def _in_the_lake(catalog: Catalog) -> Sequence[TableEntry]:
 
 
 def _to_be_tiered(catalog: Catalog) -> dict[int, int]:
-    """The freshness of every table that services may take: one in quarantine waits for a person."""
+    """The freshness of every table that services may take; quarantined tables wait for an operator."""
     found = {}
     for table in catalog.all_tables():
         wanted = table.description.properties

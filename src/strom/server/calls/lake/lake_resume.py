@@ -1,8 +1,8 @@
 """ResumeBucket: a bucket that lost its end goes on where the lake ends.
 
-Only where the cluster's own record says that the lake holds more than the log: nobody empties a log by asking. What the
-log held is in the lake, which has more; so nothing is lost that was not lost before. A bucket of a primary-key table
-needs its rows too: whoever reads the lake sends them, and a store is made of them (tablet/key_restore.py).
+Only where the cluster's own record says that the lake holds more than the log: a mere request must not empty a log.
+What the log held is in the lake, which has more; so nothing is lost that was not lost before. A bucket of a primary-key
+table needs its rows too: the reader of the lake sends them, and a store is built from them (tablet/key_restore.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from strom.tablet.key_restore import KeyRestore
 
 RESTORES_MAX = 8
-"""Buckets that are being restored at once."""
+"""Buckets that are restored at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +55,13 @@ class ResumeCalls:
         self._files = files
         self._one_at_a_time = asyncio.Lock()
         self._restores: dict[BucketId, KeyRestore] = {}
-        """Of primary-key buckets, in the making."""
+        """Restores of primary-key buckets under way."""
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {RESUME_BUCKET: self.resume_bucket}
 
     def resume_bucket(self, call: Call) -> Awaitable[Message]:
-        """Let a bucket go on at an offset; done already, it is said again."""
+        """Let a bucket go on at an offset; repeating the call is fine."""
         return self._answer(call.request)
 
     async def _answer(self, request: messages.ResumeBucketRequest) -> Message:
@@ -86,7 +86,7 @@ class ResumeCalls:
         tablet = await wait_for(slot.opened())
         if tablet.has_keys:
             raise NotPrimaryKeyTable(
-                f"bucket {bucket} has a primary key: the rows of its keys cannot be found again from an offset alone"
+                f"bucket {bucket} has a primary key: its rows cannot be restored from an offset alone"
             )
         self._check_place(bucket, place)
         if tablet.end_offset < place.offset:
@@ -113,7 +113,7 @@ class ResumeCalls:
         known = lake_place(self._view.fresh(), bucket)
         if known != place:
             raise InvalidRequest(
-                f"the lake is said to hold bucket {bucket} up to {place}, the cluster's record says {known}: report "
+                f"the request says that the lake holds bucket {bucket} up to {place}, the cluster's record says {known}: report "
                 "what the lake holds first"
             )
 
@@ -122,12 +122,12 @@ class ResumeCalls:
     async def _restored(
         self, bucket: BucketId, place: Tiered, request: messages.ResumeBucketRequest
     ) -> LogTablet | None:
-        """One more piece of a bucket's rows; the bucket, once it was the last."""
+        """Take one more piece of a bucket's rows; returns the end of the bucket after the last piece."""
         slot = self._tablets.slot(bucket)
         tablet = await wait_for(slot.opened())
         self._check_place(bucket, place)
         if not tablet.has_keys:
-            raise InvalidRequest(f"bucket {bucket} is of a log: it goes on without rows")
+            raise InvalidRequest(f"bucket {bucket} belongs to a log table: it goes on without rows")
         if tablet.end_offset >= place.offset:
             tablet.check_writable()
             return tablet  # it was done before
@@ -166,7 +166,7 @@ class ResumeCalls:
             definition = self._tables.of(bucket.table_id).keys.definition
             folder = self._tablets.folder_of(bucket)
             while len(self._restores) >= RESTORES_MAX:
-                self._restores.pop(next(iter(self._restores)))  # whoever sent it went away, or begins again
+                self._restores.pop(next(iter(self._restores)))  # the sender went away, or starts again
             self._restores[bucket] = await in_lane(
                 slot, lambda _: KeyRestore(self._files, folder, definition, place, self._limits)
             )
@@ -174,18 +174,18 @@ class ResumeCalls:
         if restore is None or restore.parts != part or restore.place != place:
             self._restores.pop(bucket, None)
             raise InvalidRequest(
-                f"piece {part} of the rows of bucket {bucket} is not the next one: begin again"
+                f"piece {part} of the rows of bucket {bucket} is not the next one: start again"
             )
         return restore
 
 
 def _check_not_gone_on(tablet: LogTablet, place: Tiered) -> None:
-    """Refuse a bucket that took writes since its loss: the lake does not have them, and a restored one neither."""
+    """Refuse a bucket that took writes since its loss: neither the lake nor a restored bucket would have them."""
     newest = tablet.epoch_before(tablet.end_offset) if tablet.end_offset else NO_EPOCH
     if newest > place.epoch or newest == tablet.log.epoch:
         raise StaleEpoch(
             f"bucket {tablet.bucket} took writes after it had lost what the lake holds up to offset {place.offset}: "
-            'made anew from the lake it would lose them. Save what tier="hot" and tier="lake" have, then give up one '
+            'restored from the lake it would lose them. Save what tier="hot" and tier="lake" have, then give up one '
             "of them: the lake's rows with `strom lake drop`, or the table or partition as it is by dropping it",
             bucket=str(tablet.bucket),
             epoch=place.epoch,

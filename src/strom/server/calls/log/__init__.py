@@ -1,4 +1,4 @@
-"""Calls on logs: ProduceLog, FetchLog, FetchRows, and giving up what cannot be read.
+"""Calls on logs: ProduceLog, FetchLog, FetchRows, and MarkDamage.
 
 Read ``produce.py`` first, then ``fetch.py``, which both kinds of fetch share.
 """

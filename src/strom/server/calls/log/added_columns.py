@@ -1,8 +1,8 @@
-"""Batches that are older than a column, for clients that cannot know it.
+"""Adds missing columns to old batches, for clients that cannot.
 
 The peer's client reads every batch of a projected scan as if it had the columns of the schema the scan began with. A
-batch written before one of them was added must therefore leave with that column, full of NULLs. This is the one place
-where a batch is decoded to be sent; it ends when the old batches have expired.
+batch written before one of them was added must therefore leave with that column, full of NULLs. Nowhere else is a batch
+decoded to be sent; it ends when the old batches have expired.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strom.runtime.files import Bytes
 
 
 class Evolved:
-    """Gives every batch the columns ``wanted``; those it has are in ``schema_read(schema_id)``, by name."""
+    """Gives every batch the columns ``wanted``; the ones it has are in ``schema_read(schema_id)``, by name."""
 
     def __init__(
         self, wanted: pa.Schema, schema_read: Callable[[int], pa.Schema], *, decompressed_bytes_max: int
@@ -28,7 +28,7 @@ class Evolved:
         self._decompressed_bytes_max = decompressed_bytes_max
 
     def weight(self, header: BatchHeader, view: memoryview) -> int:
-        """About how many bytes ``rewritten`` holds: the batch decoded and encoded, with room for its NULLs."""
+        """Rough size of what ``rewritten`` holds: the batch decoded and encoded, with room for its NULLs."""
         have = self._schema_read(header.schema_id).names
         if not header.record_count or have == self._wanted.names:
             return 0
@@ -37,7 +37,7 @@ class Evolved:
         return known + 2 * header.record_count * row_bytes
 
     def rewritten(self, header: BatchHeader, view: memoryview) -> list[Bytes] | None:
-        """The same batch, with NULLs for the columns it is too old to have."""
+        """The same batch, with NULLs for the columns it lacks."""
         return [self._complete(header, view)]
 
     def _complete(self, header: BatchHeader, view: memoryview) -> Bytes:
@@ -69,7 +69,7 @@ class Evolved:
 
 
 def _null_bytes(kind: pa.DataType) -> int:
-    """What a NULL of this type takes, about: its value, a bit, an offset."""
+    """Rough size of a NULL of this type: its value, a bit, an offset."""
     if pa.types.is_nested(kind):
         return 8 + sum(_null_bytes(kind.field(number).type) for number in range(kind.num_fields))
     try:

@@ -1,4 +1,4 @@
-"""MarkDamage: an operator gives up offsets of a bucket that nobody can read; and how a reader is told to ask for it."""
+"""MarkDamage: an operator gives up unreadable offsets of a bucket; and the error that tells a reader about it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DamageCalls:
         return {MARK_DAMAGE: self.mark_damage}
 
     def mark_damage(self, call: Call) -> Awaitable[Message]:
-        """Give offsets up, take that back, or tell what is given up."""
+        """Give offsets up, take that back, or list what is given up."""
         return self._answer(call.request)
 
     async def _answer(self, request: MarkDamageRequest) -> Message:
@@ -89,7 +89,7 @@ class DamageCalls:
 
 
 def told_where(facts: TableFacts, tablet: LogTablet, offset: int, error: StromError) -> StromError:
-    """The error of a read that met what it cannot read, with the place, and what to do about it."""
+    """The error of a read that met unreadable bytes, with the place and what to do about it."""
     first, last = error.facts.get("first_offset"), error.facts.get("end_offset")
     if not isinstance(first, int) or not isinstance(last, int):
         first, last = tablet.log.batch_around(offset)

@@ -1,10 +1,10 @@
-"""Reads that may wait: the part that FetchLog and FetchRows share.
+"""Reads that may wait: what FetchLog and FetchRows share.
 
-A fetch names buckets and offsets. What is there is answered at once; when there is nothing, the fetch waits until
-the high watermark of one of its buckets moves or its time is over, and never holds up its connection meanwhile.
+A fetch names buckets and offsets. If there are rows, it is answered at once; otherwise it waits until the high
+watermark of one of its buckets moves or its time is over, and never holds up its connection meanwhile.
 
 Small reads are done on the loop, because a thread would cost more than they do. Larger ones go to the reader threads in
-slices, so that a full scan takes turns with everyone else's reads instead of going first.
+slices, so that a full scan takes turns with all other reads instead of going first.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ from strom.tablet.log_tablet import LogTablet
 EARLIEST = -2
 INLINE_BYTES_MAX = 256 * 1024
 SLICE_BYTES = 16 * 1024 * 1024
-"""Read in one go by a reader thread. Reading and checking let other threads run, so this is no long turn."""
+"""Read at once by a reader thread. Reading and checking let other threads run, so this is not a long turn."""
 COSTLY_BYTES = 16 * 1024 * 1024
-"""Memory that is taken for such a slice before anybody knows what its batches declare."""
+"""Memory taken for a slice before it is known what its batches declare."""
 COSTLY_SLICES_MAX = 64
-"""After so many of them an answer leaves, with what was found: a filter that matches rarely reads on in the next."""
+"""After this many slices an answer leaves with what was found: a filter that matches rarely reads on in the next call.
+"""
 LOOKS_MAX = 3
 """What a slice needs may show step by step: how large its batch is, then what that decompresses to."""
 CROWDED_BYTES = 64 * 1024
 WAIT_S_MAX = 600.0
 GIVEN_UP_PER_WAIT = 2
-"""So many waiting fetches make room for one more."""
+"""This many waiting fetches make room for one more."""
 RELIEF_S = 0.001
-"""For so long those who wait are answered in one go, when all of them are: others have the loop in between."""
+"""How long waiting fetches are answered at once, when all of them are; then others have the loop."""
 
 
 @dataclass
 class BucketFetch:
-    """One bucket of a fetch, and what has been found so far."""
+    """One bucket of a fetch, and what was found so far."""
 
     bucket: BucketId
     offset: int
@@ -78,17 +79,17 @@ class BucketFetch:
 
     @property
     def moved(self) -> bool:
-        """Whether there is something to tell: rows, or batches that need not be read again."""
+        """Whether there is something to answer: rows, or batches that need not be read again."""
         return self.found.next_offset > self.offset
 
     @property
     def ended(self) -> bool:
-        """Whether everything that was asked for has been given."""
+        """Whether everything requested has been found."""
         return self.until is not None and max(self.offset, self.found.next_offset) >= self.until
 
 
 class Terms(NamedTuple):
-    """What a fetch may take, how little is worth an answer, and until when it waits (the loop's time)."""
+    """What a fetch may take, the least worth an answer, and until when it waits (the loop's time)."""
 
     max_bytes: int
     min_bytes: int
@@ -118,22 +119,23 @@ class Fetches:
         self._heavy = HeavyReads(lambda: piece(SLICE_BYTES) < SLICE_BYTES)
         self._waiting: dict[_Waiting, None] = {}
         self._relieved: deque[_Waiting] = deque()
-        """Who is still to be answered because memory got short."""
+        """Fetches still to be answered because memory got short."""
         self._stopping = False
 
     def stop(self) -> None:
-        """Answer everyone who waits, with what there is."""
+        """Answer every waiting fetch with what there is."""
         self._stopping = True
         for waiting in list(self._waiting):
             waiting.give_up()
 
     def _make_room(self, share: BudgetShare) -> None:
-        """One more waits. Where memory gets short, those that have waited longest are answered for it."""
+        """One more waits. When memory gets short, the fetches that waited longest are answered."""
         for oldest in list(islice(self._waiting, GIVEN_UP_PER_WAIT)) if share.crowded else ():
             oldest.give_up()
 
     def relieve(self) -> None:
-        """Memory is short: answer everyone who waits, with what there is, a few at a time. They will ask again."""
+        """Memory is short: answer every waiting fetch with what there is, a few at a time. Their clients will ask
+        again."""
         goes_on = bool(self._relieved)
         self._relieved = deque(self._waiting)
         if not goes_on:
@@ -159,7 +161,7 @@ class Fetches:
         answer: Callable[[Sequence[BucketFetch]], Message],
         share: BudgetShare,
     ) -> Answer:
-        """The answer, at once if there is something or nobody wants to wait."""
+        """The answer: at once if there is something, or if the fetch must not wait."""
         max_bytes = min(max(max_bytes, 1), self._max_bytes)
         min_bytes = max(1, min(min_bytes, max_bytes))
         deadline = asyncio.get_running_loop().time() + min(max_wait_ms / 1000, WAIT_S_MAX)
@@ -194,7 +196,7 @@ class Fetches:
             promise.cancel()
 
     def _moved(self, waiting: _Waiting) -> None:
-        """A bucket of a waiting fetch has more, or is gone: answer, or wait on."""
+        """A bucket of a waiting fetch has more, or is gone: answer, or keep waiting."""
         wanted, terms = waiting.wanted, waiting.terms
         for one in wanted:
             if one.tablet is not None and one.tablet.error is not None:
@@ -255,7 +257,7 @@ class Fetches:
         return one.tablet.high_watermark > one.found.next_offset
 
     def _leaves_loop(self, wanted: Sequence[BucketFetch], max_bytes: int) -> bool:
-        """Whether what there is takes too long to be read on the loop."""
+        """Whether there is too much to read on the loop."""
         return any(self._is_long(one, max_bytes) for one in wanted)
 
     def _is_long(self, one: BucketFetch, max_bytes: int) -> bool:
@@ -297,7 +299,7 @@ class Fetches:
                     break  # the next slice would begin with the batch that did not fit, or there is no memory
 
     def _room(self, max_bytes: int) -> int:
-        """Little when answers under way already fill the memory they may have; less while small calls are about."""
+        """Little when answers under way already fill their memory; less during small calls."""
         return min(max_bytes, CROWDED_BYTES) if self._crowded() else self._piece(max_bytes)
 
     async def _read_slice(self, one: BucketFetch, room: int, share: BudgetShare) -> None:
@@ -316,7 +318,7 @@ class Fetches:
                 return
 
     async def _read_with(self, one: BucketFetch, room: int, needs: int, share: BudgetShare) -> int:
-        """Read with so much memory, if there is; gives back how much more the next batch needs (0: done)."""
+        """Read with this much memory, if there is; returns how much more the next batch needs (0: done)."""
         held, size = share.amount, one.found.size
         if not (share.take(needs) or (not held and await share.wait(needs))):
             one.starved = True
@@ -327,7 +329,7 @@ class Fetches:
             share.keep(held + one.found.size - size)
 
     async def _read_once(self, one: BucketFetch, room: int, allowed: int) -> int:
-        """Read, and give back how much more memory the next batch needs (0: something was read)."""
+        """Read; returns how much more memory the next batch needs (0: something was read)."""
         tablet, slot = one.tablet, one.slot
         assert tablet is not None
         assert slot is not None
@@ -385,7 +387,7 @@ class _Waiting:
         fetches._make_room(terms.share)
 
     def wait(self) -> None:
-        """Wait for the next row of any bucket that has not given all."""
+        """Wait for the next row of any bucket that is not finished."""
         for one in self.wanted:
             if one.tablet is not None and not one.ended:
                 self._tickets.append(
@@ -398,7 +400,7 @@ class _Waiting:
             self._settle(lambda: self.promise.set_result(self.terms.answer(self.wanted)))
 
     def read_aside(self, reading: Coroutine[Any, Any, None]) -> None:
-        """There is too much to be read right here: a task does it."""
+        """There is too much to read right here: a task does it."""
         before = self._reached()
         self._task = asyncio.get_running_loop().create_task(reading)
         self._task.add_done_callback(lambda task: self._has_read(task, before))
@@ -426,7 +428,7 @@ class _Waiting:
     def _settle(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except Exception as error:  # an append called us: it is not its fault
+        except Exception as error:  # an append called us: the failure is not its fault
             self.promise.set_exception(error)
 
     def _forget_tickets(self) -> None:
@@ -443,7 +445,7 @@ class _Waiting:
 
 
 def _may_wait(wanted: Sequence[BucketFetch], terms: Terms) -> bool:
-    """Whether a fetch may wait for more with what it found at hand: not with memory that others need."""
+    """Whether a fetch may wait for more while it holds what it found: not with memory that others need."""
     size = sum([one.found.size for one in wanted])
     if not size:
         return True

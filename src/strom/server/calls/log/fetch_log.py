@@ -1,6 +1,6 @@
-"""FetchLog: the peer's fetch. Batches leave as they lie in the log, or with some of their columns.
+"""FetchLog: the peer's fetch. Batches leave as they are in the log, or with some of their columns.
 
-A filter here only skips batches whose statistics say that no row can match; what is sent is a superset, as the peer's
+A filter here only skips batches whose statistics say that no row can match; the answer is a superset, as the peer's
 clients expect. ``records`` is always set, because without it the peer's client never wakes.
 """
 
@@ -87,14 +87,14 @@ class FetchLogCalls:
         ]
 
     def _reading(self, facts: TableFacts, table: FetchLogTableRequest) -> tuple[Read, bool]:
-        """How to read, and whether batches are written anew on the way."""
+        """How to read, and whether batches are rewritten on the way."""
         columns = _Columns(facts, table, self._limits) if table.projection_pushdown_enabled else None
         projection = None if columns is None or columns.all else columns.projection
         skip = self._skip(facts, table)
         evolved = None if columns is None else columns.evolved
 
         def read(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
-            # The peer's clients go on behind what was given up only if the next batch there is comes at once.
+            # The peer's clients pass what was given up only if the next existing batch comes at once.
             choice: dict[str, Any] = {"projection": projection, "skip": skip, "gaps": False}
             if evolved is None:
                 return plain(tablet.read(offset, max_bytes=max_bytes, most=allowed, **choice))
@@ -175,7 +175,7 @@ class _Columns:
             )
 
     def projection(self, schema_id: int) -> Projection | None:
-        """What a batch of this schema has of the columns; at least one, to have something to read."""
+        """The columns that a batch of this schema has; at least one, to have something to read."""
         facts = self._facts.knowing(schema_id)
         count = len(facts.schema(schema_id).columns)
         return facts.projection(schema_id, tuple(one for one in self._positions if one < count) or (0,))

@@ -1,8 +1,8 @@
 """FetchRows: our own client's fetch. Columns by id, rows by a filter.
 
-Columns are named by id, so a batch of an older schema comes with those it has. With a filter, statistics skip whole
-batches, and of the others only the matching rows leave. ``next_offset`` says where to go on, which may lie behind
-batches that held nothing: a filter that matches rarely still gets ahead.
+Columns are named by id, so a batch of an older schema comes with the ones it has. With a filter, statistics skip whole
+batches, and of the others only the matching rows leave. ``next_offset`` says where to go on, which may be past batches
+without a match: a filter that matches rarely still makes progress.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class RowsRead:
         return rewritten(found, self._rows, max_bytes=max_bytes, allowed=allowed)
 
     def _columns_read(self, schema_id: int) -> tuple[int, ...]:
-        """What to read of a batch: the wanted columns, and those the filter looks at."""
+        """What to read of a batch: the wanted columns, and those the filter needs."""
         looked_at = frozenset[str]() if self._batches is None else self._batches.columns
         return tuple(
             position
@@ -175,7 +175,7 @@ class RowsRead:
         return self._facts.schema(schema_id).to_arrow() if projection is None else projection.schema
 
     def _positions_wanted(self, schema_id: int) -> list[int] | None:
-        """What leaves of it, as positions in what was read; None for all of it."""
+        """What leaves, as positions in what was read; None for all of it."""
         if not self._ids:
             return None
         columns = self._facts.schema(schema_id).columns
@@ -184,7 +184,8 @@ class RowsRead:
 
 
 def _check_filtered(facts: TableFacts) -> None:
-    """Without the rows before updates, one that leaves the filter would seem to stay for ever."""
+    """Refuse filters on a changelog without rows from before updates: a row that leaves the filter would seem to stay
+    forever."""
     table = facts.table
     if table.schema.primary_key and facts.keys.definition.image != "FULL":
         raise InvalidPredicate(

@@ -1,7 +1,7 @@
-"""Reads that take very much memory at once, for one batch that declares to be so large.
+"""Reads that take very much memory at once, for a single batch that declares to be that large.
 
-Freeing it keeps everybody from the interpreter for a moment. So there is one at a time, and while others ask small
-things, each is followed by a rest of many times as long.
+Freeing it keeps all threads from the interpreter for a moment. So there is one such read at a time, and during small
+calls each is followed by a rest many times as long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REST_S_MAX = 10.0
 
 
 class HeavyReads:
-    """Whose turn it is."""
+    """One heavy read at a time."""
 
     def __init__(self, small_calls_about: Callable[[], bool]) -> None:
         self._small_calls_about = small_calls_about
@@ -25,7 +25,7 @@ class HeavyReads:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Around one of them."""
+        """Surrounds one heavy read."""
         loop = asyncio.get_running_loop()
         async with self._one:
             if self._small_calls_about():

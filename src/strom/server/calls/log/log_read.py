@@ -1,4 +1,4 @@
-"""What one read of a fetch gives: batches as they lie in the log, or written anew; and how much memory it may take."""
+"""The result of one read of a fetch: batches as they are in the log, or rewritten; and how much memory it may take."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from strom.server.calls.log.rewriting import BatchRewriter, rewrite
 from strom.tablet.log_tablet import LogTablet
 
 STORED_BYTES = 1024 * 1024
-"""Read in one go, of what is stored, where batches are written anew (filtered, completed)."""
+"""Stored bytes read at once where batches are rewritten (filtered, completed)."""
 STORED_PART = 4
-"""One batch that is written anew has at most this part of the memory it may take as stored bytes."""
+"""A batch that is rewritten may have at most this part of its allowed memory as stored bytes."""
 
 
 @dataclass
 class ReadResult:
-    """What one read gave."""
+    """What one read found."""
 
     buffers: list[Bytes]
     size: int
@@ -28,13 +28,13 @@ class ReadResult:
     bytes_skipped: int = 0
     rows_skipped: int = 0
     needs: int = 0
-    """Nothing was read: the next batch alone takes so many bytes of memory, more than allowed."""
+    """Nothing was read: the next batch alone takes this many bytes of memory, more than allowed."""
 
 
 Read = Callable[[LogTablet, int, int, int], ReadResult]
 """(tablet, offset, bytes at most, memory allowed) -> what is there. Runs on the loop or in a thread.
 
-Only one batch makes the answer larger than its bytes, and nothing makes it hold more memory than is allowed.
+Only a single batch can make the answer larger than its bytes, and nothing makes it hold more memory than allowed.
 """
 
 
@@ -52,7 +52,7 @@ def plain(found: LogSlice) -> ReadResult:
 
 
 def rewritten(found: LogSlice, by: BatchRewriter, *, max_bytes: int, allowed: int) -> ReadResult:
-    """Batches that were read, written anew."""
+    """Batches that were read, rewritten."""
     if not found.buffers:
         return plain(found._replace(lacking=STORED_PART * found.lacking))
     made = rewrite(found.buffers, by, max_bytes=max_bytes, allowed=allowed)
@@ -77,7 +77,7 @@ def plainly(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed:
 
 
 def released_after(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
-    """The same; what was decompressed for it goes back at once, or every thread would keep as much."""
+    """The same; what was decompressed for it is freed at once, or every thread would keep as much."""
     try:
         return read(tablet, offset, max_bytes, allowed)
     finally:

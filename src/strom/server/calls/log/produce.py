@@ -101,5 +101,5 @@ def _refused(wanted: ProduceLogBucketRequest, error: BaseException) -> ProduceLo
 
 
 def _schema_id(records: memoryview) -> int:
-    """The first batch's schema: which version of the table to check against."""
+    """The first batch's schema: the version of the table to check against."""
     return read_header(records).schema_id

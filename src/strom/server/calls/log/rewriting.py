@@ -1,8 +1,8 @@
-"""Batches that are written anew before they are sent: filtered, or completed with columns they are too old to have.
+"""Batches that are rewritten before they are sent: filtered, or completed with columns they lack.
 
 Stored bytes say little about what that takes: a few kilobytes may decompress to a hundred megabytes. So the size that
-each batch declares is looked at first, and a batch that would take more than is allowed is left for a call that may
-have more.
+each batch declares is checked first, and a batch that would take more than allowed is left for a call that may have
+more.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from strom.runtime.files import Bytes
 
 
 class BatchRewriter(Protocol):
-    """Writes batches anew."""
+    """Rewrites batches."""
 
     def weight(self, header: BatchHeader, view: memoryview) -> int:
-        """About how many bytes ``rewritten`` holds at most, before it makes any of them."""
+        """Rough upper bound of the bytes that ``rewritten`` holds, before it makes any of them."""
 
     def rewritten(self, header: BatchHeader, view: memoryview) -> list[Bytes] | None:
-        """The batch to be sent, in pieces; None for nothing."""
+        """The batch to send, in pieces; None for nothing."""
 
 
 class RewrittenBatches(NamedTuple):
-    """What became of some batches."""
+    """The result of rewriting some batches."""
 
     buffers: list[Bytes]
     size: int
     rows: int
     read_bytes: int
-    """Of the batches that were looked at."""
+    """Stored bytes of the batches that were looked at."""
     read_rows: int
     next_offset: int | None
-    """Where to go on when not all of them were; None when they were."""
+    """Where to go on if some batches are left; None if not."""
     needs: int
-    """Where the first one needs more than is allowed: how much."""
+    """How much the first batch needs, if that is more than allowed."""
 
 
 def rewrite(buffers: Sequence[Bytes], by: BatchRewriter, *, max_bytes: int, allowed: int) -> RewrittenBatches:
-    """Batches written anew until there are ``max_bytes``, holding no more than ``allowed`` at any time.
+    """Rewrite batches until there are ``max_bytes``, holding no more than ``allowed`` at any time.
 
-    One that cannot be read ends them before it; the first one raises, with its offsets.
+    An unreadable batch ends them before it; if it is the first, its error is raised, with its offsets.
     """
     found: list[Bytes] = []
     size = rows = read_bytes = read_rows = 0
@@ -72,7 +72,7 @@ def rewrite(buffers: Sequence[Bytes], by: BatchRewriter, *, max_bytes: int, allo
 
 
 def _alone(pieces: list[Bytes], whole: memoryview) -> list[Bytes]:
-    """The same without the rest of what was read: a batch that is sent as it is would keep all of it."""
+    """A copy without the rest of what was read: a batch that is sent as it is would keep all of it in memory."""
     if any(isinstance(one, memoryview) and one.obj is whole.obj for one in pieces):
         return [b"".join(pieces)]
     return pieces

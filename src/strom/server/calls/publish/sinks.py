@@ -1,7 +1,7 @@
 """What sinks ask the coordinator: begin and decide; and what tablets may free.
 
-The order inside is what makes it right (coordinator/sinks.py): a sink's last decision is applied everywhere before
-the next one is taken; a floor is raised before the lists are read.
+The order makes it correct (coordinator/sinks.py): a sink's last decision is applied everywhere before the next one is
+taken; a floor is raised before the lists are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.tablets.catalog_view import CatalogView
 
 GIVEN_UP_MAX = 100_000
-"""Stages that are remembered as given up: a decision that lists one of them was under way for very long."""
+"""Given-up stages that are remembered: a decision that lists an older one was under way for very long."""
 SETTLE_S = 20.0
 """How long a decision waits for the one before it, or for its own rows to be visible: below a call's timeout."""
 
@@ -49,9 +49,9 @@ class SinkCalls:
         self._rollout = rollout
         self._clock = clock
         self._deciding: Counter[bytes] = Counter()
-        """Stages that a proposal lists which is being decided: they are freed for nobody."""
+        """Stages listed by a proposal that is being decided: they must not be freed."""
         self._given_up: dict[bytes, None] = {}
-        """Stages that were freed before their time, oldest first: a proposal that comes late lists them in vain."""
+        """Stages that were freed early, oldest first: a late proposal that lists them is refused."""
 
     def handlers(self) -> Mapping[Api[Any, Any], CallHandler]:
         return {
@@ -75,7 +75,7 @@ class SinkCalls:
     # --- deciding ----------------------------------------------------------------------------------------------
 
     def decide(self, call: Call) -> Awaitable[Message]:
-        """Publish an epoch, or say that it is published."""
+        """Publish an epoch, or confirm that it is published."""
         return self._decide(call.request)
 
     async def _decide(self, request: messages.DecideRequest) -> Message:
@@ -123,12 +123,12 @@ class SinkCalls:
                 return decision
 
     def _check_not_given_up(self, proposal: Proposal, listed: Sequence[bytes]) -> None:
-        """Their writer let go of them: this proposal was held up on its way, and what it lists is gone."""
+        """Their writer gave them up: this proposal was delayed, and what it lists is gone."""
         if not any(one in self._given_up for one in listed):
             return
         row = self._view.catalog.sinks.get(proposal.sink)
         if row is not None and all(row.last.get(one, -1) >= proposal.epoch for one in proposal.tables):
-            return  # decided before they were given up: it is only asked again
+            return  # decided before they were given up: the call is only repeated
         raise StageExpired(
             f"sink {proposal.sink!r}: rows of version {proposal.epoch} were given up by their writer, and are gone: "
             "stage them again",
@@ -142,7 +142,7 @@ class SinkCalls:
 
     def _held_up(self, row: SinkRow) -> LeaderNotAvailable:
         compiling = self._rollout.compiling(row)
-        if compiling is not None:  # nothing is lost: no word of going on without it
+        if compiling is not None:  # nothing is lost: don't suggest going on without it
             return KernelsCompiling(compiling, sink=row.name)
         why = self._rollout.problem(row) or "a tablet server does not answer"
         return LeaderNotAvailable(
@@ -184,7 +184,9 @@ class SinkCalls:
             row = self._view.catalog.sinks.get(sink)
             if row is not None and force and self._rollout.pending(self._view.catalog, row):
                 row = await self._view.perform(commands.skip_lost, sink, number=row.number)
-                logger.error("sink %s: decision %d goes on without what is lost of it", sink, row.number)
+                logger.error(
+                    "sink %s: publishing decision %d without the stages that are lost", sink, row.number
+                )
                 self._rollout.hurry()
             await self._settle(row)
             skipped = [] if row is None else self._rollout.skipped(row.number)
@@ -212,7 +214,7 @@ class SinkCalls:
             )
         pinned = self._pinned(bucket)
         loose = [one.deadline_ms for one in request.stages if bytes(one.stage_id) not in pinned]
-        # Never beyond our own clock: a tablet whose clock runs ahead must not end everybody's leases.
+        # Never beyond our own clock: a tablet whose clock runs ahead must not end all leases.
         wanted_ms = min(max(loose, default=0), self._clock.now_ms())
         floor_ms = await self._view.perform(commands.raise_floor, bucket.table_id, wanted_ms)
         pinned = self._pinned(bucket)

@@ -1,8 +1,8 @@
-"""Staged writes in the buckets of this server: StageRows, DropStages, and what the coordinator has applied.
+"""Staged writes in the buckets of this server: StageRows, DropStages, and applying the coordinator's decisions.
 
-A piece of a stage is written in the bucket's lane; a seal is acknowledged when it is as durable as the table
-promises. Decisions are applied one lane job each, so that other writers get their turn between two groups, never
-inside one. The stages of a decision go after its group is durable, and only then is it called applied.
+A piece of a stage is written in the bucket's lane; a seal is acknowledged when it is as durable as the table promises.
+Each decision is applied by one lane job, so that other writers get their turn between two groups, never inside one. The
+stages of a decision are freed after its group is durable, and only then does it count as applied.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class StageCalls:
     # --- publishing ----------------------------------------------------------------------------------------
 
     async def apply(self, request: messages.ApplyStagesRequest) -> messages.ApplyStagesResponse:
-        """Publish what the coordinator says was decided; for the coordinator alone."""
+        """Publish what the coordinator decided; for the coordinator alone."""
         answers = await asyncio.gather(*(self._apply(one) for one in request.buckets_req))
         return messages.ApplyStagesResponse(buckets_resp=answers)
 
@@ -203,7 +203,9 @@ class StageCalls:
         except Exception as error:
             told = as_told(error)
             code, message = code_of(told), message_of(told)
-            logger.info("publishing in bucket %s: %s", bucket, message)  # the coordinator says it aloud
+            logger.info(
+                "publishing in bucket %s: %s", bucket, message
+            )  # the coordinator logs it as a warning
         return messages.ApplyStagesBucketResponse(
             table_id=wanted.table_id,
             partition_id=wanted.partition_id,
@@ -218,7 +220,7 @@ class StageCalls:
         )
 
     async def _published(self, bucket: BucketId, commits: list[Commit], skipped: list[Skipped]) -> int:
-        """Apply decisions in their order, wait until they are visible, free their stages; the newest one applied."""
+        """Apply decisions in order, wait until they are visible, free their stages; returns the newest one applied."""
         slot, facts = self._tablets.slot(bucket), self._tables.of(bucket.table_id)
         form = self._form(facts)
         for commit in commits:
@@ -255,7 +257,7 @@ class StageCalls:
         for one in done.skipped:
             self._skipped.inc()
             logger.error(
-                "bucket %s: decision %d (sink %s, epoch %d) was published WITHOUT stage %s, because it was said: %s",
+                "bucket %s: decision %d (sink %s, epoch %d) was published WITHOUT stage %s, as an operator asked: %s",
                 slot.bucket,
                 *commit.origin[:3],
                 one.stage_id.hex(),
@@ -264,7 +266,7 @@ class StageCalls:
         if done.lost:
             self._lost.inc(done.lost)
             logger.error(
-                "bucket %s: %d stages of decision %d (sink %s, epoch %d) were lost by power loss; the table's "
+                "bucket %s: %d stages of decision %d (sink %s, epoch %d) were lost in a power failure; the table's "
                 "durability is os",
                 slot.bucket,
                 done.lost,
@@ -287,7 +289,7 @@ def _commit(message: messages.ApplyCommit) -> Commit:
 
 
 def _of_decision(error: StromError, origin: Origin) -> StromError:
-    """What went wrong, with the name of the sink that holds up the bucket."""
+    """The error, with the name of the sink that holds up the bucket."""
     return type(error)(
         f"decision {origin.number} of sink {origin.sink!r} cannot be published: {error.message}",
         **error.facts,
@@ -295,7 +297,7 @@ def _of_decision(error: StromError, origin: Origin) -> StromError:
 
 
 def _drop_unsealed(tablet: LogTablet, stage_ids: tuple[bytes, ...]) -> list[bytes]:
-    """Those that are left: sealed."""
+    """Drop the unsealed stages; returns the sealed ones."""
     sealed = [one for one in stage_ids if tablet.stages.has(one)]
     tablet.drop_stages([one for one in stage_ids if one not in sealed and not tablet.stages.is_damaged(one)])
     return sealed
