@@ -291,7 +291,7 @@ class _Answer(Generic[R]):
             return begun
         if begun.done() and not begun.cancelled():
             return begun.result()
-        error = RequestTimeout(f"not durable within {self._timeout_ms} ms; it may still be")
+        error = RequestTimeout(f"not durable within {self._timeout_ms} ms; it may still become durable")
         return self._refused(index, error)
 
 

@@ -1,7 +1,7 @@
-"""Numbers for an auto-increment column: a bucket takes a block of them from the metadata and gives them out.
+"""Numbers for an auto-increment column: a bucket takes a block of them from the metadata and hands them out.
 
-A number is given out at most once in a table's life. What a bucket has left of its block when it is closed is lost, so
-numbers rise roughly, and with gaps.
+A number is handed out at most once in a table's life. The rest of a block is lost when the bucket is closed, so numbers
+rise roughly, and with gaps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 
 class BucketNumbers:
-    """The numbers of one bucket. One hand at a time: the bucket's lane."""
+    """The numbers of one bucket. Only its lane uses it."""
 
     def __init__(self, allocate: Callable[[int], range], *, block: int) -> None:
         self._allocate = allocate
@@ -22,11 +22,11 @@ class BucketNumbers:
 
     @property
     def left(self) -> int:
-        """How many can be taken without asking the metadata."""
+        """How many can be taken without a commit to the metadata."""
         return len(self._left)
 
     def take(self, count: int) -> npt.NDArray[np.int64]:
-        """The next ``count`` numbers. May wait for the disk: where that must not be, look at ``left`` first."""
+        """The next ``count`` numbers. May wait for the disk: on the loop, check ``left`` first."""
         taken = np.empty(count, np.int64)
         filled = 0
         while filled < count:

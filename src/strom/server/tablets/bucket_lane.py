@@ -1,11 +1,12 @@
 """The lane of one bucket: its work, one piece at a time, in the order it came.
 
-Appends must keep the order in which they arrived, and a log is changed by one hand at a time. Small work is done at
-once on the loop; large work leaves the loop for a thread. Then everything that comes after it on the same bucket queues
-behind it, small or not, so the order holds without a lock. Bulk work may wait for its turn among all buckets first.
+Appends must keep the order in which they arrived, and only one of them at a time may change a log. Small work is done
+at once on the loop; large work leaves the loop for a thread. Then everything that comes after it on the same bucket
+queues behind it, small or not, so the order holds without a lock. Bulk work may wait for its turn among all buckets
+first.
 
-Work that had to queue may be small when its turn comes (``stays``): it is done on the loop then. Otherwise a stream of
-appends that once fell behind would pay for a hand-over each until it pauses.
+Work that had to queue may be small when its turn comes (``stays``): then it is done on the loop. Otherwise a stream of
+appends that once fell behind would pay for a thread per append until it pauses.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Lane:
         stays: Callable[[], bool] | None = None,
         first: Callable[[], Awaitable[None]] | None = None,
     ) -> asyncio.Future[T]:
-        """Queue ``job``, to be run after everything before it: off the loop, unless ``stays`` says otherwise then.
+        """Queue ``job``, to run after everything before it: off the loop, unless ``stays`` says otherwise by then.
 
         ``first`` is awaited in its turn, before it takes a thread; the lane waits with it.
         """
@@ -87,7 +88,7 @@ class Lane:
         self._running = False
 
     async def _may_begin(self, job: _Job) -> bool:
-        """What a job waits for first, before it counts as work. It stays in the queue: a lane that ends cancels it."""
+        """What a job waits for before it counts as work. It stays in the queue: a lane that ends cancels it."""
         try:
             if job.first is not None:
                 await job.first()
@@ -97,7 +98,7 @@ class Lane:
         return True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Nobody may wait for ever when the lane was cancelled, even before its first step."""
+        """Nobody may wait forever when the lane was cancelled, even before its first step."""
         if task.cancelled():
             self._running = False
             for job in self._queue:
@@ -127,5 +128,5 @@ class Lane:
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
-        # Whoever asked may have gone away; the failure is theirs, not the loop's.
+        # The caller may have gone away; the failure is its own, not the loop's.
         future.exception()

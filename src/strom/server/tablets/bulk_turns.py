@@ -1,10 +1,9 @@
-"""Turns of bulk work: while small calls are about, bulk work steps back.
+"""Turns of bulk work: during small calls, bulk work steps back.
 
 Scans and loads keep every core busy, ours and those of their clients on the same machine. A small call then waits for a
-core several times over, although it needs one for a moment. So as long as somebody asks small things, bulk work is
-done in smaller pieces, a few at a time, and before each piece there is a pause: a multiple of the time that the loop
-itself had to wait for a core since the piece before. Where cores are free the loop does not wait, and bulk work
-goes on as fast as it can.
+core several times over, although it needs one only briefly. So as long as there are small calls, bulk work is done in
+smaller pieces, a few at a time, with a pause before each piece: a multiple of the time that the loop itself had to wait
+for a core since the piece before. Where cores are free the loop does not wait, and bulk work goes on as fast as it can.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from types import TracebackType
 from strom.runtime.tasks import Arguments, Offload, Result
 
 RECENT_S = 0.05
-"""For so long after a small call the next one is expected."""
+"""How long after a small call the next one is expected."""
 PIECE_BYTES = 1024 * 1024
-"""A piece of bulk work while small calls are about."""
+"""A piece of bulk work during small calls."""
 PAUSE_PER_WAIT = 2.0
 PAUSE_S_MIN = 0.0002
 PAUSE_S_MAX = 0.02
-"""So that bulk work gets on, however busy the machine is with other things."""
+"""The longest pause, so that bulk work makes progress however busy the machine is."""
 
 
 class Turns:
-    """Who does bulk work, and when: ``async with turns:`` around each piece. Belongs to one loop."""
+    """Admits bulk work: ``async with turns:`` around each piece. Belongs to one loop."""
 
     def __init__(
         self,
@@ -79,20 +78,20 @@ class Turns:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self._give()  # it was given to us, and we go
+                self._give()  # the turn was given to us, and we leave
             raise
 
     def _give(self) -> None:
         while self._line:
             first = self._line.popleft()
             if not first.done():
-                first.set_result(None)  # the turn goes on to them
+                first.set_result(None)  # pass the turn on
                 return
         self._running -= 1
 
 
 class InTurns:
-    """An offload for bulk work: what it is given runs in turn."""
+    """An offload for bulk work: each piece waits for its turn."""
 
     def __init__(self, offload: Offload, turns: Turns) -> None:
         self._offload = offload
@@ -106,4 +105,4 @@ class InTurns:
         await self._offload.everywhere(work)
 
     def close(self) -> None:
-        """Whoever made the offload behind it closes that."""
+        """Nothing to do: the owner of the underlying offload closes it."""

@@ -1,11 +1,11 @@
 """The catalog as one process sees it, and the one way to change it.
 
 Reading is free: the catalog is an immutable value. Changing waits for the disk, so it leaves the loop, one change at a
-time. Where several processes share the metadata, each looks for changes of the others: before it answers by
-name, when it meets an id it does not know, and many times a second anyway.
+time. Where several processes share the metadata, each looks for changes of the others: before it answers by name, when
+it meets an unknown id, and many times a second anyway.
 
-Any thread may look. Watchers are told on the loop only, one change after the other, and of what was touched since they
-last heard: what they keep per table belongs to the loop, and costs nothing for the tables that stayed as they were.
+Any thread may look. Watchers are called on the loop only, one change after the other, with what was touched since their
+last call: what they keep per table belongs to the loop, and unchanged tables cost nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from strom.runtime.tasks import Offload
 
 FOLLOW_S = 0.05
 TELL_AGAIN_S = 5.0
-"""A watcher that failed is told again after this, with whatever came meanwhile."""
+"""After this pause a watcher that failed is called again, with everything that came meanwhile."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogChange:
-    """What happened since a watcher was last told."""
+    """What happened since a watcher's last call."""
 
     before: Catalog
     catalog: Catalog
@@ -39,12 +39,12 @@ class CatalogChange:
 
     @property
     def tables(self) -> frozenset[int]:
-        """Tables that came, went or changed, also in what the lake holds of them."""
+        """Tables that were added, removed or changed, also in what the lake holds of them."""
         return self.touched.tables
 
     @property
     def partitions(self) -> frozenset[PartitionOf]:
-        """Partitions that came, went or changed."""
+        """Partitions that were added, removed or changed."""
         return self.touched.partitions
 
 
@@ -53,7 +53,7 @@ Watcher = Callable[[CatalogChange], None]
 
 @dataclass(slots=True)
 class _Told:
-    """A watcher, and what it has heard of: it moves on only when the watcher returns."""
+    """A watcher, and the catalog it has seen: that moves on only when the watcher returns."""
 
     watcher: Watcher
     catalog: Catalog
@@ -75,7 +75,7 @@ class CatalogView:
 
     @property
     def catalog(self) -> Catalog:
-        """What this process knows; others may have changed it a moment ago."""
+        """What this process knows; another may have changed it a moment ago."""
         return self._coordinator.catalog
 
     def watch(self, watcher: Watcher) -> None:
@@ -84,10 +84,10 @@ class CatalogView:
         self._watchers.append(_Told(watcher, self._told))
 
     def fresh(self) -> Catalog:
-        """The catalog including what other processes have changed. In any thread; it tells only on the loop.
+        """The catalog including changes of other processes. In any thread; watchers are called on the loop only.
 
-        Synchronous on purpose: calls that meet an unknown id keep their order. It costs microseconds unless
-        something did change.
+        Synchronous on purpose: calls that meet an unknown id keep their order. It costs microseconds unless something
+        did change.
         """
         if not self._alone:
             self._coordinator.refresh()
@@ -98,7 +98,7 @@ class CatalogView:
     async def perform(self, command: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Plan and commit a command of ``coordinator.commands``; its result.
 
-        What was begun is done and told, also when the caller does not wait for it any more.
+        A command that was begun is completed, and watchers learn of it, even if the caller stops waiting.
         """
         task = asyncio.ensure_future(
             self._perform(lambda: self._coordinator.perform(command, *arguments, **named))
@@ -116,14 +116,14 @@ class CatalogView:
     def _performed(self, task: asyncio.Task[Any]) -> None:
         self._performing.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked may have gone away: then nobody else looks at it
+            task.exception()  # the caller may have gone away: then nobody else looks at it
 
     def allocate_numbers(self, table_id: int, count: int) -> range:
-        """The next numbers of an auto-increment column; in any thread but the loop's, for it waits for the disk."""
+        """The next numbers of an auto-increment column; not on the loop's thread, because it waits for the disk."""
         return self._coordinator.perform(commands.allocate_numbers, table_id, count)
 
     async def follow(self) -> None:
-        """Look for changes of other processes, for ever; nobody else changes what is ours alone."""
+        """Look for changes of other processes, forever; unless this process is alone."""
         while not self._alone:
             await asyncio.sleep(FOLLOW_S)
             self.fresh()
@@ -131,7 +131,7 @@ class CatalogView:
     # --- telling ---------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        """Tell the watchers what is new. One that looks again is not told in the middle: its turn comes."""
+        """Call the watchers with what is new. One that looks again is not called recursively: its turn comes."""
         if self._telling:
             return
         self._telling = True
@@ -143,7 +143,7 @@ class CatalogView:
             self._telling = False
 
     def _take_news(self) -> bool:
-        """Whether something was touched since the last time; every watcher is to hear of it."""
+        """Whether something was touched since the last time; if so, every watcher is due."""
         news = self._coordinator.news()
         self._told = news.catalog
         for told in self._watchers:
@@ -157,10 +157,8 @@ class CatalogView:
         try:
             told.watcher(change)
         except Exception:
-            # What was committed stays so, and the others hear of it; this one keeps what it has not heard of.
-            logger.exception(
-                "a change of the catalog could not be followed; trying again in %s s", TELL_AGAIN_S
-            )
+            # What was committed stays so, and the others learn of it; this watcher keeps what it has not seen.
+            logger.exception("following a change of the catalog failed; trying again in %s s", TELL_AGAIN_S)
             asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._tell_again, told)
         else:
             told.catalog, told.touched = change.catalog, Touched()

@@ -1,6 +1,7 @@
-"""A pause of all work on buckets: what is running ends, nothing begins until it is over. For a cut across all of them.
+"""A pause of all work on buckets: running work ends, nothing begins until the pause is over. For a cut across all of
+them.
 
-Reads go on. A hold that nobody ends ends by itself, so that a coordinator that died in between stops nobody's writes.
+Reads go on. A hold that nobody ends ends by itself, so that a coordinator that died in between does not block writes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from strom.errors import RequestTimeout
 
 ENGAGE_S_MAX = 20.0
-"""How long work that is running may take to end: an append is quick, the opening of a large bucket may not be."""
+"""How long running work may take to end: an append is quick, opening a large bucket may not be."""
 HELD_S_MAX = 60.0
 
 
@@ -25,7 +26,7 @@ class Hold:
         self._timer: asyncio.TimerHandle | None = None
 
     async def engage(self) -> None:
-        """Begin to hold, and wait until nothing runs; RequestTimeout when something does not end."""
+        """Begin to hold, and wait until nothing runs; raises RequestTimeout when something does not end."""
         self._over.clear()
         self.on = True
         self._quiet.clear()
@@ -50,7 +51,7 @@ class Hold:
         return True
 
     def release(self) -> bool:
-        """Let work go on; whether it was held until now."""
+        """Let work go on; whether it was on hold until now."""
         held, self.on = self.on, False
         self._over.set()
         if self._timer is not None:
@@ -59,13 +60,13 @@ class Hold:
         return held
 
     async def begin(self) -> None:
-        """Before a piece of work; ``end`` follows."""
+        """Call before a piece of work; ``end`` follows."""
         while self.on:
             await self._over.wait()
         self._running += 1
 
     def end(self) -> None:
-        """After it."""
+        """Call after a piece of work."""
         self._running -= 1
         if not self._running:
             self._quiet.set()

@@ -1,9 +1,9 @@
-"""The compiled kernels of primary-key tables: made ready in the background as soon as there is such a table.
+"""The compiled kernels of primary-key tables: prepared in the background as soon as there is such a table.
 
 A server of log tables never loads them. Loading takes about a second. What was never compiled here (a new installation,
-or what an upgrade changed) takes some seconds more, in processes of its own; only what the tables there are need is
-compiled. Log tables, metadata and the status page never wait for any of it. Buckets of primary-key tables answer
-KernelsCompiling meanwhile, with how far it is, and no thread waits with them.
+or an upgrade) takes some seconds more, in separate processes; only what the existing tables need is compiled. Log
+tables, metadata and the status page never wait for any of it. Buckets of primary-key tables answer KernelsCompiling
+meanwhile, with the progress, and no thread waits with them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from strom.runtime.tasks import Offload, Tasks
 from strom.server.tablets.catalog_view import CatalogChange, CatalogView
 
 TRY_AGAIN_S = 5.0
-"""After a failure, as of a full disk: whoever comes meanwhile is told of it."""
+"""The pause after a failure, such as a full disk; calls meanwhile get the failure."""
 
 logger = logging.getLogger(__name__)
 
 
 class Kernels:
-    """Has the kernels made that tables need, and tells who has to wait."""
+    """Prepares the kernels that tables need, and answers calls that come too early."""
 
     def __init__(
         self, make: Callable[[], Compiling] | None, offload: Offload, tasks: Tasks, clock: Clock
@@ -43,14 +43,14 @@ class Kernels:
         self._ready: set[str] = set()
         self._moved = asyncio.Event()
         self._progress: str | None = None
-        """How far compiling is; None while it is not known yet whether anything has to be compiled."""
+        """The progress of compiling; None while it is not known yet whether anything has to be compiled."""
         self._working = False
         self._failure: Exception | None = None
         self._again_at = 0.0
         self.stopping = False
 
     def follow(self, view: CatalogView) -> None:
-        """Make ready what the catalog's tables need, those of now and those to come."""
+        """Prepare what the catalog's tables need, now and in the future."""
         view.watch(self._changed)
         self._look(view.catalog.all_tables())
 
@@ -59,7 +59,7 @@ class Kernels:
         return Gate(self, needs_of(table))
 
     def check_peer_rows(self) -> None:
-        """For calls of the peer's clients on an open bucket: KernelsCompiling when their rows cannot be read yet."""
+        """For the peer's calls on an open bucket: raises KernelsCompiling if their rows cannot be read yet."""
         if not self.has((PEER_ROWS,)):
             raise self.refusal((PEER_ROWS,)) or KernelsCompiling(
                 f"{COMPILING}, for rows as this call has them"
@@ -70,7 +70,7 @@ class Kernels:
         return self._make is None or self._ready.issuperset(needs)
 
     def refusal(self, needs: Collection[str]) -> KernelsCompiling | None:
-        """What to tell who needs these; None when they are ready, or will be in a moment."""
+        """The error for a call that needs these; None when they are ready, or will be in a moment."""
         if self.has(needs):
             return None
         self.want(needs)
@@ -87,7 +87,7 @@ class Kernels:
         await self._moved.wait()
 
     def want(self, needs: Collection[str]) -> None:
-        """Have these made ready; from the loop."""
+        """Prepare these; from the loop."""
         self._wanted |= {*needs, PEER_ROWS} - self._ready
         if self._make is None or self._working or not self._wanted:
             return
@@ -98,7 +98,7 @@ class Kernels:
             self._working = True
 
     def stop(self) -> None:
-        """Compile no more: the server is going down, and who waits is told so instead of waiting for ever."""
+        """Compile no more: the server is stopping, and waiting calls get that error instead of waiting forever."""
         self.stopping = True
         if self._compiling is not None:
             self._compiling.stop()
@@ -121,7 +121,7 @@ class Kernels:
                 await self._prepare(compiling)
         except Exception as error:
             self._failure, self._again_at = error, self._clock.monotonic() + TRY_AGAIN_S
-            # Who waits with patience asks again then.
+            # Patient callers ask again then.
             asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._tell)
             raise
         finally:
@@ -129,7 +129,7 @@ class Kernels:
             self._tell()
 
     async def _prepare(self, compiling: Compiling) -> None:
-        """One step: everything at once where it only has to be loaded, else what tables need before the rest."""
+        """One step: everything at once if it only has to be loaded, else what tables need before the rest."""
         began, wanted = self._clock.monotonic(), in_order(self._wanted)
         if await self._offload.run(compiling.missing, wanted):
             if wanted != [PEER_ROWS]:
@@ -175,11 +175,11 @@ class Gate:
         return self._kernels.has(self._needs)
 
     def refusal(self) -> KernelsCompiling | None:
-        """What to tell a client now; None when it may wait right here, for a moment."""
+        """The error for a client now; None when it may wait here, briefly."""
         return self._kernels.refusal(self._needs)
 
     async def passed(self, *, patient: bool) -> None:
-        """Wait. Without patience, KernelsCompiling as soon as it is seen that it takes long."""
+        """Wait. Without patience, raise KernelsCompiling as soon as it is clear that it takes long."""
         while not self.open:
             if self._kernels.stopping:
                 raise ServerStopping("the server is going down")

@@ -1,6 +1,6 @@
 """How the rows and keys of one primary-key table travel: schemas of keys, and the peer's row encoding both ways.
 
-Made once per version of a table. The compiled kernels are made ready before the first primary-key bucket is opened
+Built once per version of a table. The compiled kernels are prepared before the first primary-key bucket is opened
 (``kernels.py``), so a server of log tables never loads them.
 """
 
@@ -45,7 +45,7 @@ class KeyForms:
     def __init__(self, table: TableEntry, check_peer_rows: Callable[[], None] = lambda: None) -> None:
         self.table = table
         self.check_peer_rows = check_peer_rows
-        """KernelsCompiling while the peer's rows and keys can be neither read nor written."""
+        """Raises KernelsCompiling while the peer's rows and keys can be neither read nor written."""
         self.definition = KeyDefinition.of(table)
         self.arrow = self.definition.arrow
         self.key_schema = self._fields(self.definition.key)
@@ -74,7 +74,7 @@ class KeyForms:
         return self._prefixes.decode(*_joined(prefixes))
 
     def tuples(self, index: str | None) -> pa.Schema:
-        """What a lookup by an index, by ``$prefix`` or (None) by key brings."""
+        """The columns of a lookup by an index, by ``$prefix`` or (None) by key."""
         if index is None:
             return self.key_schema
         if index == PREFIX_INDEX:
@@ -86,7 +86,7 @@ class KeyForms:
         return self._fields(columns)
 
     def columns(self, schema_id: int, wanted: Sequence[int]) -> tuple[int, ...]:
-        """Positions to answer with: those wanted, or all of the schema the caller knows."""
+        """Positions to answer with: the wanted ones, or all of the schema the caller knows."""
         schema = self.table.schema_by_id(schema_id)
         if not wanted:
             return self.all_columns[: len(schema.columns)]
@@ -103,7 +103,7 @@ class KeyForms:
     # --- what is written -------------------------------------------------------------------------------
 
     def targets(self, schema: Schema, columns: Sequence[int]) -> tuple[int, ...] | None:
-        """The columns a write brings, ascending; None for whole rows."""
+        """The columns of a write, ascending; None for whole rows."""
         count = len(schema.columns)
         if not columns:
             found: tuple[int, ...] | None = None
@@ -119,13 +119,13 @@ class KeyForms:
         if self.auto_increment is not None and (found is None or self.auto_increment in found):
             name = self.arrow.field(self.auto_increment).name
             raise InvalidTargets(
-                f"the server gives column {name!r} its values (auto-increment): name the columns to write, without it",
+                f"the server fills column {name!r} (auto-increment): name the columns to write, without it",
                 column=name,
             )
         return None if found is not None and len(found) == count else found
 
     def written(self, schema: Schema, targets: tuple[int, ...] | None) -> pa.Schema:
-        """The Arrow schema of a batch that brings these columns."""
+        """The Arrow schema of a batch with these columns."""
         return schema.to_arrow() if targets is None else _fields(schema.to_arrow(), targets)
 
     # --- what is answered ------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class KeyForms:
 
 
 class KeyBatchReader:
-    """Reads batches of keys. Of fixed-width keys it remembers the shapes it has checked in full.
+    """Reads batches of keys. For fixed-width keys it remembers the shapes it has fully checked.
 
     The metadata of an Arrow message says where every buffer lies; a message that begins with the same bytes and is as
     long has the same buffers, and numbers have nothing else that could be wrong.
@@ -183,7 +183,7 @@ class KeyBatchReader:
     def places(
         self, records: memoryview, header: BatchHeader, decompressed_bytes_max: int
     ) -> ColumnSource | pa.RecordBatch:
-        """The same, where they lie if their shape is known. For kernels."""
+        """The same without a copy, if their shape is known. For kernels."""
         shape = self._shape(records, header)
         known = None if shape is None else self._known.get(shape)
         if known is None:
@@ -199,7 +199,7 @@ class KeyBatchReader:
         return ColumnSource
 
     def _shape(self, records: memoryview, header: BatchHeader) -> tuple[int, int, bytes] | None:
-        """Of a batch of numbers, whose checksum is checked by then."""
+        """The values of a batch of numbers whose checksum was checked."""
         start = header.message_position
         if not self._numbers or header.size != len(records) or header.size < start + 8:
             return None
@@ -231,7 +231,7 @@ class KeyBatchReader:
 
 
 def _is_plain(records: memoryview, header: BatchHeader) -> bool:
-    """Whether the message is all there is, without compression and without NULLs."""
+    """Whether there is only the message, without compression and without NULLs."""
     columns = read_columns(records, header)
     plain = columns.codec == CODEC_NONE and not any(columns.nodes[1::2])
     return plain and header.attributes == ATTRIBUTE_APPEND_ONLY and header.magic == MAGIC_PLAIN

@@ -1,7 +1,7 @@
-"""How far the lake holds a bucket, as the catalog says; and so what the bucket has to keep.
+"""How far the lake holds a bucket, according to the catalog; and so what the bucket has to keep.
 
-A partition is known to the lake by its name: one that was dropped by retention and is made again has a new id, and goes
-on where the old one ended. One that a person dropped is gone from the lake too, and its name starts anew.
+The lake knows a partition by its name: one that was dropped by retention and recreated has a new id, and goes on where
+the old one ended. One that a person dropped is gone from the lake too, and its name starts again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
 
 ENABLED = "table.datalake.enabled"
-"""Looked at first: this is asked for every bucket, and few tables have it."""
+"""Checked first: this runs for every bucket, and few tables have it."""
 
 
 def lake_place(catalog: Catalog, bucket: BucketId) -> Tiered | None:
@@ -25,7 +25,7 @@ def lake_place(catalog: Catalog, bucket: BucketId) -> Tiered | None:
 
 
 def guarded_place(catalog: Catalog, bucket: BucketId) -> Tiered | None:
-    """The place that writes must lie behind; None when the table is not copied into the lake (any more)."""
+    """The place that writes must come after; None when the table is not (or no longer) tiered."""
     return lake_place(catalog, bucket) if is_in_lake(catalog, bucket.table_id) else None
 
 
@@ -39,7 +39,7 @@ def namesakes_place(catalog: Catalog, bucket: BucketId) -> Tiered | None:
 
 
 def is_in_lake(catalog: Catalog, table_id: int) -> bool:
-    """Whether a table is copied into the lake now."""
+    """Whether a table is tiered now."""
     table = catalog.table_by_id(table_id)
     if table is None or ENABLED not in table.description.properties:
         return False
@@ -47,7 +47,7 @@ def is_in_lake(catalog: Catalog, table_id: int) -> bool:
 
 
 def log_needed_from(catalog: Catalog, bucket: BucketId) -> int | None:
-    """The lake has yet to be given what a log holds from here on; None when it is not copied."""
+    """From where on the lake lacks what the log holds; None when the table is not tiered."""
     if not is_in_lake(catalog, bucket.table_id):
         return None
     place = lake_place(catalog, bucket)
@@ -55,7 +55,7 @@ def log_needed_from(catalog: Catalog, bucket: BucketId) -> int | None:
 
 
 def series_needed_from(catalog: Catalog, bucket: BucketId) -> int | None:
-    """Readers of the lake may ask what died since here; None when there are none.
+    """From where on readers of the lake may ask which rows died; None when there are none.
 
     Before the first round that is everything: the round begins at 0, and the next one where it ends.
     """

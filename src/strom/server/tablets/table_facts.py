@@ -41,14 +41,14 @@ class TableTraffic:
 
 
 class _Unknown:
-    """A projection that was not asked for yet; None is one that takes all columns."""
+    """A projection that was not computed yet; None is one that takes all columns."""
 
 
 _UNKNOWN = _Unknown()
 
 
 class TableFacts:
-    """One table, ready to serve. In any thread: what is worked out twice comes out the same."""
+    """One table, ready to serve. In any thread: computing something twice gives the same result."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class TableFacts:
 
     @property
     def traffic(self) -> TableTraffic:
-        """What goes in and out, counted from the first time on: thousands of tables may be open and not used."""
+        """Its counters, created at first use: thousands of tables may be open and unused."""
         if self._traffic is None:
             self._traffic = self._counting(self.table)
         return self._traffic
 
     @property
     def keys(self) -> KeyForms:
-        """How rows and keys travel; NotPrimaryKeyTable when there are none."""
+        """How rows and keys travel; raises NotPrimaryKeyTable for a log table."""
         if self._keys is None:
             if not self.table.schema.primary_key:
                 raise NotPrimaryKeyTable(f"{self.table.path} has no primary key", table=str(self.table.path))
@@ -89,7 +89,7 @@ class TableFacts:
         return self if self.layout_of(schema_id) is not None else self._newest()
 
     def schema(self, schema_id: int) -> Schema:
-        """One version of the table's schema, also one that came later."""
+        """One version of the table's schema, including newer ones."""
         return self.knowing(schema_id).table.schema_by_id(schema_id)
 
     def layout_of(self, schema_id: int) -> ColumnLayout | None:
@@ -105,7 +105,7 @@ class TableFacts:
     def projection(self, schema_id: int, positions: tuple[int, ...]) -> Projection | None:
         """Columns by ascending position; None when that is all of them."""
         key = (schema_id, positions)
-        # Threads of readers share this: what was found or made here is answered, whoever clears meanwhile.
+        # Reader threads share this: what was found or made here is the answer, whoever clears the cache meanwhile.
         found = self._projections.get(key, _UNKNOWN)
         if isinstance(found, _Unknown):
             found = self._make_projection(schema_id, positions)
@@ -124,7 +124,7 @@ class TableFacts:
 
 
 def check_positions(positions: tuple[int, ...], column_count: int, *, columns_max: int) -> None:
-    """Refuse a projection that names no column, too many, or one that is not there."""
+    """Refuse a projection that names no column, too many, or one that does not exist."""
     if not positions or len(positions) > columns_max:
         raise LimitExceeded(
             f"a projection has 1 to {columns_max} columns, not {len(positions)}", columns=len(positions)
@@ -139,8 +139,8 @@ def check_positions(positions: tuple[int, ...], column_count: int, *, columns_ma
 class Tables:
     """The facts of every table that was used, renewed when the table changes.
 
-    Asked by the loop, by lanes that open buckets and by threads that read. Whoever adds facts holds the lock and looks
-    at the catalog under it; the loop forgets a table after the catalog did, so nothing of a dropped table comes back.
+    Used by the loop, by lanes that open buckets and by reader threads. Facts are added under the lock, after a look at
+    the catalog; the loop forgets a table after the catalog did, so nothing of a dropped table comes back.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Tables:
         return facts if facts is not None and facts.table is table else self._add(table)
 
     def _add(self, table: TableEntry) -> TableFacts:
-        """The facts of a table, kept if the catalog still has this version of it."""
+        """The facts of a table, cached if the catalog still has this version of it."""
         table_id = table.table_id
         with self._adding:
             known = self._facts.get(table_id)
@@ -183,7 +183,7 @@ class Tables:
             return facts
 
     def _counted_for(self, table: TableEntry) -> TableTraffic:
-        """The counters of a table, the same for all its versions; of one that is dropped, some that nobody sees."""
+        """The counters of a table, the same for all its versions; a dropped table gets some that nobody sees."""
         with self._adding:
             traffic = self._traffic.get(table.table_id)
             if traffic is None and self._view.catalog.table_by_id(table.table_id) is None:
@@ -193,7 +193,7 @@ class Tables:
             return traffic
 
     def with_schema(self, table_id: int, schema_id: int) -> TableFacts:
-        """As ``of``, after a look for a newer version when this one does not have the schema yet."""
+        """As ``of``, after a look for a newer version when this one lacks the schema."""
         facts = self.of(table_id)
         if facts.layout_of(schema_id) is None:
             self._view.fresh()
@@ -201,7 +201,7 @@ class Tables:
         return facts
 
     def counted(self) -> dict[int, dict[str, float]]:
-        """What went in and out so far of every table that was written or read."""
+        """The counters of every table that was written or read."""
         with self._adding:
             known = dict(self._traffic)
         return {table_id: traffic.counted() for table_id, traffic in known.items()}

@@ -1,8 +1,8 @@
 """A bucket's place on this server: its tablet, once it is opened, and the lane its work goes through.
 
-A log is opened at the first touch, in the lane, so whatever comes first is done first. A slot whose log cannot be
-opened answers with the reason and tries again after a pause, unless the disk itself failed; a slot of a dropped bucket
-answers nothing any more. While a primary-key bucket cannot be opened for want of compiled kernels, who comes is told so
+A log is opened at the first touch, in the lane, so the first call comes first. A slot whose log cannot be opened
+answers with the reason and tries again after a pause, unless the disk itself failed; a slot of a dropped bucket refuses
+everything. While a primary-key bucket cannot be opened because kernels are being compiled, calls get that error
 (``Gate``); nobody waits in a thread.
 """
 
@@ -40,20 +40,20 @@ class TabletSlot:
         self.tablet: LogTablet | None = None
         self.readers = 0
         self.checkpoint: asyncio.Task[None] | None = None
-        """A checkpoint that is being written: the log is neither closed nor removed beside it."""
+        """A checkpoint under way: the log is neither closed nor removed beside it."""
         self.job: asyncio.Task[None] | None = None
         """Upkeep of a primary-key bucket, likewise."""
         self.empty = False
-        """Whether upkeep found nothing in the log and closed it: it need not be opened for upkeep again."""
+        """Whether upkeep found nothing to do and closed the log: it need not be opened for upkeep again."""
         self.last_known: Any = None
         """What the status page showed last; kept while the log is closed."""
         self.defined_by: object = None
-        """The version of its table that a primary-key bucket was told of last."""
+        """The version of its table that a primary-key bucket has."""
         self.series_from: int | None = None
         """From where on a primary-key bucket keeps what died, for readers of the lake."""
         self.touched_at = clock.monotonic()
         self.gate = gate
-        """What work on the tablet waits for; None when nothing keeps it."""
+        """What work on the tablet waits for; None for nothing."""
         self._lane = lane
         self._open_tablet = open_tablet
         self._clock = clock
@@ -63,9 +63,9 @@ class TabletSlot:
 
     @property
     def quiet(self) -> bool:
-        """Whether nobody uses the tablet or waits for it. An offline one stays: opened again, it would seem well.
+        """Whether nobody uses the tablet or waits for it. An offline one stays: reopened, it would look healthy.
 
-        One with stages stays too: it is looked after until they are published or their leases are over.
+        One with stages stays too: they are tended until they are published or their leases expire.
         """
         tablet = self.tablet
         unused = tablet is None or (not len(tablet.pending) and tablet.online and not tablet.has_stages)
@@ -89,8 +89,8 @@ class TabletSlot:
         """Change the tablet: at once when the job is small and nothing is before it, else in its turn.
 
         ``bulk``: other buckets' small work goes first. ``stays``: asked in its turn, whether it is small by then.
-        ``patient``: wait for kernels, however long they take; else KernelsCompiling. ``memory``: takes what the job
-        needs, in its turn.
+        ``patient``: wait for kernels, however long they take; else raise KernelsCompiling. ``memory``: takes what the
+        job needs, in its turn.
         """
         self._check()
         first = _one_after_the_other(self._first(patient), memory)
@@ -100,7 +100,7 @@ class TabletSlot:
         return self._lane.submit(lambda: job(self._opened()), bulk=bulk, stays=stays, first=first)
 
     def opened(self, *, patient: bool = False) -> LogTablet | Awaitable[LogTablet]:
-        """The tablet, opened if need be."""
+        """The tablet, opened if necessary."""
         self._check()
         first = self._first(patient)
         self.touched_at = self._clock.monotonic()
@@ -114,7 +114,7 @@ class TabletSlot:
         await self._lane.submit(self._close)
 
     async def reopen(self, away: StromError, between: Callable[[], None]) -> None:
-        """Close the log, do something to its files, and open it at the next touch. Who waits is told ``away``."""
+        """Close the log, change its files, and open it at the next touch. Waiting callers get ``away``."""
         tablet = self.tablet
         if tablet is not None:
             tablet.retire(away)
@@ -127,13 +127,13 @@ class TabletSlot:
         await self._lane.submit(change)
 
     def retire(self) -> None:
-        """The bucket is gone: everyone who waits for it, or comes, is told so. ``remove`` does the rest."""
+        """The bucket is gone: everyone who waits for it, or comes, gets that error. ``remove`` does the rest."""
         self._dropped = True
         if self.tablet is not None:
             self.tablet.retire(self._unknown())
 
     async def remove(self, remove: Callable[[], None]) -> None:
-        """After ``retire``: let go of the files and remove what was stored."""
+        """After ``retire``: release the files and remove what was stored."""
         await self._checkpointed()
 
         def let_go_and_remove() -> None:
@@ -145,14 +145,14 @@ class TabletSlot:
         await self._lane.submit(let_go_and_remove)
 
     async def _checkpointed(self) -> None:
-        """Wait for what runs beside the lane, and for what began at the moment that it ended."""
+        """Wait for what runs beside the lane, including what began just as that ended."""
         while under_way := [
             task for task in (self.checkpoint, self.job) if task is not None and not task.done()
         ]:
             await asyncio.wait(under_way)
 
     def _first(self, patient: bool) -> Callable[[], Awaitable[None]] | None:
-        """What the lane has to wait for before it does something; KernelsCompiling when that takes long."""
+        """What the lane has to wait for first; raises KernelsCompiling when that takes long."""
         gate = self.gate
         if gate is None:
             return None
@@ -182,7 +182,7 @@ class TabletSlot:
                 self.tablet, self.empty = self._open_tablet(), False
                 self._failure = None
             except (StromError, OSError) as error:
-                # A disk that failed is not asked again: its second answer may be a yes that means nothing.
+                # A disk that failed is not asked again: if it succeeded the second time, that would mean nothing.
                 final = isinstance(error, StorageOffline | OSError)
                 self._failed_at = float("inf") if final else self._clock.monotonic()
                 self._failure = StorageOffline(f"bucket {self.bucket} cannot be opened: {error}")
@@ -216,7 +216,7 @@ async def in_lane(
     bulk: bool = False,
     memory: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Do something to a tablet in its turn. When the disk fails, the tablet goes offline, and the loop tells."""
+    """Change a tablet in its turn. When the disk fails, the tablet goes offline, on the loop."""
     try:
         result = slot.do(job, small=small, bulk=bulk, memory=memory)
         return await result if isinstance(result, asyncio.Future) else result

@@ -41,7 +41,7 @@ from strom.tablet.stage_room import StageRoom
 from strom.tablet.stages import StageLimits, StageStore
 
 OPEN_MAX = 2000
-"""Logs kept open at once; beyond it the longest unused are closed. Each holds a few file descriptors."""
+"""Logs kept open at once; beyond that, the longest unused are closed. Each holds a few file descriptors."""
 IDLE_CLOSE_S = 600.0
 WARM_UP_PAUSE_S = 0.002
 
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TabletSettings:
-    """What every tablet of this server shares."""
+    """What all tablets of this server share."""
 
     log: LogSettings
     keys: KeySettings
@@ -105,7 +105,7 @@ class Tablets:
         expiry: Clock,
         bulk: Offload | None = None,
     ) -> None:
-        """``expiry``: the time by which what writers sent last is forgotten when a log is opened."""
+        """``expiry``: the time by which old writers are forgotten when a log is opened."""
         self.server_id = server_id
         self._world = world
         self._folder = folder
@@ -128,7 +128,7 @@ class Tablets:
         return iter(list(self._slots.values()))
 
     def slot(self, bucket: BucketId) -> TabletSlot:
-        """The place of a bucket; UnknownBucket or NotLeader when it has none here."""
+        """The slot of a bucket; raises UnknownBucket or NotLeader when it has none here."""
         slot = self._slots.get(bucket)
         return slot if slot is not None else self._new_slot(bucket)
 
@@ -162,7 +162,7 @@ class Tablets:
     def _open(self, bucket: BucketId) -> LogTablet:
         """Runs in the bucket's lane."""
         facts = self._tables.of(bucket.table_id)
-        # Where nobody waits for a sync, a sync of a whole segment at its end would only stall writers.
+        # Where nobody waits for a sync, syncing a whole segment at its end would only stall writers.
         settings = replace(self._settings.log, sync_on_roll=facts.durability == "group")
         stages = StageStore.open(
             self._world.files,
@@ -189,7 +189,7 @@ class Tablets:
         log = GroupedLog.open(self._world.files, folder, settings, now_ms=now_ms)
         before = namesakes_place(self._view.catalog, bucket)
         if before is not None and log.end_offset == 0:
-            # Its partition was made again, and the lake has the rows of the one before: it goes on behind them.
+            # Its partition was recreated, and the lake has the rows of the old one: go on after them.
             log.close()
             resume_at(self._world.files, folder, end=0, offset=before.offset, epoch=before.epoch)
             log = GroupedLog.open(self._world.files, folder, settings, now_ms=now_ms)
@@ -246,11 +246,11 @@ class Tablets:
                 del self._slots[bucket]
                 self._let_go(slot, dropped=leader is None)
             elif leader is None:
-                # Nobody touched it since the start, so there is nothing to close; its folder goes all the same.
+                # Not touched since the start, so there is nothing to close; its folder goes all the same.
                 self._tasks.spawn(self._drop_untouched(bucket), f"remove bucket {bucket}")
 
     def _touched(self, change: CatalogChange) -> list[BucketId]:
-        """The buckets that this server led before the change or leads now, of tables and partitions it touched."""
+        """The buckets that this server led before the change or leads now, of the tables and partitions it touched."""
         found: dict[BucketId, None] = {}
         for catalog in (change.before, change.catalog):
             for table_id in sorted(change.tables):
@@ -271,26 +271,26 @@ class Tablets:
             self._tasks.spawn(slot.close(), f"let go of bucket {slot.bucket}")
 
     def _redefine(self, slot: TabletSlot) -> None:
-        """Tell a primary-key bucket that its table was altered, before anything that comes later."""
+        """Give a primary-key bucket its altered table, before any later work."""
         facts = self._tables.of(slot.bucket.table_id)
         if not facts.table.schema.primary_key or facts.keys is slot.defined_by:
             return
         if slot.tablet is None and slot.quiet:
-            return  # opened later, it is opened as the table is then
+            return  # opened later, it is opened with the table as it is then
         slot.defined_by = facts.keys
-        slot.gate = self.kernels.gate(facts.table)  # an index more may need more
+        slot.gate = self.kernels.gate(facts.table)  # a new index may need more kernels
         definition = facts.keys.definition
         try:
             redefining = slot.do(
                 lambda tablet: key_tablet(tablet).redefine(definition), small=False, patient=True
             )
         except StromError:
-            return  # it cannot be opened: whoever tries again opens it as the table is then
+            return  # it cannot be opened: the next attempt opens it with the table as it is then
         if isinstance(redefining, asyncio.Future):
             redefining.add_done_callback(lambda done: _redefined(slot, done))
 
     def _keep_series(self, slot: TabletSlot, catalog: Catalog) -> None:
-        """Tell a primary-key bucket how far the lake is; and one that refuses writes, whether it still has to."""
+        """Tell a primary-key bucket how far the lake is; one that refuses writes checks whether it still must."""
         tablet = slot.tablet
         if tablet is not None and tablet.refused is not None:
             place = guarded_place(catalog, slot.bucket)
@@ -300,7 +300,7 @@ class Tablets:
             return
         slot.series_from = needed
         if slot.tablet is None and slot.quiet:
-            return  # opened later, it is told then
+            return  # opened later, it learns it then
         if self._tables.of(slot.bucket.table_id).table.schema.primary_key:
             try:
                 telling = slot.do(lambda tablet: key_tablet(tablet).keep_series_from(needed), small=True)
@@ -322,9 +322,9 @@ class Tablets:
             _left_behind(bucket, error)
 
     def _remove(self, bucket: BucketId) -> None:
-        """Remove a bucket's folder, and those above it once they are empty and dropped too.
+        """Remove a bucket's folder, and its parents once they are empty and dropped too.
 
-        A folder whose table or partition lives on is never removed: a bucket may come into being in it right now.
+        A folder whose table or partition exists is never removed: a bucket may be created in it right now.
         """
         files = self._world.files
         path = bucket_path(self._folder, bucket)
@@ -349,7 +349,7 @@ class Tablets:
             await asyncio.sleep(WARM_UP_PAUSE_S)
 
     async def close_idle(self) -> None:
-        """Close logs that nobody used for long, or that are too many."""
+        """Close logs that were not used for long, or that are too many."""
         now = self._world.clock.monotonic()
         opened = sorted((slot for slot in self if slot.tablet is not None), key=lambda slot: slot.touched_at)
         surplus = len(opened) - OPEN_MAX
@@ -381,7 +381,7 @@ def _redefined(slot: TabletSlot, done: asyncio.Future[None]) -> None:
 
 
 def _tell_recovery(table: object, tablet: LogTablet) -> None:
-    """What opening a bucket after a kill found; nothing after a clean stop."""
+    """Log what opening a bucket after a kill found; nothing after a clean stop."""
     report = tablet.log.report
     if report.clean or not report.bytes_scanned:
         return
@@ -398,7 +398,7 @@ def _tell_recovery(table: object, tablet: LogTablet) -> None:
 
 
 def _left_behind(bucket: BucketId, error: OSError) -> None:
-    """The next start sweeps it up."""
+    """The next start removes it."""
     logger.warning("bucket %s was dropped, but its folder could not be removed: %s", bucket, error)
 
 

@@ -1,6 +1,6 @@
-"""Lookup: the peer's rows by key, which on request writes the rows that are not there yet.
+"""Lookup: the peer's rows by key, which on request writes the missing rows.
 
-``insert_if_not_exists`` makes a row of the key alone (and of an auto-increment number): the dictionary of a join. The
+``insert_if_not_exists`` creates a row from the key alone (and an auto-increment number): the dictionary of a join. The
 answer follows the high watermark like any write's, and shows the row as everyone sees it from then on.
 """
 
@@ -130,7 +130,9 @@ class LookupCalls:
             try:
                 begun = await asyncio.wait_for(begun, timeout_ms / 1000)
             except TimeoutError:
-                raise RequestTimeout(f"not durable within {timeout_ms} ms; it may still be") from None
+                raise RequestTimeout(
+                    f"not durable within {timeout_ms} ms; it may still become durable"
+                ) from None
         if begun.error_code is not None:
             raise error_of(begun.error_code, begun.error_message)
         part = share.part()
@@ -148,7 +150,7 @@ class LookupCalls:
         forms, now_ms = facts.keys, self._writes.now_ms()
 
         def job(tablet: LogTablet) -> Accepted:
-            # Rows of a key that somebody else made meanwhile stay as they are: nothing but the key is written.
+            # Rows of a key that another call created meanwhile stay as they are: nothing but the key is written.
             return key_tablet(tablet).upsert(
                 _in_schema_order(forms, wanted),
                 None,
@@ -178,10 +180,10 @@ def _in_schema_order(forms: KeyForms, wanted: Sequence[Any]) -> Any:
 
 
 def _check_insertable(forms: KeyForms) -> None:
-    """A row made of its key alone has NULL everywhere else."""
+    """Refuse tables where a row cannot consist of its key and NULLs."""
     key = set(forms.definition.key)
     if forms.table.partitioned:
-        # The partition's values are part of every row, and the key that travels does not hold them.
+        # The partition's values are part of every row, and the key on the wire does not have them.
         raise InvalidTargets(f"{forms.table.path} is partitioned: rows cannot be inserted by a lookup")
     for position, field in enumerate(forms.arrow):
         if position not in key and position != forms.auto_increment and not field.nullable:

@@ -45,13 +45,13 @@ from strom.tablet.key_lookup import AtLeast, MatchedRows
 from strom.tablet.log_tablet import LogTablet
 
 PAGE_BYTES = 8 * 1024 * 1024
-"""Rows of one tuple of an index that are told at a time."""
+"""Rows of one tuple of an index per answer."""
 
 _EMPTY = Value()
 
 
 class _Asked(NamedTuple):
-    """What one bucket of LookupRows is asked, and where."""
+    """One bucket's part of a LookupRows request."""
 
     forms: KeyForms
     tablet: LogTablet
@@ -125,7 +125,7 @@ class KeyLookupCalls:
         return self._reads.answer(asked, self._whole, call.share, wait_ms=request.timeout_ms)
 
     def _whole(self, found: Sequence[LookupRowsBucketResponse]) -> LookupRowsResponse:
-        """All buckets' answers; together they are not larger than one may be."""
+        """All buckets' answers; together they do not exceed the limit of one answer."""
         if len(found) > 1:
             self._limits.check_bytes(sum([_size(one) for one in found]))
         return LookupRowsResponse(buckets_resp=found)
@@ -201,18 +201,18 @@ class KeyLookupCalls:
             raise InvalidRequest(
                 "rows_after is for one tuple of an index: a key has one row", index=request.index
             )
-        most = min(PAGE_BYTES, self._limits.answer_bytes_max // 2)  # what is sent has its frame around it
+        most = min(PAGE_BYTES, self._limits.answer_bytes_max // 2)  # the answer has its frame around it
         if asked.bytes_max < most:
             raise MemoryNeeded(most)
         found = key_tablet(asked.tablet).lookup_page(
             index, self._tuples(asked), after, columns=asked.columns, bytes_max=most
         )
         records: list[Bytes] = [encode(found.rows, schema_id=request.schema_id)]
-        self._limits.check_bytes(len(records[0]))  # a page has one row at least, however large that is
+        self._limits.check_bytes(len(records[0]))  # a page has at least one row, however large it is
         return _Answer(records, found.positions, found.high_watermark, found.epoch, found.more_after)
 
     def _tuples(self, asked: _Asked) -> pa.RecordBatch:
-        """What is looked up, as columns."""
+        """The keys or tuples to look up, as columns."""
         return decode(
             asked.batch,
             asked.forms.tuples(asked.request.index),
@@ -230,7 +230,7 @@ class KeyLookupCalls:
         columns: tuple[int, ...] | None,
         bytes_max: int,
     ) -> MatchedRows:
-        """All keys, a slice at a time so that an answer that is too large is seen before it is made."""
+        """All keys, a slice at a time, so that an answer that is too large is noticed before it is built."""
         if keys.num_rows <= SLICE_KEYS:
             return self._slice(forms, tablet, index, keys, columns, bytes_max)
         parts: list[MatchedRows] = []
@@ -269,9 +269,9 @@ class KeyLookupCalls:
 def values(
     forms: KeyForms, tablet: LogTablet, keys: Sequence[Any], bytes_max: int
 ) -> tuple[list[Value], list[int]]:
-    """The peer's answer to keys: a value per key, an empty one where there is no row; and which these are.
+    """The peer's answer to keys: a value per key, empty where there is no row; and which keys have none.
 
-    ``MemoryNeeded`` when they take more than ``bytes_max``.
+    Raises ``MemoryNeeded`` when the rows take more than ``bytes_max``.
     """
     answers = [_EMPTY] * len(keys)
     size = 0
@@ -293,7 +293,7 @@ def values(
 def value_lists(
     forms: KeyForms, tablet: LogTablet, prefixes: Sequence[Any], bytes_max: int
 ) -> list[ValueList]:
-    """The peer's answer to prefixes: a list of rows per prefix. ``MemoryNeeded`` beyond ``bytes_max``."""
+    """The peer's answer to prefixes: a list of rows per prefix. Raises ``MemoryNeeded`` beyond ``bytes_max``."""
     lists: list[list[memoryview]] = [[] for _ in prefixes]
     size = 0
     for start in range(0, len(prefixes), SLICE_KEYS):
@@ -318,7 +318,7 @@ def _of_prefixes(forms: KeyForms, tablet: LogTablet, tuples: pa.RecordBatch, byt
 
 
 def _bounded(find: Callable[[int], MatchedRows], size: int, bytes_max: int) -> MatchedRows:
-    """What is found for some keys, after ``size`` bytes for those before them."""
+    """The rows of some keys, after ``size`` bytes for the keys before them."""
     try:
         return find(max(bytes_max - size, 0))
     except MemoryNeeded as larger:
@@ -356,7 +356,7 @@ def _at_least(bucket: LookupRowsBucketRequest) -> AtLeast | None:
 def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches).combine_chunks()
     found = table.to_batches()
-    if len(found) > 1:  # a text column of more than 2 GB: far above what an answer may have
+    if len(found) > 1:  # a text column of more than 2 GB: far more than an answer may have
         raise LimitExceeded("the rows found are too many for one batch: ask for fewer keys")
     return found[0] if found else pa.RecordBatch.from_pylist([], schema=table.schema)
 

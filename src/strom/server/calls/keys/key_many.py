@@ -1,8 +1,7 @@
-"""The short way of LookupRows: keys of one bucket in, the frame of the answer out, without messages in between.
+"""The fast path of LookupRows: keys of one bucket in, the frame of the answer out, without messages in between.
 
-Only what is usual is done here: one bucket that is open, by primary key, columns that are not nested, so many keys as
-may be looked up on the loop. Everything else, and whatever goes wrong, is left to ``key_lookups.py``, whose answer is
-the same.
+It takes only the usual case: one open bucket, by primary key, flat columns, few enough keys for the loop. Everything
+else, and every failure, is left to ``key_lookups.py``, whose answer is the same.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from strom.server.tablets.table_facts import TableFacts
 
 QUESTIONS_MAX = 4096
 QUESTION_BYTES_MAX = 1024
-"""As of LookupRow: so many different questions are remembered, and no longer ones."""
+"""As in LookupRow: this many different questions are remembered, and no longer ones."""
 
 _AT = REQUEST_HEAD.size
 _BUCKETS = LookupRowsRequest.fields["buckets_req"].tag
@@ -52,16 +51,16 @@ _BUCKET_ID, _RECORDS, _POSITIONS, _HIGH, _EPOCH = map(
 
 
 class _Asked(NamedTuple):
-    """What one frame asks for."""
+    """The parts of one frame."""
 
     question: bytes
-    """All that stands before the bucket."""
+    """Everything before the bucket."""
     bucket: int
     keys: Bytes
 
 
 class _Question:
-    """What stands before the bucket, and what it comes to while the table stays as it is."""
+    """Everything before the bucket, and what it means while the table stays the same."""
 
     __slots__ = ("_chosen", "_facts", "columns", "plain", "schema_id", "table_id")
 
@@ -74,7 +73,7 @@ class _Question:
         self._chosen: tuple[bool, tuple[int, ...] | None] = False, None
 
     def chosen(self, facts: TableFacts) -> tuple[bool, tuple[int, ...] | None]:
-        """Whether the columns are flat, and which they are (None: all there are)."""
+        """Whether the columns are flat, and which they are (None: all)."""
         if facts is not self._facts:
             forms = facts.knowing(self.schema_id).keys
             columns = forms.columns(self.schema_id, self.columns)
@@ -102,7 +101,7 @@ class KeyManyCalls:
             asked = _read(frame)
             return None if asked is None else self._answer(asked, request_id)
         except Exception:
-            return None  # whatever it was, the ordinary way meets it too and says so
+            return None  # whatever it was, the general path meets it too and reports it
 
     def _answer(self, asked: _Asked, request_id: int) -> list[Bytes] | None:
         question = self._known.get(asked.question) or self._learn(asked.question)
@@ -138,7 +137,7 @@ class KeyManyCalls:
 
 
 def _read(frame: Bytes) -> _Asked | None:
-    """The parts of a request for one bucket; None for any other. IndexError where it ends too early."""
+    """The parts of a request for one bucket; None for any other. Raises IndexError where it ends too early."""
     position = _AT
     while frame[position] != _BUCKETS:
         tag = frame[position]
@@ -166,7 +165,7 @@ def _read(frame: Bytes) -> _Asked | None:
 def _framed(
     request_id: int, bucket: int, positions: bytes, high: int, epoch: int, records: list[Bytes]
 ) -> list[Bytes]:
-    """The answer of one bucket, byte by byte as ``codec.encode`` has it: aligned payloads come last."""
+    """The answer of one bucket, byte by byte as ``codec.encode`` writes it: aligned payloads come last."""
     before = b"".join(
         (
             _BUCKET_ID + encode_varint(bucket),

@@ -1,8 +1,8 @@
 """What lookups of all kinds share: finding the bucket, waiting for an offset, and where the work is done.
 
 Keys are looked up on the loop, because a thread would cost more than they do; very many go to the reader threads in
-slices, so that everyone else's calls take turns with them. So does whatever may find many rows for one key: by prefix,
-by a secondary index. Errors are told bucket by bucket.
+slices, so that all other calls take turns with them. So does whatever may find many rows for one key: by prefix, by a
+secondary index. Errors are answered bucket by bucket.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from strom.tablet.key_lookup import AtLeast
 from strom.tablet.log_tablet import LogTablet
 
 INLINE_KEYS_MAX = 64
-"""More keys than this are looked up off the loop when that has shown to take long (``Pace``)."""
+"""More keys than this are looked up off the loop after that has taken long (``Pace``)."""
 INLINE_KEYS_MOST = 1024
-"""More keys than this always are. A key takes less than half a microsecond, the way to a thread and back hundreds."""
+"""More keys than this always are. A key takes less than half a microsecond, a thread and back hundreds."""
 INLINE_S_MAX = 0.002
-"""What takes longer on the loop is looked at: it may have worked or waited, or other processes had the processor."""
+"""A longer lookup on the loop is examined: it may have worked or waited, or other processes had the processor."""
 INLINE_CPU_S_MAX = 0.005
 """Work that is too long for the loop. 1,000 keys of text and ten columns take one to two milliseconds, three beside
-processes that empty the caches; a column of a base file that is checked first, more than this. The way to a thread and
-back takes another one, and on a busy machine two waits for a processor."""
+processes that empty the caches; a column of a base file that is checked first, more than this. A thread and back takes
+another one, and on a busy machine two waits for a processor."""
 ASIDE_S = 1.0
 SLICE_KEYS = 4096
 QUICK_BYTES_MAX = 1024 * 1024
 """Rows of more bytes are not found on the loop."""
 FIRST_BYTES = 128 * 1024
-"""Beside it, so much is allowed before it is known how much there is."""
+"""Off the loop, this much is allowed before it is known how much there is."""
 COPIES = 2
-"""How often an answer is in memory while it is made: as it was found, and as it is sent."""
+"""How often an answer is in memory while it is built: as found, and as sent."""
 LOOKS_MAX = 8
-"""How often it may turn out that there is more than was allowed."""
+"""How often a lookup may turn out to need more than was allowed."""
 RELEASED_BYTES = 16 * 1024 * 1024
-"""Before so much is taken, the thread gives back what it had before."""
+"""Before taking this much, the thread frees what it had before."""
 WAIT_MS_DEFAULT = 30_000
 WAIT_MS_MAX = 600_000
 
@@ -92,10 +92,10 @@ class LookupLimits:
 
 
 class BucketLookup(Generic[R]):
-    """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` tells why not.
+    """One bucket of a request: ``find`` looks its keys up (in any thread), ``refused`` builds the answer to an error.
 
     ``find`` takes the number of bytes that its rows may have, and raises ``MemoryNeeded`` for more; ``size`` tells how
-    many they are. ``single``: a key has one row at most.
+    many they are. ``single``: a key has at most one row.
     """
 
     __slots__ = ("at_least", "bucket", "find", "keys", "refused", "single", "size")
@@ -120,11 +120,11 @@ class BucketLookup(Generic[R]):
 
 
 class Pace:
-    """Whether many keys may be looked up on the loop: not for a while after one that took long.
+    """Whether many keys may be looked up on the loop: not for a while after a lookup that took long.
 
-    Rows in memory are found in no time. Rows in files that the system has to read first are not, and nobody can tell
-    beforehand: the loop waits for them once a second at most, threads for all others. A loop that merely had to give
-    the processor to others for a while is no reason: threads would have to as well.
+    Rows in memory are found in no time. Rows in files that the system has to read first are not, and that cannot be
+    known beforehand: the loop waits for them at most once a second, threads for all others. A loop that merely had to
+    give the processor to others is no reason: threads would have to as well.
     """
 
     def __init__(self, now: Callable[[], float], effort: Callable[[], Effort] = effort_of_thread) -> None:
@@ -133,17 +133,17 @@ class Pace:
         self._aside_until = now()
 
     def allows(self, keys: int) -> bool:
-        """Whether to do it right here."""
+        """Whether to look up right here."""
         if keys <= INLINE_KEYS_MAX:
             return True
         return keys <= INLINE_KEYS_MOST and self._now() >= self._aside_until
 
     def begin(self) -> tuple[float, Effort]:
-        """A lookup on the loop begins: for ``end``."""
+        """A lookup on the loop begins; pass the result to ``end``."""
         return self._now(), self._effort()
 
     def end(self, began: tuple[float, Effort]) -> None:
-        """It has ended."""
+        """A lookup on the loop has ended."""
         at, before = began
         now = self._now()
         if now - at > INLINE_S_MAX:
@@ -166,7 +166,7 @@ class KeyReads:
         self._readers = readers
 
     def relieve(self) -> None:
-        """Memory is short: whoever waits for rows to be visible, with the keys at hand, comes again."""
+        """Memory is short: end lookups that wait for rows to become visible, with their keys; clients retry."""
         for moved in list(self._waiting):
             _give_up(moved)
 
@@ -210,7 +210,7 @@ class KeyReads:
         return whole(found)
 
     def ready(self, bucket: BucketId, at_least: AtLeast | None = None) -> tuple[TableFacts, LogTablet] | None:
-        """A bucket that can be asked right now; None when it has to be opened, told or waited for first."""
+        """A bucket that can be asked right now; None when it first has to be opened, updated or waited for."""
         slot = self._tablets.slot(bucket)
         tablet = slot.opened() if slot.tablet is not None else None
         if not isinstance(tablet, LogTablet):
@@ -223,7 +223,7 @@ class KeyReads:
         return facts, tablet
 
     def _quick(self, one: BucketLookup[R], bytes_max: int) -> R | None:
-        """The answer if it can be given on the loop."""
+        """The answer, if it can be given on the loop."""
         try:
             ready = self.ready(one.bucket, one.at_least)
             if ready is None or not one.single or not self.pace.allows(one.keys):
@@ -242,7 +242,7 @@ class KeyReads:
     async def slowly(
         self, one: BucketLookup[R], wait_ms: int, share: BudgetShare, left: Left | None = None
     ) -> R:
-        """The answer after whatever has to be waited for, found in a reader thread."""
+        """The answer after everything it has to wait for, found in a reader thread."""
         try:
             slot = self._tablets.slot(one.bucket)
             self._tables.of(one.bucket.table_id).keys  # noqa: B018  # refuses a log table before it is opened
@@ -258,12 +258,12 @@ class KeyReads:
             return self._refused(one, error)
 
     async def opened(self, slot: TabletSlot) -> LogTablet:
-        """The tablet, opened if need be, which knows its table as it is now."""
+        """The tablet, opened if necessary, with the current version of its table."""
         tablet = await wait_for(slot.opened())
         tablet.check_online()
         definition = self._tables.of(slot.bucket.table_id).keys.definition
         if key_tablet(tablet).definition is not definition:
-            # The table was altered, and the lane has not told the bucket yet: after a turn it has.
+            # The table was altered, and the lane has not updated the bucket yet: after a turn it has.
             turn = slot.do(lambda told: None, small=False)
             if isinstance(turn, asyncio.Future):
                 await turn
@@ -277,7 +277,7 @@ class KeyReads:
         left: Left,
         size: Callable[[T], int],
     ) -> T:
-        """What ``find`` gives in a reader thread, with memory that is taken before it is used."""
+        """The result of ``find`` in a reader thread, with memory that is taken before it is used."""
         allowed = min(FIRST_BYTES, self._answer_bytes_max)
         for _ in range(LOOKS_MAX):
             await share.need(COPIES * allowed)
@@ -305,7 +305,7 @@ class KeyReads:
             slot.readers -= 1
 
     async def _visible(self, tablet: LogTablet, at_least: AtLeast, wait_ms: int, share: BudgetShare) -> None:
-        """Wait until everything before an offset is visible. StaleEpoch when another record has its place."""
+        """Wait until everything before an offset is visible. Raises StaleEpoch when another record is in its place."""
         keys = key_tablet(tablet)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
@@ -347,13 +347,13 @@ class KeyReads:
 
 
 def bounded_wait(wait_ms: int | None) -> int:
-    """How long a request waits at most that names this time, or none."""
+    """How long a request waits at most, given its own limit or none."""
     return WAIT_MS_DEFAULT if wait_ms is None else min(max(wait_ms, 0), WAIT_MS_MAX)
 
 
 def _released(find: Callable[[int], T], allowed: int) -> T:
     if allowed > RELEASED_BYTES:
-        release_arrow()  # what this thread had for the answers before
+        release_arrow()  # what this thread had for earlier answers
     return find(allowed)
 
 
@@ -369,13 +369,13 @@ class Left:
         self._most = self._size = size
 
     def allow(self, size: int, before: int) -> int:
-        """So much, and no more than is left; refused where as much was allowed before."""
+        """Allow this much, but no more than is left; refuse if as much was allowed before."""
         if before >= self._size:
             raise _too_large(self._most)
         return min(size, self._size)
 
     def take(self, size: int) -> None:
-        """So much is found."""
+        """Count what was found."""
         if size > self._size:
             raise _too_large(self._most)
         self._size -= size

@@ -1,8 +1,8 @@
-"""LookupRow: one row by its key, for those who wait for each.
+"""LookupRow: one row by its key, for callers that wait for each.
 
-What a caller asks for again and again is read once and known by its bytes; the row is found and written by one kernel
-on the loop. What would take longer (a bucket that has to be opened, an offset that is not visible yet, a file
-whose bytes were never checked) is done beside the loop, and gives the same answer.
+A repeated question is parsed once and recognised by its bytes; one kernel finds and writes the row on the loop. What
+would take longer (a bucket that has to be opened, an offset that is not visible yet, a file whose bytes were never
+checked) is done off the loop, and gives the same answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from strom.tablet.log_tablet import LogTablet
 QUESTIONS_MAX = 4096
 """Different questions that are remembered."""
 QUESTION_BYTES_MAX = 1024
-"""Longer ones are read every time: nobody fills the memory with them."""
+"""Longer ones are parsed every time, so that they cannot fill the memory."""
 QUESTION_FIELDS_MAX = 10_000
 
 _QUESTION_AT = REQUEST_HEAD.size
@@ -43,7 +43,7 @@ _ROW = bytes([LookupRowResponse.fields["row"].tag])
 
 
 class _Question:
-    """A question that was read, and what it comes to while its table stays as it is."""
+    """A parsed question, and what it means while its table stays the same."""
 
     __slots__ = ("_chosen", "_facts", "bucket", "columns", "schema_id", "wait_ms")
 
@@ -56,12 +56,12 @@ class _Question:
         self._chosen: tuple[int, ...] | None = None
 
     def chosen(self, facts: TableFacts) -> tuple[int, ...] | None:
-        """The columns of the row, None for all there are."""
+        """The columns of the row, None for all."""
         if facts is not self._facts:
             forms = facts.knowing(self.schema_id).keys
             columns = forms.columns(self.schema_id, self.columns)
             if not forms.flat(columns):
-                raise InvalidProjection("LookupRow has no form for nested columns: ask with LookupRows")
+                raise InvalidProjection("LookupRow cannot return nested columns: use LookupRows")
             self._chosen = None if columns == forms.all_columns else columns
             self._facts = facts
         return self._chosen
@@ -80,13 +80,13 @@ class KeyRowCalls:
         return {LOOKUP_ROW: self.lookup_row}
 
     def _at_once(self, frame: Bytes, request_id: int) -> list[Bytes] | None:
-        """The usual request, of a question that is known and a key: answered without making messages of either."""
+        """The usual request, a known question and a key: answered without building messages."""
         try:
             if frame[_QUESTION_AT] != _QUESTION:
                 return None
             key_at = _QUESTION_AT + 2 + frame[_QUESTION_AT + 1]
             question = self._known.get(bytes(frame[_QUESTION_AT + 2 : key_at]))
-            # A length of more than one byte is above 127, and leads elsewhere than to the end.
+            # A length of more than one byte is above 127, so it does not lead to the end.
             if question is None or frame[key_at] != _KEY or key_at + 2 + frame[key_at + 1] != len(frame):
                 return None
             ready = self._reads.ready(question.bucket)
@@ -97,7 +97,7 @@ class KeyRowCalls:
             key = bytes(frame[key_at + 2 :])
             row = key_tablet(tablet).lookup_row(key, columns=columns, bytes_max=self._bytes_max)
         except Exception:
-            return None  # whatever it was, the ordinary way meets it too and says so
+            return None  # whatever it was, the general path meets it too and reports it
         facts.traffic.keys_in.inc()
         if row is None:
             return [response_head(request_id, 0)]
@@ -105,7 +105,7 @@ class KeyRowCalls:
         return [b"".join((response_head(request_id, len(head) + len(row)), head, row))]
 
     def lookup_row(self, call: Call) -> Message | Awaitable[Message]:
-        """At once, where nothing has to be waited for."""
+        """At once, if there is nothing to wait for."""
         request: LookupRowRequest = call.request
         try:
             question = self._question(bytes(whole(request.question)))

@@ -1,7 +1,5 @@
-"""Scans of primary-key tables: ScanRows, slice by slice at an instant, and LimitScan, a few rows for a look.
-
-KeyFacts tells what a bucket's store holds.
-"""
+"""Scans of primary-key tables: ScanRows, slice by slice at an instant, and LimitScan, a few rows as a preview. KeyFacts
+describes what a bucket's store holds."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ from strom.tablet.log_tablet import LogTablet
 BUCKETS_MAX = 10_000
 LIMIT_BYTES_MAX = 32 * 1024 * 1024
 DEAD_BYTES_MAX = 16 * 1024 * 1024
-"""Dead offsets of one slice, as they are found and as they are sent."""
+"""Dead offsets of one slice, as found and as sent."""
 
 
 class KeyScanCalls:
@@ -125,7 +123,7 @@ class KeyScanCalls:
         }
 
     def _rows_bytes(self, request: ScanRowsRequest) -> int:
-        if request.dead and request.max_bytes == 0:  # who wants the dead alone has no row read
+        if request.dead and request.max_bytes == 0:  # a scan of dead rows alone reads no row
             return 0
         return self._piece(min(max(request.max_bytes, 1), self._max_bytes))
 

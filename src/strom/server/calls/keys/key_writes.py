@@ -1,7 +1,7 @@
 """Upserts and deletes: PutKv, the peer's rows, and UpsertRows, ours in columns.
 
-Both become changes of one bucket, applied in the bucket's lane: the store folds them and writes the changelog. What is
-cheap is checked before, what takes a look at every row in the lane.
+Both become changes of one bucket, applied in the bucket's lane: the store folds them and writes the changelog. Cheap
+checks come first; those that look at every row run in the lane.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class KeyWriteCalls:
         self._writes.check(request.acks)
         if request.agg_mode not in (None, PLAIN_MODE):
             raise UnsupportedVersion(
-                f"writes of mode {request.agg_mode} are not served", mode=request.agg_mode
+                f"writes of mode {request.agg_mode} are not supported", mode=request.agg_mode
             )
         slot = self._tablets.slot(BucketId(request.table_id, wanted.partition_id, wanted.bucket_id))
         records = memoryview(whole(wanted.records))
@@ -192,7 +192,7 @@ class KeyWriteCalls:
         refused: Callable[[BaseException], Any],
         memory: int = 0,
     ) -> Begun[Any]:
-        # A bucket that numbers its rows may have to wait for a block of numbers.
+        # A bucket with an auto-increment column may have to wait for a block of numbers.
         inline = facts.keys.auto_increment is None
         return self._writes.begin(
             Write(
@@ -236,7 +236,7 @@ class UpsertBatch:
         self._schema = forms.written(schema, self._targets)
 
     def read(self, *, checked: bool = False) -> KeyChanges:
-        """Check every row; in the bucket's lane. ``checked``: somebody has done so, and no byte changed since."""
+        """Check every row; in the bucket's lane. ``checked``: they were checked before, and no byte changed since."""
         if checked:
             header = self._header
         else:
@@ -267,7 +267,7 @@ class UpsertBatch:
         )
 
     def _deletes(self) -> npt.NDArray[np.bool_] | None:
-        """Which rows are deleted; None when none is."""
+        """Which rows are deleted; None if none is."""
         kinds = changes(self._records, self._header)
         if kinds is None:
             return None
@@ -278,7 +278,7 @@ class UpsertBatch:
 
 
 def _kv_schema_id(records: memoryview, limits: BatchLimits) -> int:
-    """The schema a batch of the peer's rows names; whatever else is in it is checked in the lane."""
+    """The schema that a batch of the peer's rows names; everything else is checked in the lane."""
     if len(records) > limits.batch_bytes_max:
         raise RecordTooLarge(
             f"a batch of {len(records)} bytes is larger than the limit of {limits.batch_bytes_max}",

@@ -113,8 +113,8 @@ class ResumeCalls:
         known = lake_place(self._view.fresh(), bucket)
         if known != place:
             raise InvalidRequest(
-                f"the request says that the lake holds bucket {bucket} up to {place}, the cluster's record says {known}: report "
-                "what the lake holds first"
+                f"this call says that the lake holds bucket {bucket} up to {place}, the cluster's record says {known}: "
+                "report what the lake holds first"
             )
 
     # --- primary-key buckets -----------------------------------------------------------------------------------
