@@ -26,6 +26,7 @@ from strom.rpc.call import Call
 from strom.rpc.call_memory import BudgetShare
 from strom.runtime.tasks import Tasks
 from strom.server.background.decision_rollout import BUCKETS_AT_ONCE, PAUSE_MAX_S, DecisionRollout
+from strom.server.calls.cut import SnapshotCalls
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.testing.clock import ManualClock
 
@@ -240,7 +241,7 @@ def test_a_planned_read_waits_for_the_newest_decision_of_each_bucket(tmp_path: P
         second = await decided(made, table, "b", [0], epoch=1, rolled=early.number)
         third = await decided(made, other, "c", [0])
         assert (first.number, second.number, third.number) == (2, 3, 4)
-        calls = SinkCalls(made.view, publishing, ManualClock(1_000))
+        calls = SnapshotCalls(made.view, publishing)
 
         def pending(*table_ids: int) -> dict[tuple[int, int], int]:
             request = SnapshotRequest(table_ids=table_ids)

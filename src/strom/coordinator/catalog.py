@@ -1,10 +1,10 @@
-"""What is known: an immutable view of the metadata, in the words of the model.
+"""The catalog: an immutable view of the metadata, in the words of the model.
 
-A new catalog is made from the one before it and the entries that changed. It shares everything else, so that a new
-table costs the same among ten and among ten thousand, and whoever holds an older catalog keeps it whole.
+A new catalog is built from the one before it and the entries that changed. It shares everything else, so that a new
+table costs the same among ten and among ten thousand, and an older catalog stays valid.
 
-Invariants, checked when a catalog is made:
-    1. Every name points to a table that says it has this name, and every table has its name.
+Invariants, checked when a catalog is built:
+    1. Every name points to a table that has this name, and every table is listed under its name.
     2. Every partition belongs to a table.
 """
 

@@ -1,18 +1,18 @@
-"""Where things lie in the metadata. One function per kind of key, so that nobody spells one by hand.
+"""The keys of the metadata. One function per kind, so that no key is spelled by hand.
 
     databases/<name>                        a database
     names/<database>/<table>                the id of the table of this name
     tables/<table id>                       a table, with its newest schema
-    schemas/<table id>/<schema id>          a schema that a later one replaced
+    schemas/<table id>/<schema id>          a schema that a newer one replaced
     partitions/<table id>/<partition id>    a partition
     servers/<server id>                     a tablet server's addresses
     servers/coordinator                     the coordinator's addresses
     counters/<name>                         the next id of a kind
     counters/numbers/<table id>             the next number of a table's auto-increment column
     sinks/<hash of its name>                what a sink decided last
-    floors/<table id>                       stages with deadlines up to here cannot be decided any more
-    lake/<table id>                         what the lake was last said to hold of a table; if it is long, its beginning
-    lake/<table id>/<number>                how it goes on, from 1
+    floors/<table id>                       stages with deadlines up to here can no longer be decided
+    lake/<table id>                         what the lake holds of a table, as last reported; a long record begins here
+    lake/<table id>/<number>                its further pieces, from 1
 
 Names of databases and tables are checked before they become part of a key; nothing else from outside does.
 """

@@ -2,10 +2,10 @@
 
 Invariants:
     1. A record names buckets, offsets and epochs that the lake held together at one of its snapshots.
-    2. The offset of a bucket never falls, unless somebody asks for it (``rebuild``): retention has relied on it.
-    3. A table that was dropped and made again has another id, so nothing of the old record is ever found again.
+    2. The offset of a bucket never falls, except on request (``rebuild``): retention relies on it.
+    3. A table that was dropped and recreated has another id, so the old record is never found again.
 
-A record too large for one value lies in several, put by one commit; the first has the key ``lake/<table id>``.
+A record too large for one value is split, in one commit; the first has the key ``lake/<table id>``.
 """
 
 from __future__ import annotations

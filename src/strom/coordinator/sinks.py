@@ -1,16 +1,16 @@
 """Deciding what sinks publish: each decision is ONE metadata commit over all its tables, and has a number.
 
-    decide        an epoch of a sink: all the stages listed, or nothing; what was decided before stays as it is
-    raise_floor   stages of a table with a deadline up to the floor can never be listed any more
-    forget_sinks  one-shot sinks that are applied, in the commit that raises the floors past their deadlines
-    skip_lost     somebody says that a decision may be published without those of its stages that are lost
-    drop_sink     a named sink, because somebody asks for it
+    decide        an epoch of a sink: all the stages listed, or nothing; earlier decisions stay as they are
+    raise_floor   stages of a table with a deadline up to the floor can never be listed again
+    forget_sinks  one-shot sinks whose decision is applied, in the commit that raises the floors past their deadlines
+    skip_lost     an operator allows a decision to be published without its lost stages
+    drop_sink     a named sink, on request
 
 Invariants:
     1. ``last`` of a table never goes back while the sink's row lives, and moves for every table the sink names.
-    2. A stage is in the list of at most one decision: the one who lists it has the row as it was read.
-    3. A stage that is listed has a deadline above the floor; a floor only rises. So whoever frees a stage raises the
-       floor first and looks at the lists after that.
+    2. A stage is in the list of at most one decision: the commit that lists it requires the row that was read.
+    3. A stage that is listed has a deadline above the floor; a floor only rises. So to free a stage, raise
+       the floor first and look at the lists after that.
     4. A row is replaced only when its decision is applied everywhere (``rolled`` says which one was).
 """
 
@@ -278,7 +278,7 @@ def _check_may_be_emptied(catalog: Catalog, table: TableEntry) -> None:
     if in_lake and not table.schema.primary_key:
         raise InvalidRequest(
             f"{table.path} is a log table in the lake, and rows that the lake holds cannot be overwritten there: drop "
-            "the partition or the table and write anew, or use a primary-key table",
+            "the partition or the table and write it again, or use a primary-key table",
             table=str(table.path),
         )
 

@@ -1,17 +1,17 @@
 """Which tiering service copies which table into the lake, and when: decided on heartbeats, with time as an argument.
 
-A table is due when its freshness has passed since its last round ended, at once when it never had one or when the
-round left rows behind. Who asks gets the tables that are overdue longest; a table takes its place in that line anew
-with every round, so a heavy one does not starve the rest. A service keeps a round by naming it in its heartbeats; one
-that is silent for ``LEASE_MS`` has lost its tables.
+A table is due when its freshness has passed since its last round ended, or at once when it never had one or when the
+round left rows behind. A service that asks gets the tables that are overdue longest; a table queues again after every
+round, so a heavy one does not starve the rest. A service keeps a round by naming it in its heartbeats; after
+``LEASE_MS`` of silence it has lost its tables.
 
 Invariants:
     1. A table has at most one round, and a round one service.
     2. A round's number is used once (the caller's numbers only rise).
     3. A table that is due and that no service works on is assigned before any that became due later.
 
-All of it is memory: after a restart of the coordinator every table is due, and rounds that services name are theirs
-again. Nothing depends on it: a lake commit is fenced by the lake. Times are of a clock that never goes back.
+All of it is in memory: after a restart of the coordinator every table is due, and rounds that services name are theirs
+again. Correctness does not depend on it: the lake fences its commits. Times are of a clock that never goes back.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Cuts for backups: everything that the data folder holds at one instant, under second names in the folder itself.
+"""Cuts for backups: everything that the data folder holds at one instant, as hard links in the folder itself.
 
-The order makes it the state of one instant. All tablet servers pause; the files of buckets get second names (hard
-links, with their lengths, since they only grow); then the metadata is copied, and after it the lake's catalog.
-Nothing is acknowledged meanwhile, so whatever the metadata decides of rows is in the buckets, and what the lake holds
-too. Then writing goes on. Whoever asked copies from there, renews the lease as long as it takes, and says when it is
-done.
+The order makes it the state of one instant. All tablet servers pause; the files of buckets are linked (with their
+lengths, since they only grow); then the metadata is copied, and after it the lake's catalog. Nothing is acknowledged
+meanwhile, so the buckets have all rows that the metadata or the lake refer to. Then writing goes on. The client copies
+from there, renews the lease as long as that takes, and ends it.
 
     backup-<id>/contents.json    {"files": {"buckets/1/-/0/….log": length, …}}
-    backup-<id>/data/…           the names
+    backup-<id>/data/…           the links
 """
 
 from __future__ import annotations

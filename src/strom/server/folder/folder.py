@@ -1,15 +1,15 @@
-"""The data folder: whose it is, and which format it has.
+"""The data folder: who holds it, and which format it has.
 
     strom.json        the format's number, the cluster's id, a checksum (docs/formats/folder.md)
     place.json        where the folder lies, so that a copy knows that it is one
     lock              held by the server that runs on the folder
-    tablet-N.lock     held by tablet server N where tablet servers are processes of their own
-    running.json      who runs here and where; written when ready, removed at a clean stop
+    tablet-N.lock     held by the process of tablet server N, where there are several processes
+    running.json      the running process and its address; written when ready, removed at a clean stop
     metadata.*        what the cluster remembers (docs/formats/metadata.md)
     buckets/          one folder per bucket, named by ids: table / partition / bucket
 
 The locks belong to processes and vanish with them, so a killed server leaves nothing to clean up. Opening never
-changes a folder that is not ours: one that holds other things, or was written by a newer version.
+changes a foreign folder: one that holds other things, or was written by a newer version.
 """
 
 from __future__ import annotations
