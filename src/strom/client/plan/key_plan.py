@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import table_ends
-from strom.client.plan.filters import Filter, prune
+from strom.client.plan.filters import Filter
 from strom.client.plan.key_facts import BucketKeys, KeyFacts
-from strom.client.plan.log_place import LATEST, Key, Place, PlaceKind
-from strom.client.plan.log_plan import buckets_of, check_place
+from strom.client.plan.log_place import Key, Place, PlaceKind
+from strom.client.plan.log_plan import check_place
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.partition_choice import PartitionChoice, choose_partitions
+from strom.client.plan.partition_choice import PartitionChoice, chosen_buckets
 from strom.errors import InvalidRequest, OffsetOutOfRange
 from strom.model.bucket import BucketId
 from strom.runtime.units import counted
@@ -86,7 +86,7 @@ class Planner:
         buckets = await self.buckets()
         check_place(at, buckets)
         facts = await KeyFacts(self._cluster, self._table).of([bucket for bucket, _ in buckets])
-        now = at == LATEST
+        now = at.kind is PlaceKind.LATEST
         if now:
             whole = await self._whole(buckets, facts)
             if whole is not None:
@@ -118,15 +118,8 @@ class Planner:
 
     async def buckets(self) -> list[tuple[BucketId, str | None]]:
         """The buckets that may hold rows which are wanted."""
-        table, cluster = self._table, self._cluster
-        if not table.partitioned:
-            choose_partitions(table.description, [], self._partitions)
-            return list(buckets_of(table, None))
-        chosen = choose_partitions(table.description, await cluster.partitions(table), self._partitions)
-        if self._where is not None:
-            chosen = prune(chosen, table.description, self._where.predicate)
-        await cluster.find_leaders(table, [partition.partition_id for partition in chosen])
-        return list(buckets_of(table, chosen))
+        predicate = None if self._where is None else self._where.predicate
+        return await chosen_buckets(self._cluster, self._table, self._partitions, predicate)
 
 
 def _instant(bucket: BucketId, partition: str | None, at: int, facts: BucketKeys) -> Instant:

@@ -1,18 +1,40 @@
-"""Which partitions of a table a read is about: chosen by name or by the values of some partition keys. Pure."""
+"""Which partitions, and so which buckets, of a table a read is about: chosen by name, by keys or by the filter."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strom.client.cluster.metadata import PartitionInfo
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import PartitionInfo, TableInfo
+from strom.client.plan.filters import prune
+from strom.client.plan.log_plan import buckets_of
 from strom.errors import PartitionNotFound, TableNotPartitioned
+from strom.model.bucket import BucketId
+from strom.model.filters.predicate import Predicate
 from strom.model.names import nearest
 from strom.model.partitions import check_spec, value_text
 from strom.model.table import TableDescription
 
 PartitionChoice = str | Mapping[str, Any]
 """A partition by its name, or by the values of some of its keys."""
+
+
+async def chosen_buckets(
+    cluster: Cluster,
+    table: TableInfo,
+    wanted: PartitionChoice | Sequence[PartitionChoice] | None = None,
+    predicate: Predicate | None = None,
+) -> list[tuple[BucketId, str | None]]:
+    """The buckets of the chosen partitions that may hold rows that pass; their leaders are known then."""
+    if not table.partitioned:
+        choose_partitions(table.description, [], wanted)
+        return list(buckets_of(table, None))
+    chosen = choose_partitions(table.description, await cluster.partitions(table), wanted)
+    if predicate is not None:
+        chosen = prune(chosen, table.description, predicate)
+    await cluster.find_leaders(table, [partition.partition_id for partition in chosen])
+    return list(buckets_of(table, chosen))
 
 
 def choose_partitions(

@@ -1,99 +1,109 @@
-"""What a thread that blocks asks by itself, and what an answer says: a scan of a log, or of a table's live rows.
+"""One bucket's share of a scan: which messages read it, and what the answers say. Without sockets, loop or threads.
 
-``direct_scan`` sends and receives; a question knows the messages. A bucket is read from ``Part.start`` to ``Part.end``,
-answer by answer, and each says where it ends: the next one begins there.
+A *scan* has a plan; each bucket of the plan is one *bucket read*, from offset ``start`` to offset ``end``. It is read
+answer by answer: each answer says which offset it *reached*, and the next request begins there. What an answer brings
+is a *chunk*. There are two kinds (``log_bucket_read.py``, ``key_bucket_read.py``) and two drivers: ``fetching.py``
+reads several buckets at once on the client's loop and retries; ``direct_scan.py`` reads in the caller's thread and
+leaves to the loop whatever goes wrong.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.options import ReadOptions
 from strom.client.read.row_reader import RowReader
 from strom.client.read.scan_chunk import AnyChunk, Chunk
+from strom.client.read.source import Source
+from strom.errors import StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import Api
 from strom.runtime.files import Bytes
 
 
-class Part(NamedTuple):
-    """What is to be read of one range of a plan."""
+class BucketRead(ABC):
+    """Reads offsets [start, end) of one bucket; ``number`` is its place in the plan."""
 
-    number: int
-    """Which range."""
-    bucket: BucketId
-    start: int
-    end: int
+    api: ClassVar[Api[Any, Any]]
+    replanned: ClassVar[tuple[type[StromError], ...]] = ()
+    """Errors after which the loop plans again, while no row was delivered."""
 
-    def after(self, offset: int) -> Part:
-        """The same without what lies before ``offset``."""
-        return self._replace(start=offset)
-
-
-class Question(Protocol):
-    """What is asked of servers, part by part."""
+    def __init__(self, source: Source, number: int, bucket: BucketId, start: int, end: int) -> None:
+        self.source = source
+        self.number = number
+        self.bucket = bucket
+        self.start = start
+        self.end = end
 
     @property
-    def cluster(self) -> Cluster:
-        """Who leads."""
-
-    @property
-    def api(self) -> Api[Any, Any]:
-        """The call."""
-
-    @property
-    def parts(self) -> Sequence[Part]:
-        """What is to be read, in order."""
-
-    @property
-    def bytes_max(self) -> int:
-        """An answer has about so many bytes at most."""
-
-    @property
-    def timeout_s(self) -> float:
+    @abstractmethod
+    def timeout_ms(self) -> int:
         """How long to wait for an answer."""
 
-    def request(self, part: Part, max_bytes: int) -> Any:
-        """The message that asks for the beginning of a part."""
+    @property
+    @abstractmethod
+    def thread_bytes_max(self) -> int:
+        """Upper bound of an answer's size, roughly, for a thread that reads by itself."""
 
-    def ahead(self, part: Part, frame: Bytes) -> int | None:
-        """Where an answer will end, by what has arrived of it; None when that cannot be told. A hint."""
+    @abstractmethod
+    def loop_bytes(self, offset: int) -> int:
+        """The same for the loop, which reads several buckets at once."""
 
-    def reached(self, part: Part, answer: Any) -> int:
-        """Where an answer ends: behind the part's start. Raises what it says, or what is wrong with it."""
+    @abstractmethod
+    def request(self, offset: int, max_bytes: int) -> Any:
+        """The message that asks for rows from ``offset`` on."""
 
-    def chunk(self, part: Part, answer: Any) -> Chunk | None:
-        """What an answer brought; None when a schema has to be learned first."""
+    @abstractmethod
+    def ahead(self, frame: Bytes) -> int | None:
+        """The offset that an answer will reach, read from its first bytes; None when they do not say. Only a hint."""
 
-    async def chunk_learned(self, part: Part, answer: Any) -> Chunk:
-        """The same with every schema learned."""
+    @abstractmethod
+    def reached(self, offset: int, answer: Any) -> int:
+        """The offset that an answer reached, beyond ``offset``. Raises the error it holds, or what is wrong with it."""
 
-    def passes(self, error: Exception, *, begun: bool) -> bool:
-        """Whether the loop may get on where this thread got an error; ``begun``: rows were given out."""
+    @abstractmethod
+    def chunk(self, offset: int, answer: Any) -> Chunk | None:
+        """The rows of an answer; None when a schema has to be learned first."""
 
-    def rest(self, parts: Sequence[Part]) -> Chunks:
-        """What is left, for the loop."""
+    @abstractmethod
+    async def learn(self, answer: Any) -> None:
+        """Learn every schema that the rows of an answer need."""
+
+    async def learned_chunk(self, offset: int, answer: Any) -> Chunk:
+        """The rows of an answer, after learning the schemas they need."""
+        chunk = self.chunk(offset, answer)
+        while chunk is None:
+            await self.learn(answer)
+            chunk = self.chunk(offset, answer)
+        return chunk
+
+
+class Unread(NamedTuple):
+    """What is left of a bucket: from ``offset`` to its end."""
+
+    read: BucketRead
+    offset: int
 
 
 class Chunks(Protocol):
-    """Answers of servers, one by one."""
+    """The chunks of a scan, one by one, on the loop."""
 
     @property
-    def question(self) -> Question | None:
-        """For a thread that can ask all of this by itself, and faster; None where it cannot."""
+    def direct(self) -> Sequence[Unread] | None:
+        """What a blocking thread may read by itself instead, faster; None where it cannot."""
 
     async def next(self) -> AnyChunk | None:
-        """The next one; None at the end."""
+        """The next chunk; None at the end."""
 
     async def close(self) -> None:
         """Stop."""
 
 
 def answer_bytes_max(options: ReadOptions, reader: RowReader) -> int:
-    """How much to ask for at once: more where some of the columns are wanted, of which a batch holds little."""
+    """The most a thread asks for at once: more for a projection, since each batch then holds little."""
     if not reader.projected_ids:
         return options.fetch_bytes_max
-    # Who lowers what is fetched at once lowers it for these as well.
+    # Lowering fetch_bytes_max lowers this too.
     return min(options.projected_bytes_max, 2 * options.fetch_bytes_max)

@@ -41,7 +41,7 @@ class Changelog(LogScan):
     @cached_property
     def schema(self) -> pa.Schema:
         """The facts of each change, then the table's columns."""
-        return pa.schema([*FACTS, *self._reader.arrow])
+        return pa.schema([*FACTS, *self._source.reader.arrow])
 
     @property
     def streaming_limit(self) -> int | None:
@@ -76,7 +76,7 @@ class Images(KeyScan):
     def schema(self) -> pa.Schema:
         """The facts of each row, then the table's columns."""
         told = FACTS.set(2, FACTS.field(2).with_nullable(True))
-        return pa.schema([*told, *self._reader.arrow])
+        return pa.schema([*told, *self._source.reader.arrow])
 
     @property
     def _parted(self) -> bool:
@@ -88,7 +88,7 @@ class Images(KeyScan):
         assert isinstance(chunk, Chunk)
         assert self._plan is not None
         bucket = self._plan.instants[chunk.range_number].bucket.bucket
-        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
+        found = (self._source.reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
         return [self._with_facts(one, bucket) for one in found if one is not None]
 
     def _with_facts(self, fetched: Fetched, bucket: int) -> pa.RecordBatch:

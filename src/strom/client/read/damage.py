@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.retry import MISPLACED
-from strom.client.plan.log_plan import buckets_of
+from strom.client.plan.partition_choice import chosen_buckets
 from strom.client.read.row_reader import Encoded
 from strom.errors import Corrupt, InvalidRequest, StromError
 from strom.model.bucket import BucketId
@@ -73,10 +73,7 @@ class DamageMarks:
         return await self._ask(*wanted[0], start=start, end=end, take_back=take_back)
 
     async def _buckets(self) -> list[tuple[BucketId, str | None]]:
-        table = self._table
-        chosen = await self._cluster.partitions(table) if table.partitioned else None
-        await self._cluster.find_leaders(table, [one.partition_id for one in chosen or ()])
-        return list(buckets_of(table, chosen))
+        return await chosen_buckets(self._cluster, self._table)
 
     async def _ask(
         self,

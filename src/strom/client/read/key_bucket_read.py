@@ -1,112 +1,91 @@
-"""What a thread that blocks asks for the live rows of a primary-key table, and what the answers say.
-
-Only the smooth course. The scan itself (``key_scan.py``) knows what the messages hold, plans anew what expired before
-its first row, and reads the rest when anything else goes amiss.
-"""
+"""Reads the live rows of one bucket of a primary-key table at an instant, in the order of their last change."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
-from strom.client.cluster.cluster import Cluster
-from strom.client.cluster.options import ReadOptions
-from strom.client.cluster.retry import PASSING
 from strom.client.plan.key_plan import Instant
-from strom.client.read.bucket_read import Part, answer_bytes_max
-from strom.client.read.fetching import ChunkStream
-from strom.client.read.row_reader import Encoded, RowReader
+from strom.client.read.bucket_read import BucketRead, answer_bytes_max
 from strom.client.read.scan_chunk import Chunk
-from strom.client.read.source import ReadStatistics
+from strom.client.read.source import Source
 from strom.errors import Expired, InvalidRequest
-from strom.model.bucket import BucketId
+from strom.protocol.ahead import number_ahead
 from strom.protocol.api_keys import SCAN_ROWS
-from strom.protocol.early_fields import number_ahead
 from strom.protocol.error_codes import error_of
 from strom.protocol.frame import RESPONSE_HEAD
-from strom.protocol.message import whole
 from strom.protocol.messages.own_keys import ScanRowsRequest, ScanRowsResponse
-from strom.record.batch import split
 from strom.runtime.files import Bytes
 
+FIRST_BYTES = 1024 * 1024
+SLICE_BYTES_MAX = 2 * 1024 * 1024
+"""What the loop asks for first, and then. The server reads a slice while the previous one is received."""
 PARTED_BYTES_MAX = 2 * 1024 * 1024
-"""Of parts of an instant: a server does not know where they end, and would send much that is another part's."""
+"""For a part of an instant: a server does not know where it ends, and would send much that belongs to another part."""
 
 
-class Asked(Protocol):
-    """The scan: whom it asks, what it counts, what its messages hold."""
-
-    cluster: Cluster
-    options: ReadOptions
-    statistics: ReadStatistics
-
-    def request(
-        self, instant: Instant, cursor: int | None, reader: RowReader, max_bytes: int
-    ) -> ScanRowsRequest:
-        """The message that asks for one slice of one bucket."""
-
-    async def learn(self, batches: Sequence[Encoded], reader: RowReader) -> None:
-        """Make sure that batches can be read."""
-
-    def rest(self, instants: Sequence[Instant], parts: Sequence[Part], reader: RowReader) -> ChunkStream:
-        """The answers for what others left of a plan."""
-
-
-class KeyQuestion:
-    """Asks for the live rows of buckets at an instant."""
+class KeyBucketRead(BucketRead):
+    """Live rows; ``offsets`` asks for the offset of each, ``limit`` for no more rows than that from each bucket."""
 
     api = SCAN_ROWS
+    replanned = (Expired,)
 
-    def __init__(self, scan: Asked, instants: Sequence[Instant], reader: RowReader) -> None:
-        self._scan = scan
-        self._instants = instants
-        self._reader = reader
-        self.cluster = scan.cluster
-        self.parts = [
-            Part(number, one.bucket, one.start, one.until)
-            for number, one in enumerate(instants)
-            if one.start < one.until
-        ]
-        self.timeout_s = scan.cluster.options.request_timeout_ms / 1000
-        self.bytes_max = answer_bytes_max(scan.options, reader)
-        if any(one.end is not None for one in instants):
-            self.bytes_max = min(self.bytes_max, PARTED_BYTES_MAX)
+    def __init__(
+        self, source: Source, number: int, instant: Instant, *, offsets: bool, limit: int | None
+    ) -> None:
+        super().__init__(source, number, instant.bucket, instant.start, instant.until)
+        self._instant = instant
+        self._offsets = offsets
+        self._limit = limit
 
-    def request(self, part: Part, max_bytes: int) -> ScanRowsRequest:
-        return self._scan.request(self._instants[part.number], part.start or None, self._reader, max_bytes)
+    @property
+    def timeout_ms(self) -> int:
+        return self.source.cluster.options.request_timeout_ms
 
-    def ahead(self, part: Part, frame: Bytes) -> int | None:
-        return number_ahead(ScanRowsResponse, frame, "next_cursor", start=RESPONSE_HEAD.size, absent=part.end)
+    @property
+    def thread_bytes_max(self) -> int:
+        most = answer_bytes_max(self.source.options, self.source.reader)
+        return most if self._instant.end is None else min(most, PARTED_BYTES_MAX)
 
-    def reached(self, part: Part, answer: ScanRowsResponse) -> int:
+    def loop_bytes(self, offset: int) -> int:
+        return min(self.source.options.fetch_bytes_max, SLICE_BYTES_MAX if offset else FIRST_BYTES)
+
+    def request(self, offset: int, max_bytes: int) -> ScanRowsRequest:
+        source, schema = self.source, self.source.table.schema
+        source.statistics.requests += 1
+        ids = set(source.reader.projected_ids)
+        return ScanRowsRequest(
+            table_id=source.table.table_id,
+            partition_id=self.bucket.partition_id,
+            bucket_id=self.bucket.bucket,
+            at=self._instant.at,
+            at_epoch=self._instant.epoch,
+            start=0,
+            cursor=offset or None,
+            columns=[at for at, column in enumerate(schema.columns) if column.id in ids],
+            predicate=source.predicate,
+            limit=self._limit,
+            max_bytes=max_bytes,
+            dead=False,
+            schema_id=schema.schema_id,
+            no_offsets=None if self._offsets else True,
+        )
+
+    def ahead(self, frame: Bytes) -> int | None:
+        return number_ahead(ScanRowsResponse, frame, "next_cursor", start=RESPONSE_HEAD.size, absent=self.end)
+
+    def reached(self, offset: int, answer: ScanRowsResponse) -> int:
         if answer.error_code:
             raise error_of(answer.error_code, answer.error_message)
         if answer.next_cursor is None:
-            return part.end
-        if answer.next_cursor <= part.start:
-            raise leads_nowhere(part.bucket)
+            return self.end
+        if answer.next_cursor <= offset:
+            raise InvalidRequest("the server's answer leads nowhere", bucket=self.bucket)
         return answer.next_cursor
 
-    def chunk(self, part: Part, answer: ScanRowsResponse) -> Chunk | None:
-        batches = split(whole(answer.records or b""))
-        if not all(self._reader.knows(header.schema_id) for header, _ in batches):
+    def chunk(self, offset: int, answer: ScanRowsResponse) -> Chunk | None:
+        batches = self.source.known_batches(answer.records)
+        if batches is None:
             return None
-        self._scan.statistics.bytes_fetched += sum([header.size for header, _ in batches])
-        return Chunk(part.number, part.start, part.end, batches)
+        self.source.statistics.bytes_fetched += sum([header.size for header, _ in batches])
+        return Chunk(self.number, offset, self.end, batches)
 
-    async def chunk_learned(self, part: Part, answer: ScanRowsResponse) -> Chunk:
-        await self._scan.learn(split(whole(answer.records or b"")), self._reader)
-        chunk = self.chunk(part, answer)
-        assert chunk is not None
-        return chunk
-
-    def passes(self, error: Exception, *, begun: bool) -> bool:
-        return isinstance(error, PASSING) or (isinstance(error, Expired) and not begun)
-
-    def rest(self, parts: Sequence[Part]) -> ChunkStream:
-        return self._scan.rest(self._instants, parts, self._reader)
-
-
-def leads_nowhere(bucket: BucketId) -> InvalidRequest:
-    """A server that would have this asked for ever."""
-    return InvalidRequest("the server's answer leads nowhere", bucket=bucket)
+    async def learn(self, answer: ScanRowsResponse) -> None:
+        await self.source.learn(answer.records)

@@ -1,14 +1,9 @@
-"""What a thread that blocks asks for ranges of a log, and what the answers say."""
+"""Reads a range of one bucket's log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-from strom.client.cluster.retry import PASSING
 from strom.client.plan.log_plan import BucketRange
-from strom.client.read.bucket_read import Part, answer_bytes_max
-from strom.client.read.fetching import ChunkStream, RangeFetch
+from strom.client.read.bucket_read import BucketRead, answer_bytes_max
 from strom.client.read.scan_chunk import Chunk
 from strom.client.read.source import Source
 from strom.errors import InvalidRequest, LeaderNotAvailable
@@ -20,63 +15,56 @@ from strom.protocol.messages.own import FetchRowsBucketRequest, FetchRowsRequest
 from strom.runtime.files import Bytes
 
 
-class LogQuestion:
-    """Asks for ranges of a log."""
+class LogBucketRead(BucketRead):
+    """Rows of a log, by offset."""
 
     api = FETCH_ROWS
 
-    def __init__(self, source: Source, ranges: Sequence[BucketRange]) -> None:
-        self._source = source
-        self._ranges = ranges
-        self.cluster = source.cluster
-        self.parts = [
-            Part(number, one.bucket, one.start, one.end) for number, one in enumerate(ranges) if one.rows > 0
-        ]
-        options = source.options
-        self.timeout_s = (source.cluster.options.request_timeout_ms + options.wait_ms) / 1000
-        self.bytes_max = answer_bytes_max(options, source.reader)
+    def __init__(self, source: Source, number: int, wanted: BucketRange) -> None:
+        super().__init__(source, number, wanted.bucket, wanted.start, wanted.end)
 
-    def request(self, part: Part, max_bytes: int) -> FetchRowsRequest:
-        source = self._source
+    @property
+    def timeout_ms(self) -> int:
+        return self.source.cluster.options.request_timeout_ms + self.source.options.wait_ms
+
+    @property
+    def thread_bytes_max(self) -> int:
+        return answer_bytes_max(self.source.options, self.source.reader)
+
+    def loop_bytes(self, offset: int) -> int:
+        return self.source.options.fetch_bytes_max
+
+    def request(self, offset: int, max_bytes: int) -> FetchRowsRequest:
+        source = self.source
         source.statistics.requests += 1
         wanted = FetchRowsBucketRequest(
-            partition_id=part.bucket.partition_id,
-            bucket_id=part.bucket.bucket,
-            fetch_offset=part.start,
+            partition_id=self.bucket.partition_id,
+            bucket_id=self.bucket.bucket,
+            fetch_offset=offset,
             max_bytes=max_bytes,
-            end_offset=part.end,
+            end_offset=self.end,
         )
         return source.request([wanted], wait_ms=source.options.wait_ms, max_bytes=max_bytes)
 
-    def ahead(self, part: Part, frame: Bytes) -> int | None:
+    def ahead(self, frame: Bytes) -> int | None:
         return number_ahead(FetchRowsResponse, frame, "next_offset", start=RESPONSE_HEAD.size)
 
-    def reached(self, part: Part, answer: FetchRowsResponse) -> int:
+    def reached(self, offset: int, answer: FetchRowsResponse) -> int:
         if len(answer.buckets_resp) != 1:
-            raise InvalidRequest("the server's answer leaves this bucket out", bucket=part.bucket)
+            raise InvalidRequest("the server's answer leaves this bucket out", bucket=self.bucket)
         found = answer.buckets_resp[0]
         if found.error_code:
             raise error_of(found.error_code, found.error_message)
-        if found.next_offset is None or found.next_offset <= part.start:
+        if found.next_offset is None or found.next_offset <= offset:
+            # The plan's end was readable once. A server that just came back may need a moment to know it again.
             raise LeaderNotAvailable(
-                f"bucket {part.bucket} cannot be read up to offset {part.end} right now", bucket=part.bucket
+                f"bucket {self.bucket} cannot be read up to offset {self.end} right now", bucket=self.bucket
             )
         return found.next_offset
 
-    def chunk(self, part: Part, answer: FetchRowsResponse) -> Chunk | None:
-        batches = self._source.known_batches_of(answer.buckets_resp[0])
-        return None if batches is None else Chunk(part.number, part.start, part.end, batches)
+    def chunk(self, offset: int, answer: FetchRowsResponse) -> Chunk | None:
+        batches = self.source.batches_of(answer.buckets_resp[0])
+        return None if batches is None else Chunk(self.number, offset, self.end, batches)
 
-    async def chunk_learned(self, part: Part, answer: FetchRowsResponse) -> Chunk:
-        batches = await self._source.batches_of(answer.buckets_resp[0])
-        return Chunk(part.number, part.start, part.end, batches)
-
-    def passes(self, error: Exception, *, begun: bool) -> bool:
-        return isinstance(error, PASSING)
-
-    def rest(self, parts: Sequence[Part]) -> ChunkStream:
-        fetches = [
-            RangeFetch(self._source, one.number, replace(self._ranges[one.number], start=one.start))
-            for one in parts
-        ]
-        return ChunkStream(fetches, parallel=self._source.options.parallel_buckets, ordered=True)
+    async def learn(self, answer: FetchRowsResponse) -> None:
+        await self.source.learn(answer.buckets_resp[0].records)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.metadata import TableInfo
+from strom.client.cluster.options import ReadOptions
+from strom.client.plan.filters import Filter
 from strom.client.read.bucket_read import Chunks
+from strom.client.read.row_reader import RowReader
 from strom.client.read.scan_chunk import AnyChunk
-from strom.client.read.source import ReadStatistics
-from strom.errors import LakeCorrupt
+from strom.client.read.source import ReadStatistics, Source
+from strom.errors import InvalidRequest, LakeCorrupt
+from strom.model.bucket import BucketId
 
 if TYPE_CHECKING:
     from strom.client.plan.key_plan import KeyScanPlan
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 
 TINY_ROWS = 1024
 MANY_BATCHES = 64
+DEFAULT_OPTIONS = ReadOptions()
 
 
 class RowScan(ABC):
@@ -78,6 +86,49 @@ class RowScan(ABC):
         finally:
             await stream.close()
         return collected.table()
+
+
+class ServerScan(RowScan):
+    """A scan of rows that servers hold. ``before`` runs before planning: it flushes what this client wrote."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        table: TableInfo,
+        *,
+        columns: Sequence[str] | None,
+        where: Filter | None,
+        limit: int | None,
+        options: ReadOptions | None,
+        before: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        if limit is not None and limit < 0:
+            raise InvalidRequest(f"limit is 0 or more, not {limit}", limit=limit)
+        self._where = where
+        self.limit = limit
+        self._before = before
+        self._source = Source(
+            cluster,
+            table,
+            RowReader(table.schema, columns),
+            None if where is None else where.wire,
+            options or DEFAULT_OPTIONS,
+        )
+        self.statistics = self._source.statistics
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return self._source.reader.arrow
+
+    def _only(self, column: str) -> Source:
+        """The same source with one column: enough to count rows."""
+        return replace(self._source, reader=RowReader(self._source.table.schema, [column]))
+
+    async def _find_leaders(self, buckets: Iterable[BucketId]) -> None:
+        """For a plan made elsewhere: its partitions may be unknown here."""
+        ids = {bucket.partition_id for bucket in buckets if bucket.partition_id is not None}
+        await self._source.cluster.find_leaders(self._source.table, sorted(ids))
 
 
 class Rest:

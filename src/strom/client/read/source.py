@@ -1,4 +1,4 @@
-"""What a scan or a tail of a log reads (table, columns, filter, options), and what it moved so far."""
+"""What a scan or a tail reads (table, columns, filter, options), and what it moved so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
 from strom.client.read.damage import note_damage
 from strom.client.read.row_reader import Encoded, RowReader
-from strom.protocol.message import whole
+from strom.protocol.message import Payload, whole
 from strom.protocol.messages.own import FetchRowsBucketRequest, FetchRowsBucketResponse, FetchRowsRequest
 from strom.protocol.messages.predicate import WirePredicate as WirePredicate
 from strom.record.batch import split
@@ -58,26 +58,26 @@ class Source:
             buckets_req=buckets,
         )
 
-    async def batches_of(self, answer: FetchRowsBucketResponse) -> list[Encoded]:
-        """The batches of one bucket's answer, with every schema they need learned."""
-        batches = split(whole(answer.records or b""))
-        for schema_id in {header.schema_id for header, _ in batches}:
+    def batches_of(self, answer: FetchRowsBucketResponse) -> list[Encoded] | None:
+        """The batches of one bucket's answer; None when a schema has to be learned first. Counts what came."""
+        batches = self.known_batches(answer.records)
+        if batches is not None:
+            self.statistics.count(answer, batches)
+            if any(header.damaged for header, _ in batches):
+                note_damage(self.table, answer.bucket_id, batches, self._damage_noted)
+        return batches
+
+    def known_batches(self, records: Payload | None) -> list[Encoded] | None:
+        """Records as batches; None when a schema has to be learned first."""
+        batches = split(whole(records or b""))
+        return batches if all(map(self.reader.knows, _schema_ids(batches))) else None
+
+    async def learn(self, records: Payload | None) -> None:
+        """Learn every schema that these records need."""
+        for schema_id in _schema_ids(split(whole(records or b""))):
             if not self.reader.knows(schema_id):
                 self.reader.learn(await self.cluster.schema(self.table, schema_id))
-        self._look_at(answer, batches)
-        return batches
 
-    def known_batches_of(self, answer: FetchRowsBucketResponse) -> list[Encoded] | None:
-        """The same without waiting; None when a schema has to be learned first."""
-        batches = split(whole(answer.records or b""))
-        knows = self.reader.knows
-        for header, _ in batches:
-            if not knows(header.schema_id):
-                return None
-        self._look_at(answer, batches)
-        return batches
 
-    def _look_at(self, answer: FetchRowsBucketResponse, batches: Sequence[Encoded]) -> None:
-        self.statistics.count(answer, batches)
-        if any(header.damaged for header, _ in batches):
-            note_damage(self.table, answer.bucket_id, batches, self._damage_noted)
+def _schema_ids(batches: Sequence[Encoded]) -> set[int]:
+    return {header.schema_id for header, _ in batches}

@@ -34,7 +34,7 @@ class StampedLog(LogScan):
     @cached_property
     def schema(self) -> pa.Schema:
         """The table's columns, then the stamps."""
-        return pa.schema([*self._reader.arrow, *STAMPS])
+        return pa.schema([*self._source.reader.arrow, *STAMPS])
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
@@ -53,7 +53,7 @@ class StampedImages(KeyScan):
     @cached_property
     def schema(self) -> pa.Schema:
         """The table's columns, then the stamps."""
-        return pa.schema([*self._reader.arrow, *STAMPS])
+        return pa.schema([*self._source.reader.arrow, *STAMPS])
 
     @property
     def _parted(self) -> bool:
@@ -63,7 +63,7 @@ class StampedImages(KeyScan):
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
         assert isinstance(chunk, Chunk)
-        found = (self._reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
+        found = (self._source.reader.read(batch, start=chunk.start, end=chunk.end) for batch in chunk.batches)
         return [self._stamped(one) for one in found if one is not None]
 
     def _stamped(self, fetched: Fetched) -> pa.RecordBatch:

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strom.client.cluster.address import Address
-from strom.client.cluster.metadata import PartitionInfo
 from strom.client.cluster.options import ReadOptions
 from strom.client.cluster.retry import MISPLACED, PASSING
-from strom.client.plan.filters import prune
 from strom.client.plan.log_place import EARLIEST, Place
-from strom.client.plan.log_plan import buckets_of, check_place
+from strom.client.plan.log_plan import check_place
 from strom.client.plan.offsets import Offsets
-from strom.client.plan.partition_choice import PartitionChoice, choose_partitions
+from strom.client.plan.partition_choice import PartitionChoice, chosen_buckets
 from strom.client.read.damage import told_where
 from strom.client.read.direct_tail import DirectTail
 from strom.client.read.row_reader import Encoded
@@ -126,8 +124,7 @@ class LogTail:
         if self._opened:
             return
         self._opened = True
-        partitions = await self._partitions()
-        buckets = list(buckets_of(self._table, partitions))
+        buckets = await self._buckets()
         if start is None:
             check_place(self._start, buckets)
         await self._begin(buckets, start or self._start)
@@ -371,7 +368,7 @@ class LogTail:
             if answer.error_code:
                 problem = error_of(answer.error_code, answer.error_message)
                 continue
-            batches = self._source.known_batches_of(answer)
+            batches = self._source.batches_of(answer)
             if batches is None:
                 return False
             taken.append((cursor, answer, batches))
@@ -382,18 +379,10 @@ class LogTail:
         return True
 
     async def _take_all(self, response: FetchRowsResponse) -> None:
-        """Take all batches of an answer, with what has to be learned for them."""
-        problem = None
-        for answer in response.buckets_resp:
-            cursor = self._cursor_of(answer)
-            if cursor is None:
-                continue
-            if answer.error_code:
-                problem = error_of(answer.error_code, answer.error_message)
-            else:
-                self._take(cursor, answer, await self._source.batches_of(answer))
-        if problem is not None:
-            raise problem
+        """Take all batches of an answer, after learning the schemas they need."""
+        while not self._take_known(response):
+            for answer in response.buckets_resp:
+                await self._source.learn(answer.records)
 
     def _cursor_of(self, answer: FetchRowsBucketResponse) -> Cursor | None:
         """None when its partition was dropped meanwhile."""
@@ -432,16 +421,8 @@ class LogTail:
 
     # --- partitions -------------------------------------------------------------------------------------------
 
-    async def _partitions(self) -> list[PartitionInfo] | None:
-        if not self._table.partitioned:
-            choose_partitions(self._table.description, [], self._choice)
-            return None
-        existing = await self._cluster.partitions(self._table)
-        chosen = choose_partitions(self._table.description, existing, self._choice)
-        if self._predicate is not None:
-            chosen = prune(chosen, self._table.description, self._predicate)
-        await self._cluster.find_leaders(self._table, [partition.partition_id for partition in chosen])
-        return chosen
+    async def _buckets(self) -> list[tuple[BucketId, str | None]]:
+        return await chosen_buckets(self._cluster, self._table, self._choice, self._predicate)
 
     async def _discover(self) -> None:
         while True:
@@ -457,10 +438,9 @@ class LogTail:
     async def _look_for_partitions(self) -> None:
         """Follow partitions that are new, from their beginning; leave those that are gone."""
         try:
-            partitions = await self._partitions()
+            buckets = await self._buckets()
         except PartitionNotFound:
-            partitions = []  # the one that was asked for is gone
-        buckets = list(buckets_of(self._table, partitions))
+            buckets = []  # the chosen one is gone
         there = {bucket for bucket, _ in buckets}
         for bucket in self._cursors.keys() - there:
             del self._cursors[bucket]

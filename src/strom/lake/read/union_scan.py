@@ -292,7 +292,7 @@ class UnionScan(RowScan):
 class UnionChunks:
     """Files first, then the log; bucket by bucket where the order matters."""
 
-    question: None = None
+    direct: None = None
 
     def __init__(self, scan: UnionScan, plan: UnionPlan, columns: Sequence[str], *, ordered: bool) -> None:
         self._scan = scan
