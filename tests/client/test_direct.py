@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ from strom.errors import (
     ConnectionClosed,
     DatabaseNotFound,
     Disconnected,
+    NotLeader,
     RequestTimeout,
     SecurityDisabled,
+    TableNotFound,
     UnsupportedVersion,
 )
 from strom.protocol.api_keys import DATABASE_EXISTS, GET_DATABASE_INFO, Api, Role
@@ -46,12 +49,11 @@ def connect(address: Address) -> DirectCaller:
     return DirectCaller.connect(WORLD, address, user=None, password=None, timeout_s=10.0)
 
 
-def exists(caller: DirectCaller | DirectCalls, name: str, address: Address | None = None) -> bool:
-    request = DatabaseExistsRequest(database_name=name)
+def exists(caller: DirectCaller | DirectCalls, name: str, address: Address | None = None) -> bool | None:
     if isinstance(caller, DirectCaller):
-        return caller.call(DATABASE_EXISTS, request).exists
+        return caller.call(DATABASE_EXISTS, DatabaseExistsRequest(database_name=name)).exists
     assert address is not None
-    return caller.call(address, DATABASE_EXISTS, request).exists
+    return caller.attempt([address], lambda lent: exists(lent, name))
 
 
 def test_a_call_is_answered(address: Address) -> None:
@@ -148,10 +150,38 @@ def test_a_connection_that_broke_is_made_again(address: Address) -> None:
     calls = DirectCalls(connecting)
     assert exists(calls, "fluss", address)
     made[0]._stream.close()
-    with pytest.raises(Disconnected):
-        exists(calls, "fluss", address)
+    assert exists(calls, "fluss", address) is None, "the loop would go on"
+    assert isinstance(made[0].broken, Disconnected)
     assert exists(calls, "fluss", address)
     assert len(made) == 2
+    calls.close()
+
+
+def test_an_attempt_ends_where_only_the_loop_can_go_on(address: Address) -> None:
+    def failing(error: Exception) -> Callable[[DirectCaller], None]:
+        def use(caller: DirectCaller) -> None:
+            raise error
+
+        return use
+
+    calls = DirectCalls(connect)
+    for passing in (NotLeader("for a test"), UnsupportedVersion("for a test"), RequestTimeout("for a test")):
+        assert calls.attempt([address], failing(passing)) is None
+    with pytest.raises(TableNotFound):
+        calls.attempt([address], failing(TableNotFound("for a test")))
+    calls.close()
+
+
+def test_a_connection_that_owes_an_answer_is_not_kept(address: Address) -> None:
+    calls = DirectCalls(connect)
+    first, second = calls.borrow(address), calls.borrow(address)
+    first.start(DATABASE_EXISTS, DatabaseExistsRequest(database_name="fluss"))
+    calls.give_back(second)
+    calls.give_back(first)
+    assert first.broken is not None
+    assert second.broken is None
+    assert calls.borrow(address) is second
+    calls.give_back(second)
     calls.close()
 
 
@@ -178,10 +208,22 @@ def test_a_child_made_by_fork_does_not_use_its_parents_sockets(
 ) -> None:
     calls = DirectCalls(connect)
     assert exists(calls, "fluss", address)
+    caller = connect(address)
+    asked = caller.start(DATABASE_EXISTS, DatabaseExistsRequest(database_name="fluss"))
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(ConnectionClosed, match="fork"):
-        exists(calls, "fluss", address)
+    for use in (
+        lambda: exists(calls, "fluss", address),
+        lambda: exists(caller, "fluss"),
+        lambda: caller.finish(DATABASE_EXISTS, asked, timeout_s=5.0),
+        lambda: caller.finish_now(DATABASE_EXISTS, asked),
+    ):
+        with pytest.raises(ConnectionClosed, match="fork"):
+            use()
+    child = copy.copy(caller)
+    child.close()
     monkeypatch.undo()
+    assert caller.finish(DATABASE_EXISTS, asked, timeout_s=5.0).exists, "the child left the socket alone"
+    caller.close()
     calls.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from kv.plain_rows import plain
-from strom.client.input.filler_columns import blanks
+from strom.client.input.filler_columns import filler
 from strom.client.lookup.murmur import bucket_of_key
 from strom.client.lookup.plain_row import PlainRow
 from strom.errors import MalformedBatch
@@ -130,8 +130,8 @@ def test_other_types_have_no_quick_way() -> None:
     ],
 )
 @pytest.mark.parametrize("rows", [0, 1, 9])
-def test_blanks_are_valid_columns_without_forbidden_nulls(kind: pa.DataType, rows: int) -> None:
+def test_fillers_are_valid_columns_without_forbidden_nulls(kind: pa.DataType, rows: int) -> None:
     for nullable in (True, False):
-        array = blanks(pa.field("x", kind, nullable=nullable), rows)
+        array = filler(pa.field("x", kind, nullable=nullable), rows)
         array.validate(full=True)
         assert (len(array), array.null_count, array.type) == (rows, rows if nullable else 0, kind)

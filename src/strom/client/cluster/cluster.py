@@ -65,6 +65,8 @@ class Cluster:
         self.metadata = Metadata()
         self.retrying = Retrying(options, world.clock, world.randomness)
         self._connections = Connections(world, options, user=user, password=password)
+        self.direct: DirectCalls | None = self._connections.direct
+        """Calls from threads that block, without the loop; None where there are no such threads (a simulation)."""
         self._refreshing: SharedTasks[tuple[TablePath, tuple[int, ...]], None] = SharedTasks()
 
     @classmethod
@@ -102,11 +104,6 @@ class Cluster:
         """Close every connection."""
         await self._refreshing.close()
         await self._connections.close()
-
-    @property
-    def direct(self) -> DirectCalls | None:
-        """Calls from threads that block, without the loop; None where that cannot be (a simulation)."""
-        return self._connections.direct
 
     def dial(self, address: Address) -> DirectCaller:
         """A connection of one's own for a thread that blocks; where ``direct`` is not None."""

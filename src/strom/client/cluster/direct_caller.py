@@ -8,6 +8,7 @@ Errors are those of ``rpc.Caller``: the server's own, RequestTimeout, Disconnect
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +61,7 @@ class DirectCaller:
         self._reader = FrameReader(frame_bytes_max=RESPONSE_BYTES_MAX, head_bytes=RESPONSE_HEAD.size)
         self._versions: dict[int, int] = {API_VERSIONS.key: 0, AUTHENTICATE.key: 0}
         self._turn = threading.Lock()
+        self._pid = os.getpid()
         self._awaited: dict[int, Bytes | None] = {}
         """Requests without an answer, or with one that came before an earlier one's."""
 
@@ -79,6 +81,11 @@ class DirectCaller:
             caller.close()
             raise
         return caller
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether an answer is still to come: the next call would have to receive it first."""
+        return bool(self._awaited)
 
     @property
     def bytes_received(self) -> int:
@@ -123,6 +130,7 @@ class DirectCaller:
         return self._send([request_head(api.key, version, self.requests & REQUEST_ID_MASK, len(body)) + body])
 
     def _version(self, api: Api[Any, Any]) -> int:
+        self._check_process()
         if self.broken is not None:
             raise type(self.broken)(self.broken.message, **self.broken.facts)
         version = self._versions.get(api.key)
@@ -168,6 +176,7 @@ class DirectCaller:
         on_begun: Callable[[Bytes], None] | None = None,
     ) -> Bytes:
         """The frame that answers a request."""
+        self._check_process()
         if (early := self._awaited.get(request_id)) is not None:
             return early
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
@@ -183,6 +192,7 @@ class DirectCaller:
 
     def finish_now(self, api: Api[Any, Response], request_id: int) -> Response | None:
         """The answer if it has arrived."""
+        self._check_process()
         if (early := self._awaited.get(request_id)) is not None:
             return self._read(api, request_id, early)
         while (frame := self._frame(NOT_AT_ALL)) is not None:
@@ -255,11 +265,17 @@ class DirectCaller:
             if not count:
                 raise self._break(self._lost("the other side ended it"))
 
+    def _check_process(self) -> None:
+        """A child made by fork shares its parent's socket: a byte read or written there would be lost to the parent."""
+        if os.getpid() != self._pid:
+            raise ConnectionClosed("this was made before a fork; connect again in the child process")
+
     def _lost(self, why: str) -> Disconnected:
         return Disconnected(f"the connection to {self.address} was lost: {why}", address=str(self.address))
 
     def _break(self, reason: StromError) -> StromError:
         if self.broken is None:
             self.broken = reason
-            self._stream.close()
+            if os.getpid() == self._pid:  # a child made by fork leaves its parent's connection alone
+                self._stream.close()
         return self.broken

@@ -1,24 +1,29 @@
-"""Connections of threads that block, lent out one call at a time and kept for the next call."""
+"""Connections for threads that block, lent out and kept for the next call; and the one attempt that a thread makes.
+
+A thread that blocks asks by itself, once, without the loop. Whatever it cannot do (retry, learn who leads now, speak to
+an older server) is the loop's work: ``attempt`` gives None then, and the caller takes the general way.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from strom.client.cluster.address import Address
 from strom.client.cluster.direct_caller import DirectCaller
-from strom.errors import ConnectionClosed
-from strom.protocol.api_keys import Api, Request, Response
-from strom.runtime.files import Bytes
+from strom.client.cluster.retry import PASSING
+from strom.errors import ConnectionClosed, UnsupportedVersion
 
 IDLE_MAX = 8
 """Connections kept per server for the next call."""
 
+Result = TypeVar("Result")
+
 
 class DirectCalls:
-    """Calls to any server. Any thread may call; each call has a connection to itself meanwhile."""
+    """The connections of one client. Any thread may borrow; a connection is nobody else's meanwhile."""
 
     def __init__(self, connect: Callable[[Address], DirectCaller]) -> None:
         self._connect = connect
@@ -27,31 +32,20 @@ class DirectCalls:
         self._pid = os.getpid()
         self._closed = False
 
-    def call(
-        self,
-        address: Address,
-        api: Api[Request, Response],
-        request: Request,
-        *,
-        timeout_s: float = 30.0,
-    ) -> Response:
-        """Ask one server once."""
-        caller = self.borrow(address)
+    def attempt(self, servers: Sequence[Address], use: Callable[..., Result]) -> Result | None:
+        """What ``use`` makes of a connection to each of these servers; None where only the loop can go on."""
+        lent: list[DirectCaller] = []
         try:
-            return caller.call(api, request, timeout_s=timeout_s)
+            lent.extend(map(self.borrow, servers))
+            return use(*lent)
+        except (UnsupportedVersion, *PASSING):
+            return None
         finally:
-            self.give_back(caller)
-
-    def exchange(self, address: Address, api: Api[Any, Any], body: bytes, *, timeout_s: float) -> Bytes:
-        """As ``DirectCaller.exchange``."""
-        caller = self.borrow(address)
-        try:
-            return caller.exchange(api, body, timeout_s=timeout_s)
-        finally:
-            self.give_back(caller)
+            for caller in lent:
+                self.give_back(caller)
 
     def borrow(self, address: Address) -> DirectCaller:
-        """A connection that is nobody else's until it is given back."""
+        """A connection that is nobody else's until ``give_back``."""
         if os.getpid() != self._pid:
             raise ConnectionClosed("this was made before a fork; connect again in the child process")
         with self._lock:
@@ -65,16 +59,17 @@ class DirectCalls:
         return self._connect(address)
 
     def give_back(self, caller: DirectCaller) -> None:
-        """The connection is free again, or broken."""
+        """Keep a connection for the next call; close it when it is broken or still owes an answer."""
         with self._lock:
             idle = self._idle.setdefault(caller.address, [])
-            if not self._closed and caller.broken is None and len(idle) < IDLE_MAX:
+            usable = caller.broken is None and not caller.owes_answer
+            if usable and not self._closed and len(idle) < IDLE_MAX:
                 idle.append(caller)
                 return
         caller.close()
 
     def close(self) -> None:
-        """Close what is idle now, and what is given back later."""
+        """Close idle connections now, and lent ones when they come back."""
         with self._lock:
             self._closed = True
             idle = [caller for callers in self._idle.values() for caller in callers]

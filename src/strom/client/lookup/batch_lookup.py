@@ -12,25 +12,24 @@ import struct
 import numpy as np
 import pyarrow as pa
 
-from strom.client.cluster.retry import PASSING
+from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.written import WrittenTo
 from strom.client.lookup.answered_rows import AnsweredRows
 from strom.client.lookup.lookup import Lookup, LookupHits
-from strom.errors import Corrupt, InvalidRequest, MalformedBatch, UnsupportedVersion
+from strom.client.lookup.request_template import RequestTemplate
+from strom.errors import Corrupt, InvalidRequest, MalformedBatch
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROWS
 from strom.protocol.codec import decode
-from strom.protocol.codec import encode as encode_message
 from strom.protocol.error_codes import error_of
 from strom.protocol.frame import RESPONSE_HEAD
 from strom.protocol.message import whole
 from strom.protocol.messages.own_keys import (
     LookupRowsBucketRequest,
     LookupRowsBucketResponse,
-    LookupRowsRequest,
     LookupRowsResponse,
 )
-from strom.protocol.varint import encode_varint
 from strom.record import layout as at
 from strom.record.batch import write_crc
 from strom.record.encode import PADDING, encode, head_of
@@ -41,55 +40,46 @@ KEYS_MAX = 1 << 16
 """More keys than this take so long that nobody notices how they travel."""
 HEADS_MAX = 64
 
-_BUCKET = bytes([LookupRowsRequest.fields["buckets_req"].tag])
 _PLAIN = at.MAGIC_PLAIN
 
 
 class BatchLookup:
     """The quick way of one lookup by primary key. ``of`` gives None where there is none."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, calls: DirectCalls) -> None:
         self._lookup = lookup
-        self._cluster = lookup.cluster
+        self._calls = calls
+        self._metadata = lookup.cluster.metadata
         self._bucket = BucketId(lookup.table.table_id, None, 0)
         self._batches = KeyBatchEncoder(lookup.sent, lookup.table.schema.schema_id)
         self._rows = AnsweredRows(lookup.schema, lookup.nullable)
         self._timeout_s = lookup.cluster.options.request_timeout_ms / 1000
-        request = lookup.message((), None)
-        everything = b"".join(encode_message(request))
-        request.timeout_ms = None
-        self._before = b"".join(encode_message(request))
-        self._behind = everything[len(self._before) :]
-        self._place = b"".join(encode_message(LookupRowsBucketRequest(bucket_id=0, keys=b"")))[:-1]
-        """The bucket of the request, up to the length of its keys."""
+        keyed = LookupRowsBucketRequest(bucket_id=0, keys=b"")
+        self._template = RequestTemplate(keyed, lookup.message((), None))
         self._usual: tuple[int, bytes] = (-1, b"")
         """A number of keys, and the positions of an answer that has them all."""
 
     @classmethod
     def of(cls, lookup: Lookup) -> BatchLookup | None:
         """For tables of one bucket, without partitions."""
-        table = lookup.table
-        if table.partitioned or table.bucket_count != 1 or lookup.shape.name is not None:
+        calls, table = lookup.cluster.direct, lookup.table
+        if calls is None or table.partitioned or table.bucket_count != 1 or lookup.shape.name is not None:
             return None
-        return cls(lookup)
+        return cls(lookup, calls)
 
     def find(self, keys: pa.RecordBatch, at_least: WrittenTo | None) -> pa.Table | None:
-        """A row for every key, in their order; None where the general way must be gone."""
-        calls = self._cluster.direct
-        address = self._cluster.metadata.leader(self._bucket)
+        """A row for every key, in their order; None where the general way has to be taken."""
+        address = self._metadata.leader(self._bucket)
         count = keys.num_rows
-        if calls is None or address is None or not 0 < count <= KEYS_MAX:
+        if address is None or not 0 < count <= KEYS_MAX:
             return None
-        records = self._batches.encode(keys)
-        bound = b"" if at_least is None else _bound(at_least, self._bucket)
-        head = self._place + encode_varint(len(records))
-        size = encode_varint(len(head) + len(records) + len(bound))
-        body = b"".join((self._before, _BUCKET, size, head, records, bound, self._behind))
-        try:
-            frame = calls.exchange(address, LOOKUP_ROWS, body, timeout_s=self._timeout_s)
-            return self._in_order(self._answer(frame), count)
-        except (UnsupportedVersion, *PASSING):
-            return None
+        bound = None if at_least is None else at_least.get(self._bucket)
+        body = self._template.fill(self._batches.encode(keys), bound)
+        return self._calls.attempt((address,), lambda caller: self._ask(caller, body, count))
+
+    def _ask(self, caller: DirectCaller, body: bytes, count: int) -> pa.Table:
+        frame = caller.exchange(LOOKUP_ROWS, body, timeout_s=self._timeout_s)
+        return self._in_order(self._answer(frame), count)
 
     def _answer(self, frame: Bytes) -> LookupRowsBucketResponse:
         try:
@@ -180,17 +170,3 @@ def _width(kind: pa.DataType) -> int:
     if types.is_integer(kind) or types.is_floating(kind) or types.is_date32(kind) or types.is_timestamp(kind):
         return int(kind.bit_width) // 8
     return 0
-
-
-def _bound(at_least: WrittenTo, bucket: BucketId) -> bytes:
-    """The end of a bucket of a request that has to see so much."""
-    known = at_least.get(bucket)
-    if known is None:
-        return b""
-    request = LookupRowsBucketRequest(
-        bucket_id=0, keys=b"", at_least_offset=known[0], at_least_epoch=known[1]
-    )
-    return b"".join(encode_message(request))[len(_EMPTY) :]
-
-
-_EMPTY = b"".join(encode_message(LookupRowsBucketRequest(bucket_id=0, keys=b"")))

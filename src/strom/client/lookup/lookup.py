@@ -24,15 +24,14 @@ import pyarrow as pa
 from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.direct_caller import DirectCaller
-from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
-from strom.client.cluster.retry import MISPLACED, PASSING
+from strom.client.cluster.retry import MISPLACED
 from strom.client.cluster.written import WrittenUpTo
 from strom.client.input.arrow_input import concatenate
 from strom.client.input.key_input import KeyInput, key_schema
 from strom.client.input.routing import split_by_number
 from strom.client.lookup.answered_rows import AnsweredRows
-from strom.errors import InvalidRequest, MalformedBatch, PartitionNotFound, StromError
+from strom.errors import InvalidRequest, LeaderNotAvailable, MalformedBatch, PartitionNotFound, StromError
 from strom.model.bucket import BucketId
 from strom.model.bucketing import bucket_of
 from strom.model.partitions import split_by_partition
@@ -272,6 +271,15 @@ class Lookup:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
+    def _read_all(
+        self, requests: Sequence[Request], answers: Sequence[LookupRowsResponse]
+    ) -> list[LookupHits]:
+        return [
+            hits
+            for request, answer in zip(requests, answers, strict=True)
+            for hits in self.read(request, answer)
+        ]
+
     def read(self, request: Request, response: LookupRowsResponse) -> Iterator[LookupHits]:
         """The rows of one server's answer; raises the first error of a bucket."""
         answers = {(one.partition_id, one.bucket_id): one for one in response.buckets_resp}
@@ -334,34 +342,19 @@ class Lookup:
             return None
         try:
             requests = self.ask(keys, partitions, at_least)
-            responses = self._call(calls, requests)
-            return [
-                found
-                for request, response in zip(requests, responses, strict=True)
-                for found in self.read(request, response)
-            ]
-        except PASSING:
+        except LeaderNotAvailable:
             return None
+        return calls.attempt([one.address for one in requests], lambda *lent: self._ask(lent, requests))
 
-    def _call(self, calls: DirectCalls, requests: Sequence[Request]) -> list[LookupRowsResponse]:
+    def _ask(self, callers: Sequence[DirectCaller], requests: Sequence[Request]) -> list[LookupHits]:
         """Ask all servers at once."""
         timeout_s = self.cluster.options.request_timeout_ms / 1000
-        if len(requests) == 1:
-            return [calls.call(requests[0].address, LOOKUP_ROWS, requests[0].message, timeout_s=timeout_s)]
-        asked: list[tuple[DirectCaller, int]] = []
-        responses: list[LookupRowsResponse] = []
-        try:
-            for request in requests:
-                caller = calls.borrow(request.address)
-                asked.append((caller, caller.start(LOOKUP_ROWS, request.message)))
-            for caller, request_id in asked:
-                responses.append(caller.finish(LOOKUP_ROWS, request_id, timeout_s=timeout_s))
-        finally:
-            for number, (caller, _) in enumerate(asked):
-                if number >= len(responses):
-                    caller.close()  # it still owes an answer
-                calls.give_back(caller)
-        return responses
+        ids = [caller.start(LOOKUP_ROWS, one.message) for caller, one in zip(callers, requests, strict=True)]
+        answers = [
+            caller.finish(LOOKUP_ROWS, request_id, timeout_s=timeout_s)
+            for caller, request_id in zip(callers, ids, strict=True)
+        ]
+        return self._read_all(requests, answers)
 
     def _known_partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None] | None:
         """The ids of the partitions that are asked; None when one of them has to be looked for."""
@@ -408,12 +401,7 @@ class Lookup:
         self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None
     ) -> list[LookupHits]:
         requests = self.ask(keys, await self._partitions(keys), at_least)
-        responses = await asyncio.gather(*(self._send(request) for request in requests))
-        return [
-            found
-            for request, response in zip(requests, responses, strict=True)
-            for found in self.read(request, response)
-        ]
+        return self._read_all(requests, await asyncio.gather(*(self._send(one) for one in requests)))
 
     async def page(
         self,

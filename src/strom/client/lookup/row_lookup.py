@@ -13,25 +13,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.client.cluster.retry import PASSING
+from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.written import WrittenTo
 from strom.client.lookup.lookup import Lookup
 from strom.client.lookup.murmur import bucket_of_key, varint
 from strom.client.lookup.plain_row import PlainRow
-from strom.errors import Corrupt, InvalidRequest, UnsupportedVersion
+from strom.client.lookup.request_template import RequestTemplate
+from strom.errors import Corrupt, InvalidRequest
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROW
 from strom.protocol.codec import decode, encode
 from strom.protocol.error_codes import error_of
 from strom.protocol.frame import RESPONSE_HEAD
 from strom.protocol.messages.own_keys import LookupRowRequest, LookupRowResponse
-from strom.protocol.varint import encode_varint
 from strom.runtime.files import Bytes
 
 VALUE_BYTES_MAX = 4096
 """Longer values are rare as keys: the general way says what a server takes."""
 
-_KEY = bytes([LookupRowRequest.fields["key"].tag])
 _ROW = LookupRowResponse.fields["row"].tag
 _BODY = RESPONSE_HEAD.size
 
@@ -39,11 +39,12 @@ _BODY = RESPONSE_HEAD.size
 class RowLookup:
     """The quick way of one lookup by primary key. ``of`` gives None where there is none."""
 
-    def __init__(self, lookup: Lookup, key: PlainRow, row: PlainRow) -> None:
+    def __init__(self, lookup: Lookup, calls: DirectCalls, key: PlainRow, row: PlainRow) -> None:
         table = lookup.table
         kinds = [field.type for field in lookup.sent]
         self._lookup = lookup
-        self._cluster = lookup.cluster
+        self._calls = calls
+        self._metadata = lookup.cluster.metadata
         self._names = lookup.shape.sent
         self._set = set(self._names)
         self._only = self._names[0] if len(self._names) == 1 else None
@@ -52,17 +53,16 @@ class RowLookup:
         self._key = key
         self._row = row
         self._table_id = table.table_id
-        self._buckets = table.bucket_count
+        self._bucket_count = table.bucket_count
         self._bucket_positions = [self._names.index(name) for name in table.description.bucket_key]
-        self._places: dict[int, tuple[BucketId, bytes]] = {}
-        """By bucket: its id, and the question as it begins a request."""
+        self._buckets: dict[int, tuple[BucketId, RequestTemplate]] = {}
         self._timeout_s = lookup.cluster.options.request_timeout_ms / 1000
 
     @classmethod
     def of(cls, lookup: Lookup) -> RowLookup | None:
         """For keys of numbers and text, and rows of plain values, of a table without partitions."""
-        row = PlainRow.of(lookup.schema)
-        if lookup.table.partitioned or row is None or lookup.shape.name is not None:
+        calls, row = lookup.cluster.direct, PlainRow.of(lookup.schema)
+        if calls is None or row is None or lookup.table.partitioned or lookup.shape.name is not None:
             return None
         types = pa.types
         if not all(
@@ -70,34 +70,30 @@ class RowLookup:
             for one in lookup.sent
         ):
             return None
-        return cls(lookup, PlainRow(lookup.sent), row)
+        return cls(lookup, calls, PlainRow(lookup.sent), row)
 
     def find(self, key: object, at_least: WrittenTo | None) -> dict[str, Any] | Missing | None:
-        """The row, ``MISSING``, or None where the general way must be gone."""
-        calls = self._cluster.direct
+        """The row, ``MISSING``, or None where the general way has to be taken."""
         values = self._values(key)
-        if calls is None or values is None:
+        if values is None:
             return None
         try:
             packed = self._key.write(values)
         except struct.error:
             return None
-        number = 0 if self._buckets == 1 else self._bucket(values)
-        bucket, head = self._places.get(number) or self._place(number)
-        address = self._cluster.metadata.leader(bucket)
+        number = 0 if self._bucket_count == 1 else self._bucket_of(values)
+        bucket, template = self._buckets.get(number) or self._bucket(number)
+        address = self._metadata.leader(bucket)
         if address is None:
             return None
-        size = len(packed)
-        body = b"".join((head, _KEY, encode_varint(size), packed))
-        if at_least is not None and bucket in at_least:
-            body += _at_least(*at_least[bucket])
+        body = template.fill(packed, None if at_least is None else at_least.get(bucket))
         try:
-            frame = calls.exchange(address, LOOKUP_ROW, body, timeout_s=self._timeout_s)
-            return self._answer(frame)
-        except (UnsupportedVersion, *PASSING):
-            return None
+            return self._calls.attempt((address,), lambda caller: self._ask(caller, body))
         except (OverflowError, ValueError):
             return None  # a day or an instant that Python has no value for: pyarrow says so in its own words
+
+    def _ask(self, caller: DirectCaller, body: bytes) -> dict[str, Any] | Missing:
+        return self._answer(caller.exchange(LOOKUP_ROW, body, timeout_s=self._timeout_s))
 
     def _answer(self, frame: Bytes) -> dict[str, Any] | Missing:
         """The row in an answer. Nearly always it is all there is."""
@@ -118,14 +114,13 @@ class RowLookup:
             raise error_of(answer.error_code, answer.error_message)
         return MISSING if answer.row is None else self._row.read(memoryview(answer.row), 0)  # type: ignore[arg-type]
 
-    def _place(self, number: int) -> tuple[BucketId, bytes]:
+    def _bucket(self, number: int) -> tuple[BucketId, RequestTemplate]:
         bucket = BucketId(self._table_id, None, number)
-        request = LookupRowRequest(
-            question=b"".join(encode(self._lookup.question(bucket))),
-            key=b"",
+        question = b"".join(encode(self._lookup.question(bucket)))
+        found = self._buckets[number] = (
+            bucket,
+            RequestTemplate(LookupRowRequest(question=question, key=b"")),
         )
-        head = b"".join(encode(request))[: -len(_KEY) - 1]
-        found = self._places[number] = (bucket, head)
         return found
 
     def _values(self, key: object) -> list[int | bytes] | None:
@@ -152,7 +147,7 @@ class RowLookup:
                 return None
         return given
 
-    def _bucket(self, values: Sequence[int | bytes]) -> int:
+    def _bucket_of(self, values: Sequence[int | bytes]) -> int:
         parts = b""
         for position in self._bucket_positions:
             value = values[position]
@@ -161,16 +156,7 @@ class RowLookup:
             else:
                 assert type(value) is int
                 parts += varint(value & self._masks[position])
-        return bucket_of_key(parts, self._buckets)
-
-
-def _at_least(offset: int, epoch: int) -> bytes:
-    """The end of a request that has to see so much."""
-    whole = LookupRowRequest(question=b"", key=b"", at_least_offset=offset, at_least_epoch=epoch)
-    return b"".join(encode(whole))[len(_EMPTY) :]
-
-
-_EMPTY = b"".join(encode(LookupRowRequest(question=b"", key=b"")))
+        return bucket_of_key(parts, self._bucket_count)
 
 
 class Missing:

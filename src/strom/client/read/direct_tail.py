@@ -1,20 +1,19 @@
 """A tail for a thread that blocks: it asks and receives itself, on a socket of its own.
 
-No loop and no other thread has a part in it, so that a row is in its reader's hands one wake-up after it left the
-server. The next request leaves before the last answer is looked at, and one answer at most waits unread.
+Neither the loop nor another thread takes part, so a row is in its reader's hands one wake-up after it left the server.
+The next request leaves before the last answer is looked at, and at most one answer waits unread.
 
 Only the smooth course is handled here. After any error (``receive`` raises it) the loop follows the table.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from strom.client.cluster.address import Address
-from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.direct_caller import DirectCaller
-from strom.errors import ConnectionClosed, RequestTimeout
+from strom.client.cluster.direct_calls import DirectCalls
+from strom.errors import RequestTimeout
 from strom.protocol.api_keys import FETCH_ROWS
 from strom.protocol.messages.own import FetchRowsRequest, FetchRowsResponse
 
@@ -24,28 +23,27 @@ class DirectTail:
 
     def __init__(
         self,
-        cluster: Cluster,
+        calls: DirectCalls,
         address: Address,
         *,
         request: Callable[[], FetchRowsRequest],
         take: Callable[[FetchRowsResponse], bool],
         timeout_s: float,
     ) -> None:
-        self._cluster = cluster
+        self._calls = calls
         self._address = address
         self._request = request
         self._take = take
         self._timeout_s = timeout_s
         self._caller: DirectCaller | None = None
         self._asked: int | None = None
-        self._pid = os.getpid()
         self._closed = False
 
     def receive(self, patience_s: float | None) -> bool:
         """Wait for the next answer and take what it brings, maybe nothing. False when none came in time.
 
-        Raises what keeps it from going on; LookupError when the answer has to be asked for again by one who can learn
-        schemas. Nothing of that answer is taken then.
+        Raises what keeps it from going on. LookupError: a schema has to be learned first; nothing of that answer is
+        taken, and the loop asks again.
         """
         caller = self._connected()
         if self._asked is None:
@@ -66,14 +64,12 @@ class DirectTail:
     def close(self) -> None:
         """Stop; from any thread. One that waits gets ConnectionClosed."""
         self._closed = True
-        if self._caller is not None and self._pid == os.getpid():
+        if self._caller is not None:
             self._caller.close()
 
     def _connected(self) -> DirectCaller:
-        if self._pid != os.getpid():
-            raise ConnectionClosed("this was made before a fork; connect again in the child process")
         if self._caller is None:
-            self._caller = self._cluster.dial(self._address)
-        if self._closed:  # asked after the caller is there: ``close`` may have come before it was
+            self._caller = self._calls.borrow(self._address)
+        if self._closed:  # checked after the caller is set: ``close`` may have come before it was
             self._caller.close()
         return self._caller

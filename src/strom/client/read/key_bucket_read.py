@@ -7,8 +7,8 @@ from strom.client.read.bucket_read import BucketRead, answer_bytes_max
 from strom.client.read.scan_chunk import Chunk
 from strom.client.read.source import Source
 from strom.errors import Expired, InvalidRequest
-from strom.protocol.ahead import number_ahead
 from strom.protocol.api_keys import SCAN_ROWS
+from strom.protocol.early_fields import number_ahead
 from strom.protocol.error_codes import error_of
 from strom.protocol.frame import RESPONSE_HEAD
 from strom.protocol.messages.own_keys import ScanRowsRequest, ScanRowsResponse

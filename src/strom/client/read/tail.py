@@ -228,16 +228,15 @@ class LogTail:
             self._follow()
 
     def _follow_directly(self) -> bool:
-        """Leave all to the reading thread, if one server leads all there will ever be."""
+        """Leave all to the reading thread, if one server leads all buckets there will ever be."""
         addresses = list(self._by_server())
-        if self._table.partitioned or self._cluster.direct is None or len(addresses) != 1:
+        calls, address = self._cluster.direct, addresses[0] if len(addresses) == 1 else None
+        if self._table.partitioned or calls is None or address is None:
             return False
-        if addresses[0] is None:
-            return False
-        server = _Server(addresses[0])
+        server = _Server(address)
         self.direct = DirectTail(
-            self._cluster,
-            addresses[0],
+            calls,
+            address,
             request=lambda: self._request(server, list(self._cursors.values())),
             take=self._take_known,
             timeout_s=self._timeout_ms / 1000,
