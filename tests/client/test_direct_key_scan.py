@@ -17,7 +17,9 @@ import pytest
 import strom
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.read import direct_scan, key_bucket_read, row_reader
+from strom.client.read.bucket_read import Unread
 from strom.client.read.direct_scan import DirectScan
+from strom.client.read.key_bucket_read import KeyBucketRead
 from strom.errors import ChecksumMismatch, Corrupt, Disconnected, Expired, InvalidRequest, StromError
 from strom.protocol.codec import encode
 from strom.protocol.early_fields import number_ahead
@@ -338,11 +340,11 @@ def test_an_instant_that_expires_before_the_first_row_is_left_to_the_stream_that
 ) -> None:
     """What is left of the old plan would expire again."""
     chunks = ["a chunk of a later plan", None]
+    cluster = SimpleNamespace(direct=object())
+    expiring = SimpleNamespace(source=SimpleNamespace(cluster=cluster), replanned=KeyBucketRead.replanned)
 
     class Stream:
-        question = SimpleNamespace(
-            parts=[1], cluster=SimpleNamespace(direct=object()), passes=lambda error, begun: not begun
-        )
+        direct = (Unread(cast(Any, expiring), 0),)
 
         async def next(self) -> Any:
             return chunks.pop(0)
