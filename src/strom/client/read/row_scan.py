@@ -88,49 +88,6 @@ class RowScan(ABC):
         return collected.table()
 
 
-class ServerScan(RowScan):
-    """A scan of rows that servers hold. ``before`` runs before planning: it flushes what this client wrote."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        table: TableInfo,
-        *,
-        columns: Sequence[str] | None,
-        where: Filter | None,
-        limit: int | None,
-        options: ReadOptions | None,
-        before: Callable[[], Awaitable[None]] | None,
-    ) -> None:
-        if limit is not None and limit < 0:
-            raise InvalidRequest(f"limit is 0 or more, not {limit}", limit=limit)
-        self._where = where
-        self.limit = limit
-        self._before = before
-        self._source = Source(
-            cluster,
-            table,
-            RowReader(table.schema, columns),
-            None if where is None else where.wire,
-            options or DEFAULT_OPTIONS,
-        )
-        self.statistics = self._source.statistics
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the result."""
-        return self._source.reader.arrow
-
-    def _only(self, column: str) -> Source:
-        """The same source with one column: enough to count rows."""
-        return replace(self._source, reader=RowReader(self._source.table.schema, [column]))
-
-    async def _find_leaders(self, buckets: Iterable[BucketId]) -> None:
-        """For a plan made elsewhere: its partitions may be unknown here."""
-        ids = {bucket.partition_id for bucket in buckets if bucket.partition_id is not None}
-        await self._source.cluster.find_leaders(self._source.table, sorted(ids))
-
-
 class Rest:
     """How many rows may still come."""
 
@@ -185,3 +142,46 @@ class Collected:
         if len(batches) > MANY_BATCHES and table.num_rows < TINY_ROWS * len(batches):
             table = table.combine_chunks()
         return table
+
+
+class ServerScan(RowScan):
+    """A scan of rows that servers hold. ``before`` runs before planning: it flushes what this client wrote."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        table: TableInfo,
+        *,
+        columns: Sequence[str] | None,
+        where: Filter | None,
+        limit: int | None,
+        options: ReadOptions | None,
+        before: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        if limit is not None and limit < 0:
+            raise InvalidRequest(f"limit is 0 or more, not {limit}", limit=limit)
+        self._where = where
+        self.limit = limit
+        self._before = before
+        self._source = Source(
+            cluster,
+            table,
+            RowReader(table.schema, columns),
+            None if where is None else where.wire,
+            options or DEFAULT_OPTIONS,
+        )
+        self.statistics = self._source.statistics
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return self._source.reader.arrow
+
+    def _only(self, column: str) -> Source:
+        """The same source with one column: enough to count rows."""
+        return replace(self._source, reader=RowReader(self._source.table.schema, [column]))
+
+    async def _find_leaders(self, buckets: Iterable[BucketId]) -> None:
+        """For a plan made elsewhere: its partitions may be unknown here."""
+        ids = {bucket.partition_id for bucket in buckets if bucket.partition_id is not None}
+        await self._source.cluster.find_leaders(self._source.table, sorted(ids))
