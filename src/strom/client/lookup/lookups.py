@@ -28,7 +28,8 @@ class Lookups:
         self._cluster = cluster
         self._info = info
         self._kept: dict[object, Lookup] = {}
-        self._quick: dict[Lookup, RowLookup | None] = {}
+        self._row_lookups: tuple[TableInfo, dict[tuple[str, ...] | None, RowLookup | None]] | None = None
+        """By columns, while the table stays as it is known."""
         self._quick_many: dict[Lookup, BatchLookup | None] = {}
 
     # --- which way --------------------------------------------------------------------------------------------
@@ -43,12 +44,14 @@ class Lookups:
 
     def one_by_key(self, columns: Sequence[str] | None) -> RowLookup | None:
         """The quick way of ``by_key`` for a single one, for a thread that blocks; None where there is none."""
-        lookup = self.by_key(columns)
+        table, wanted = self._info(), None if columns is None else tuple(columns)
+        known = self._row_lookups  # kept in hand: another thread may replace it at any time
+        if known is None or known[0] is not table or len(known[1]) >= KEPT_MAX:
+            known = self._row_lookups = (table, {})
         try:
-            return self._quick[lookup]
+            return known[1][wanted]
         except KeyError:
-            # Kept in hand: another thread may clear what is remembered at any time.
-            found = self._quick[lookup] = RowLookup.of(lookup)
+            found = known[1][wanted] = RowLookup.of(self.by_key(columns))
             return found
 
     def many_by_key(self, lookup: Lookup) -> BatchLookup | None:
@@ -91,7 +94,6 @@ class Lookups:
         if found is None:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
-                self._quick.clear()
                 self._quick_many.clear()
             found = self._kept[key] = Lookup(self._cluster, table, shape, columns)
         return found

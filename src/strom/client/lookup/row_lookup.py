@@ -27,7 +27,6 @@ from strom.protocol.codec import decode, encode
 from strom.protocol.error_codes import error_of
 from strom.protocol.frame import RESPONSE_HEAD
 from strom.protocol.messages.own_keys import LookupRowRequest, LookupRowResponse
-from strom.runtime.files import Bytes
 
 VALUE_BYTES_MAX = 4096
 """Longer values are rare as keys: the general way says what a server takes."""
@@ -88,15 +87,13 @@ class RowLookup:
             return None
         body = template.fill(packed, None if at_least is None else at_least.get(bucket))
         try:
-            return self._calls.attempt((address,), lambda caller: self._ask(caller, body))
+            return self._calls.attempt((address,), lambda lent: self._answer(lent, body))
         except (OverflowError, ValueError):
             return None  # a day or an instant that Python has no value for: pyarrow says so in its own words
 
-    def _ask(self, caller: DirectCaller, body: bytes) -> dict[str, Any] | Missing:
-        return self._answer(caller.exchange(LOOKUP_ROW, body, timeout_s=self._timeout_s))
-
-    def _answer(self, frame: Bytes) -> dict[str, Any] | Missing:
-        """The row in an answer. Nearly always it is all there is."""
+    def _answer(self, caller: DirectCaller, body: bytes) -> dict[str, Any] | Missing:
+        """The row in the answer. Nearly always it is all there is."""
+        frame = caller.exchange(LOOKUP_ROW, body, timeout_s=self._timeout_s)
         size = len(frame)
         if size == _BODY:
             return MISSING
