@@ -256,3 +256,27 @@ def test_what_does_not_fit_is_said_without_a_word_that_nobody_wrote(
         db.sql(f"SELECT nope FROM {people.name}")
     assert "nope" in str(refused.value)
     assert "EXPLAIN" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("9" * 38, "DECIMAL(38, 0)"),
+        ("0." + "9" * 38, "DECIMAL(38, 38)"),
+        ("-" + "1" * 20 + "." + "2" * 18, "DECIMAL(38, 18)"),
+        ("1E+37", "DECIMAL(38, 0)"),
+        ("1E-38", "DECIMAL(38, 38)"),
+        ("0", "DECIMAL(1, 0)"),
+        ("0.00", "DECIMAL(2, 2)"),
+    ],
+)
+def test_a_decimal_of_up_to_38_digits_is_a_literal_of_its_own_type(text: str, kind: str) -> None:
+    value = decimal.Decimal(text)
+    assert literal_of(value).endswith(f" AS {kind})")
+    assert duckdb.sql(f"SELECT {literal_of(value)}").fetchall() == [(value,)]
+
+
+@pytest.mark.parametrize("text", ["1" * 39, "0." + "1" * 39, "1E+38", "1E-39", "1" * 20 + "." + "2" * 19])
+def test_a_decimal_of_more_digits_is_refused(text: str) -> None:
+    with pytest.raises(InvalidQuery, match="at most 38 digits, not 39"):
+        literal_of(decimal.Decimal(text))
