@@ -123,7 +123,8 @@ def test_a_stage_that_is_left_alone_goes_long_before_its_lease_is_over(tmp_path:
 def test_too_many_open_files_is_something_to_try_again_and_no_failure_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = _store(tmp_path, StageRoom(1 << 30))
+    room = StageRoom(1 << 30, number_max=2)
+    store = _store(tmp_path, room)
     opened = os.open
 
     def too_many(path: str, flags: int, mode: int = 0o777) -> int:
@@ -132,10 +133,23 @@ def test_too_many_open_files_is_something_to_try_again_and_no_failure_of_the_dis
         return opened(path, flags, mode)
 
     monkeypatch.setattr(os, "open", too_many)
-    with pytest.raises(Busy, match="open files"):
-        store.add(_piece(1), 1, START_MS)
+    for _ in range(5):
+        with pytest.raises(Busy, match="open files"):
+            store.add(_piece(1), 1, START_MS)
+        assert (room.number, room.bytes, store.bytes) == (0, 0, 0), "what could not begin takes no room"
     monkeypatch.undo()
     assert store.add(_piece(1), 1, START_MS).rows == 1
+    assert (room.number, room.bytes) == (1, store.bytes)
+
+
+def test_a_stage_for_which_there_is_no_room_counts_for_nothing(tmp_path: Path) -> None:
+    room = StageRoom(100, number_max=2)
+    store = _store(tmp_path, room)
+    for number in range(1, 6):
+        with pytest.raises(Busy, match="bytes"):
+            store.add(_piece(number, sink="s" * 90), 1, START_MS)
+        assert (room.number, room.bytes, store.bytes) == (0, 0, 0)
+    assert _open_stage_files() == 0
 
 
 def test_a_bucket_that_cannot_be_opened_counts_nothing(
