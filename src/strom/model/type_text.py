@@ -26,6 +26,7 @@ from strom.model.data_type import (
     Timestamp,
     TimestampLtz,
 )
+from strom.model.token_reader import TokenReader
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[^\W\d]\w*)|(?P<number>\d{1,10})|`(?P<quoted>(?:[^`]|``)*)`|(?P<sign>[<>(),:]))"
@@ -73,66 +74,33 @@ _PARAMETERS: dict[type[DataType], tuple[int, ...]] = {
 
 def parse(text: str) -> DataType:
     """The type that a SQL text names; :class:`InvalidTable` says where it stops making sense."""
-    reader = _Reader(text)
+    reader = _Reader(text, _TOKEN)
     data_type = reader.type(1)
     if reader.kind != "end":
         reader.fail("the end")
     return data_type
 
 
-class _Reader:
-    """Recursive descent over the text: one token ahead, positions kept for the complaint."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
-        self.advance()
-
-    def advance(self) -> None:
-        """Read the next token into ``kind`` and ``token``."""
-        match = _TOKEN.match(self.text, self.position)
-        if match is None:
-            self.start = len(self.text) - len(self.text[self.position :].lstrip())
-            self.kind, self.token = ("end" if self.start == len(self.text) else "other"), ""
-            return
-        self.kind = match.lastgroup or ""
-        self.start = match.start(self.kind)
-        self.token = match.group(self.kind).replace("``", "`")
-        self.position = match.end()
+class _Reader(TokenReader):
+    """Recursive descent over the text of a type."""
 
     def fail(self, wanted: str) -> NoReturn:
+        """Refuse the text as a type."""
         raise InvalidTable(
             f"{self.text!r} is not a type: expected {wanted} at position {self.start}",
             text=self.text,
             position=self.start,
         )
 
-    def sign(self, sign: str) -> None:
-        if not self.skip(sign):
-            self.fail(f"'{sign}'")
-
-    def skip(self, sign: str) -> bool:
-        """Go past a sign if it is next."""
-        if self.kind == "sign" and self.token == sign:
-            self.advance()
-            return True
-        return False
-
-    def skip_word(self, word: str) -> bool:
-        if self.kind == "word" and self.token.upper() == word:
-            self.advance()
-            return True
-        return False
-
     def type(self, depth: int) -> DataType:
         if depth > DEPTH_MAX:
             self.fail(f"at most {DEPTH_MAX} levels")
         data_type = self.bare_type(depth)
-        if self.skip_word("NOT"):
-            if not self.skip_word("NULL"):
+        if self.skip_word("not"):
+            if not self.skip_word("null"):
                 self.fail("NULL")
             return data_type.as_nullable(False)
-        self.skip_word("NULL")
+        self.skip_word("null")
         return data_type
 
     def bare_type(self, depth: int) -> DataType:
@@ -146,9 +114,9 @@ class _Reader:
         if word not in ("ARRAY", "MAP", "ROW"):
             self.fail(_suggestion(word))
         self.advance()
-        self.sign("<")
+        self.need("<")
         nested = self.nested(word, depth + 1)
-        self.sign(">")
+        self.need(">")
         return nested
 
     def nested(self, word: str, depth: int) -> DataType:
@@ -156,7 +124,7 @@ class _Reader:
             return Array(self.type(depth))
         if word == "MAP":
             key = self.type(depth)
-            self.sign(",")
+            self.need(",")
             return Map(key, self.type(depth))
         fields = [self.field(depth)]
         while self.skip(","):
@@ -166,7 +134,7 @@ class _Reader:
     def field(self, depth: int) -> RowField:
         if self.kind not in ("word", "quoted"):
             self.fail("the name of a field")
-        name = self.token
+        name = self.token.replace("``", "`")
         self.advance()
         self.skip(":")
         return RowField(name, self.type(depth))
@@ -178,7 +146,7 @@ class _Reader:
         found = [self.number()]
         while len(found) < len(defaults) and self.skip(","):
             found.append(self.number())
-        self.sign(")")
+        self.need(")")
         return (*found, *defaults[len(found) :])
 
     def number(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from strom.errors import InvalidPredicate
 from strom.model.filters.predicate import Compare, In, IsNull, Like, LikeKind, Predicate, col
+from strom.model.token_reader import TokenReader
 
 LENGTH_MAX = 1 << 20
 NESTING_MAX = 64
@@ -45,62 +46,23 @@ def parse_predicate(text: str) -> Predicate:
         raise InvalidPredicate(
             f"A filter has at most {LENGTH_MAX} characters, not {len(text)}", length=len(text)
         )
-    reader = _Reader(text)
+    reader = _Reader(text, _TOKEN)
     predicate = reader.either(0)
     if reader.kind != "end":
         reader.fail("'and', 'or' or the end")
     return predicate
 
 
-class _Reader:
+class _Reader(TokenReader):
     """Recursive descent, one token ahead: either (OR) > all (AND) > negated (NOT) > leaf."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
-        self.advance()
-
-    # tokens
-
-    def advance(self) -> None:
-        """Read the next token into ``kind``, ``token`` and ``start``."""
-        match = _TOKEN.match(self.text, self.position)
-        if match is None:
-            rest = self.text[self.position :].lstrip()
-            self.start = len(self.text) - len(rest)
-            self.kind, self.token = ("other" if rest else "end"), rest[:1]
-            return
-        self.kind = match.lastgroup or ""
-        self.token = match[self.kind]
-        self.start, self.position = match.span(self.kind)
-
     def fail(self, wanted: str) -> NoReturn:
+        """Refuse the filter, with the place in it."""
         found = "the end" if self.kind == "end" else repr(self.token[:40])
         raise InvalidPredicate(
             f"Expected {wanted} at position {self.start}, found {found}: {_pointed(self.text, self.start)}",
             position=self.start,
         )
-
-    def skip(self, sign: str) -> bool:
-        """Go past a sign if it is next."""
-        if self.kind != "sign" or self.token != sign:
-            return False
-        self.advance()
-        return True
-
-    def skip_word(self, *words: str) -> str | None:
-        """Go past one of these words if it is next."""
-        word = self.token.lower()
-        if self.kind != "word" or word not in words:
-            return None
-        self.advance()
-        return word
-
-    def need(self, sign: str) -> None:
-        if not self.skip(sign):
-            self.fail(f"'{sign}'")
-
-    # grammar
 
     def either(self, nesting: int) -> Predicate:
         predicate = self.all(nesting)
