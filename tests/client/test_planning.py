@@ -11,7 +11,7 @@ import pytest
 from client.play import Stay, description_of, play_out, playing
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
 from strom.client.cluster.options import WriterOptions
-from strom.client.plan.filters import filter_of, prune, weakened
+from strom.client.plan.filters import filter_of, prune
 from strom.client.plan.log_place import EARLIEST, LATEST, PlaceKind, place_of
 from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of, check_kept, check_place, plan_scan
 from strom.client.plan.partition_choice import choose_partitions, partition_texts
@@ -19,7 +19,7 @@ from strom.client.read.log_scan import LogScan
 from strom.client.write.append_writer import AppendWriter
 from strom.errors import Expired, InvalidPartition, InvalidRequest, PartitionNotFound, TableNotPartitioned
 from strom.model.bucket import BucketId
-from strom.model.filters.predicate import And, Or, col
+from strom.model.filters.predicate import And, Or, Predicate, col
 from strom.model.filters.predicate_text import parse_predicate
 from strom.model.table import TablePath
 from strom.protocol.messages import cut as cuts
@@ -200,15 +200,25 @@ def test_a_partition_whose_values_cannot_be_read_is_kept() -> None:
     assert found == [odd[0].name, "2026-01-01$2026$eu", "2026-01-02$2026$eu", odd[1].name]
 
 
-def test_a_predicate_is_weakened_to_what_known_columns_tell() -> None:
+def test_a_filter_on_other_columns_leaves_out_no_partition_by_itself() -> None:
+    description = description_of(
+        ("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64()), partition_keys=("a", "b")
+    )
+    four = [
+        PartitionInfo(n, name, tuple(name.split("$"))) for n, name in enumerate(["1$2", "1$3", "2$2", "2$3"])
+    ]
     a, b, c = col("a") > 1, col("b") > 2, col("c") > 3
-    known = frozenset({"a", "b"})
-    assert weakened(a, known) == a
-    assert weakened(c, known) is None
-    assert weakened(And.of(a, c), known) == a
-    assert weakened(Or.of(a, c), known) is None
-    assert weakened(Or.of(a, And.of(b, c)), known) == Or.of(a, b)
-    assert weakened(And.of(Or.of(a, c), c), known) is None
+
+    def kept(predicate: Predicate) -> list[str]:
+        return [one.name for one in prune(four, description, predicate.check(description.schema))]
+
+    everything = ["1$2", "1$3", "2$2", "2$3"]
+    assert kept(a) == ["2$2", "2$3"]
+    assert kept(c) == everything
+    assert kept(And.of(a, c)) == ["2$2", "2$3"]
+    assert kept(Or.of(a, c)) == everything
+    assert kept(Or.of(a, And.of(b, c))) == ["1$3", "2$2", "2$3"]
+    assert kept(And.of(Or.of(a, c), c)) == everything
 
 
 def test_a_count_reads_the_cheapest_column_of_the_filter() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from strom.kv.rows import base_layout as layout
+from strom.kv.snapshot.manifest import BASE_PREFIX
 from strom.record.struct_fields import StructFields, structure
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "base_file.md").read_text()
@@ -46,7 +47,7 @@ def test_the_fields_are_where_the_document_says(heading: str, fields: StructFiel
     "words",
     [
         f"`{layout.FORMAT.decode()}`",
-        f"`{layout.BASE_FILE_SUFFIX}`",
+        f"A name begins with `{BASE_PREFIX}`",
         f"{layout.ALIGNMENT} bytes (`ALIGNMENT`)",
         f"{layout.BLOCK_ROWS} rows (`BLOCK_ROWS`)",
         f"{layout.BLOCK_DATA_BYTES} bytes (`BLOCK_DATA_BYTES`)",

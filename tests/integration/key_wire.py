@@ -19,8 +19,7 @@ from strom.protocol.messages import keys, log, own_keys, tables
 from strom.record.batch import read_header, split
 from strom.record.decode import changes, decode, offsets
 from strom.record.encode import encode
-
-UPSERT, DELETE = 3, 4
+from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_AFTER
 
 
 @dataclass
@@ -90,7 +89,7 @@ class KeyTable:
         batch = pa.RecordBatch.from_pylist(
             [{name: row.get(name) for name in names} for row in data], nullable
         )
-        kinds = bytes([UPSERT] * len(rows) + [DELETE] * len(deletes))
+        kinds = bytes([CHANGE_UPDATE_AFTER] * len(rows) + [CHANGE_DELETE] * len(deletes))
         records = bytes(encode(batch, schema_id=self.schema.schema_id, changes=kinds, **head))
         return await self.send(records, tuple(self.schema.position(name) for name in columns), acks)
 

@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from integration.key_wire import DELETE, UPSERT, KeyTable
+from integration.key_wire import KeyTable
 from integration.wire import Wire, until_it_works
 from strom.errors import OutOfOrderSequence, UnknownWriter
 from strom.record.encode import encode
+from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_AFTER
 from strom.testing.process import ServerProcess
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64()), ("name", pa.string())])
@@ -70,7 +71,7 @@ class Writer:
             [list(changes), [value or 0 for value in changes.values()], [f"n{v}" for v in changes.values()]],
             schema=SCHEMA,
         )
-        kinds = bytes(DELETE if value is None else UPSERT for value in changes.values())
+        kinds = bytes(CHANGE_DELETE if value is None else CHANGE_UPDATE_AFTER for value in changes.values())
         return bytes(
             encode(batch, schema_id=1, changes=kinds, writer_id=self._writer_id, batch_sequence=self.batches)
         )

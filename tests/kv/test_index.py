@@ -151,31 +151,6 @@ def test_exported_shards_make_the_same_index_and_only_changed_ones_are_dirty() -
     assert loaded.dirty_shards().tolist() == [3]
 
 
-def test_a_walk_over_the_hashes_passes_each_key_once_while_shards_split() -> None:
-    random = np.random.default_rng(5)
-    index, old = KeyIndex(), random.integers(0, 2**64, 100_000, dtype=np.uint64)
-    rows = index.insert(old)
-    index.set_newest(rows, np.ones_like(rows))
-    position, copied = 0, []
-    while position < 2**64:
-        shard, position = index.shard_at(position)
-        assert index.is_dirty(shard)
-        copied.append(index.export_shard(shard))
-        fresh = index.insert(random.integers(0, 2**64, 30_000, dtype=np.uint64))
-        index.set_newest(fresh, fresh + 2)
-    kept = [
-        entries._replace(hashes=entries.hashes[m], row_ids=entries.row_ids[m], versions=entries.versions[m])
-        for entries in copied
-        if (m := entries.versions == 1) is not None
-    ]
-    assert len(copied) < index.shards
-    assert np.array_equal(np.sort(KeyIndex.load(kept).find(old, None)), rows)
-    for shard in range(index.shards):
-        index.export_shard(shard)
-    index.mark_dirty(None)
-    assert len(index.dirty_shards()) == index.shards
-
-
 def _entries(
     prefix: int, depth: int, hashes: list[int], rows: list[int], versions: list[int]
 ) -> ShardEntries:

@@ -24,7 +24,6 @@ from strom.model.partitions import (
     matches,
     partition_name,
     split_by_partition,
-    split_name,
     value_complaint,
     value_text,
     value_texts,
@@ -75,9 +74,6 @@ def test_a_value_of_another_type_is_refused(value: Any, sql: str) -> None:
 
 def test_a_name_is_its_values_joined() -> None:
     assert partition_name(("2024-01-15", "EMEA")) == "2024-01-15$EMEA"
-    assert split_name("2024-01-15$EMEA", ["day", "region"]) == ("2024-01-15", "EMEA")
-    with pytest.raises(InvalidPartition):
-        split_name("EMEA", ["day", "region"])
 
 
 def test_a_partition_given_by_key_is_checked_and_put_in_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -142,7 +143,7 @@ def test_properties_that_do_not_fit_the_table_are_refused(
     description: TableDescription, properties: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
-        p.validate_table(description.with_properties(properties))
+        p.validate_table(replace(description, properties=properties))
 
 
 def test_properties_that_fit_make_a_rule() -> None:
@@ -156,7 +157,8 @@ def test_properties_that_fit_make_a_rule() -> None:
     assert second is not None
     assert (second.key_position, second.key_count, second.precreate) == (1, 2, 0)
     p.validate_table(
-        KEYED.with_properties(
-            {"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "v"}
+        replace(
+            KEYED,
+            properties={"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "v"},
         )
     )

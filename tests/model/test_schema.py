@@ -5,12 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from strategies import data_types, record_batches, same, schemas
-from strom.errors import InvalidAlter, InvalidProjection, InvalidTable, SchemaMismatch
+from strategies import schemas
+from strom.errors import InvalidAlter, InvalidProjection, InvalidTable
 from strom.model import types as t
-from strom.model.schema import COLUMNS_MAX, Column, Schema, adapt
+from strom.model.schema import COLUMNS_MAX, Column, Schema
 
 NESTED = pa.struct([("x", pa.int8()), ("y", pa.list_(pa.struct([("z", pa.int8())])))])
 
@@ -139,48 +138,6 @@ def test_an_added_column_is_nullable_and_new() -> None:
         schema.add_column("a", t.Int())
     with pytest.raises(InvalidTable):
         schema.add_column("_change_type", t.Int())
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_an_old_batch_seen_through_a_later_schema_has_nulls_in_the_new_columns(data: st.DataObject) -> None:
-    have = data.draw(schemas())
-    batch = data.draw(record_batches(have))
-    added = data.draw(data_types().map(lambda kind: kind.as_nullable(True)))
-    want = have.add_column("added later", added)
-    seen = adapt(batch, have, want)
-    seen.validate(full=True)
-    assert seen.schema == want.to_arrow()
-    assert same(seen.select(list(have.names)), batch)
-    assert seen.column("added later").null_count == batch.num_rows
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_a_projected_batch_adapts_to_the_columns_asked_for(data: st.DataObject) -> None:
-    have = data.draw(schemas())
-    batch = data.draw(record_batches(have))
-    wanted = data.draw(st.lists(st.sampled_from(have.names), min_size=1, unique=True))
-    want = have.add_column("later", t.String())
-    seen = adapt(batch.select(sorted(wanted)), have, want, [*wanted, "later"])
-    assert seen.schema.names == [*wanted, "later"]
-    assert same(seen.select(wanted), batch.select(wanted))
-
-
-def test_a_batch_that_fits_is_passed_through() -> None:
-    schema = schema_of(("a", "INT"))
-    batch = pa.record_batch([pa.array([1, 2], pa.int32())], schema.to_arrow())
-    assert adapt(batch, schema, schema) is batch
-
-
-def test_a_column_that_the_batch_should_hold_and_does_not_is_refused() -> None:
-    schema = schema_of(("a", "INT"), ("b", "INT"))
-    batch = pa.record_batch({"a": pa.array([1], pa.int32())})
-    with pytest.raises(InvalidProjection, match="'b'"):
-        adapt(batch, schema, schema)
-    required = Schema(2, (*schema.columns, Column(9, "c", t.Int(nullable=False))))
-    with pytest.raises(SchemaMismatch, match="'c'"):
-        adapt(batch, schema, required, ["c"])
 
 
 def test_an_aggregation_of_the_peer_is_kept_as_it_came() -> None:

@@ -14,13 +14,12 @@ from typing import Literal
 import pyarrow as pa
 
 from strom.errors import SchemaNotFound
+from strom.model.key_properties import CHANGELOG_IMAGE, indexes_of
 from strom.model.schema import Schema
 from strom.model.table import TableEntry
 
 ChangelogImage = Literal["FULL", "WAL"]
 
-INDEX_PREFIX = "table.index."
-"""``table.index.<name>`` = "column,column" declares a secondary index."""
 PREFIX_INDEX = "$prefix"
 """The name under which the lists by bucket key are kept, for lookups by a prefix of the primary key."""
 
@@ -50,9 +49,12 @@ class KeyDefinition:
         return cls(
             schemas=table.schemas,
             key=key,
-            image="WAL" if properties.get("table.changelog.image", "FULL").upper() == "WAL" else "FULL",
+            image="WAL" if properties.get(CHANGELOG_IMAGE, "FULL").upper() == "WAL" else "FULL",
             prefix=bucket_key if set(bucket_key) < set(key) else (),
-            indexes=_indexes(schema, properties),
+            indexes={
+                name: tuple(schema.position(column) for column in columns)
+                for name, columns in indexes_of(properties, schema).items()
+            },
             properties=properties,
         )
 
@@ -77,11 +79,3 @@ class KeyDefinition:
     def lists(self) -> Mapping[str, tuple[int, ...]]:
         """Every index that is kept as lists of rows: the secondary ones, and the one for prefixes."""
         return {**self.indexes, PREFIX_INDEX: self.prefix} if self.prefix else dict(self.indexes)
-
-
-def _indexes(schema: Schema, properties: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    return {
-        name[len(INDEX_PREFIX) :]: tuple(schema.position(part.strip()) for part in columns.split(","))
-        for name, columns in sorted(properties.items())
-        if name.startswith(INDEX_PREFIX)
-    }

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.errors import StoreCorrupt
 from strom.kv.changes import Bools, Ints
 from strom.kv.gather.row_source import source_of
+from strom.kv.rows.row_places import lost_row
 from strom.kv.rows.rows import Block
 from strom.kv.store import KeyStore
 from strom.kv.versions import offsets_of
@@ -113,7 +113,7 @@ def _live(block: Block, replaced: Ints) -> Bools:
         at = np.searchsorted(block.offsets, wanted)
         if (block.offsets[at] != wanted).any():
             missing = int(wanted[np.argmax(block.offsets[at] != wanted)])
-            raise StoreCorrupt(f"the row at offset {missing} is in no file", offset=missing)
+            raise lost_row(missing)
         live[at] = True
     return live
 

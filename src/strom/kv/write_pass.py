@@ -7,7 +7,7 @@ Old images are read only where the engine needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +26,6 @@ from strom.kv.publication import Publication, Records
 from strom.kv.publication_kernels import place_records
 from strom.kv.store import KeyStore
 from strom.kv.versions import are_images
-
-EngineOf = Callable[[tuple[int, ...] | None], Engine]
 
 
 class WriteOutcome(NamedTuple):

@@ -47,16 +47,6 @@ def partition_name(values: Sequence[str]) -> str:
     return SEPARATOR.join(values)
 
 
-def split_name(name: str, keys: Sequence[str]) -> tuple[str, ...]:
-    """The values in a name."""
-    values = tuple(name.split(SEPARATOR))
-    if len(values) != len(keys):
-        raise InvalidPartition(
-            f"{name!r} has {len(values)} values, and the partition keys are {list(keys)}", name=name
-        )
-    return values
-
-
 def value_complaint(text: str) -> str | None:
     """What is wrong with a partition value, or None."""
     if not text:

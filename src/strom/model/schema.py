@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strom.errors import InvalidAlter, InvalidProjection, InvalidTable, SchemaMismatch
+from strom.errors import InvalidAlter, InvalidProjection, InvalidTable
 from strom.model import types
 from strom.model.data_type import NO_ID, BigInt, DataType, Int, row_fields, with_field_ids
 from strom.model.document import INT_MAX, Document, canonical, encodable
@@ -246,37 +246,6 @@ class Schema:
                 f"The {role} names {name!r}, which is no column{nearest(name, self._positions)}"
             )
         return column
-
-
-def adapt(
-    batch: pa.RecordBatch, have: Schema, want: Schema, columns: Sequence[str] | None = None
-) -> pa.RecordBatch:
-    """A batch written under one schema, as another schema of the same table sees it.
-
-    Columns map by id; one that ``have`` did not know yet is NULL. ``batch`` holds columns of ``have`` by name
-    (all, or a projection); the result holds ``columns`` of ``want`` in the order given, or all of them.
-    """
-    if columns is None and (have is want or have == want) and batch.schema.equals(want.to_arrow()):
-        return batch
-    wanted = want.columns if columns is None else [want.columns[i] for i in want.projected(columns)]
-    fields = [want.to_arrow().field(column.name) for column in wanted]
-    arrays = [_adapted(batch, have, column, item.type) for column, item in zip(wanted, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _adapted(batch: pa.RecordBatch, have: Schema, column: Column, arrow_type: pa.DataType) -> pa.Array:
-    source = have.by_id(column.id)
-    if source is None:
-        if not column.type.nullable:
-            raise SchemaMismatch(
-                f"Column {column.name!r} is NOT NULL and was not written", column=column.name
-            )
-        return pa.nulls(batch.num_rows, arrow_type)
-    position = batch.schema.get_field_index(source.name)
-    if position < 0:
-        raise InvalidProjection(f"The batch does not hold column {source.name!r}", column=source.name)
-    array = batch.column(position)
-    return array if array.type.equals(arrow_type) else array.cast(arrow_type)
 
 
 def _from_arrow_field(item: pa.Field, nullable: bool) -> DataType:

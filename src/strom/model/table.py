@@ -8,7 +8,7 @@ is valid once it exists: key columns exist and have types that can be keys. Prop
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -112,10 +112,6 @@ class TableDescription:
     def to_json_bytes(self) -> bytes:
         """The peer's JSON form as it travels: compact, UTF-8, keys sorted."""
         return canonical(self.to_json()).encode("utf-8")
-
-    def with_properties(self, properties: Mapping[str, str]) -> TableDescription:
-        """The same table with these properties."""
-        return replace(self, properties=dict(properties))
 
     @property
     def partitioned(self) -> bool:

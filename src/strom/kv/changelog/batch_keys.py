@@ -11,10 +11,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from strom.kv.gather.copy_kernels import FIXED, VAR, same_value
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.row_source import ColumnSource, Int32s, Int64s
-from strom.kv.index.grouping import sort_groups
+from strom.kv.gather.source_kernels import (
+    COLUMNS,
+    FIXED,
+    FORMS,
+    VAR,
+    WIDTHS,
+    is_held,
+    is_unchecked,
+    same_value,
+)
+from strom.kv.index.grouping import first_with_hash, sort_groups
 from strom.kv.index.index import KeyIndex
 from strom.kv.index.newest_kernels import load_all
 from strom.kv.index.slot_kernels import find_first
@@ -36,7 +45,6 @@ NOT_SURE: Final = -1
 """Keys share a hash, or nobody has checked what would have to be read."""
 
 _AHEAD: Final = 12
-_COLUMNS, _FORMS, _WIDTHS = range(3)
 
 
 class BatchKeys(NamedTuple):
@@ -92,25 +100,6 @@ def find_batch_keys(
 
 
 @kernel()
-def _first_rows(hashes: Any, first: Any) -> Any:
-    """For each row the first row with its hash; how many such there are."""
-    count, size = len(hashes), 2
-    while size < 2 * count:
-        size *= 2
-    table = np.zeros(size, np.int32)
-    groups = 0
-    for row in range(count):
-        slot = int64(hashes[row] >> uint64(20)) & (size - 1)
-        while table[slot] != 0 and hashes[table[slot] - 1] != hashes[row]:
-            slot = (slot + 1) & (size - 1)
-        if table[slot] == 0:
-            table[slot] = row + 1
-            groups += 1
-        first[row] = table[slot] - 1
-    return groups
-
-
-@kernel()
 def _all_same(keys: Any, spec: Any, first: Any) -> Any:
     """Whether rows with one hash have one key."""
     for row in range(len(first)):
@@ -118,7 +107,7 @@ def _all_same(keys: Any, spec: Any, first: Any) -> Any:
             continue
         for j in range(spec.shape[1]):
             if not same_value(
-                keys, j, 0, row, keys, j, 0, int64(first[row]), spec[_FORMS, j], spec[_WIDTHS, j]
+                keys, j, 0, row, keys, j, 0, int64(first[row]), spec[FORMS, j], spec[WIDTHS, j]
             ):
                 return False
     return True
@@ -129,9 +118,9 @@ def _ask_values(addresses: Any, spec: Any, source: Any, row: Any) -> None:
     """Have the places of a row's key columns fetched."""
     if source >= 0:
         for j in range(spec.shape[1]):
-            values = addresses[source, spec[_COLUMNS, j], 1]
-            if spec[_FORMS, j] == FIXED:
-                prefetch(values + row * spec[_WIDTHS, j])
+            values = addresses[source, spec[COLUMNS, j], 1]
+            if spec[FORMS, j] == FIXED:
+                prefetch(values + row * spec[WIDTHS, j])
             else:
                 prefetch(values + 4 * row)
 
@@ -141,22 +130,11 @@ def _ask_data(addresses: Any, spec: Any, source: Any, row: Any) -> None:
     """Have the bytes of a row's key columns fetched."""
     if source >= 0:
         for j in range(spec.shape[1]):
-            if spec[_FORMS, j] == VAR:
-                column = spec[_COLUMNS, j]
+            if spec[FORMS, j] == VAR:
+                column = spec[COLUMNS, j]
                 prefetch(
                     addresses[source, column, 2] + int64(load_i32(addresses[source, column, 1] + 4 * row))
                 )
-
-
-@kernel()
-def _readable(rows: Any, whole: Any, sound: Any, spec: Any, source: Any, row: Any) -> Any:
-    if source < 0 or source >= len(rows) or row < 0 or row >= rows[source]:
-        return False
-    if whole[source] == 0:
-        for j in range(spec.shape[1]):
-            if sound[source, spec[_COLUMNS, j]] == 0:
-                return False
-    return True
 
 
 @kernel()
@@ -167,9 +145,10 @@ def are_these(
     """Whether every key that was found has the key columns that were asked for."""
     count = len(row_ids)
     for group in range(count):
-        if row_ids[group] >= 0 and not _readable(
-            rows, whole, sound, spec, int64(source[group]), int64(row[group])
-        ):
+        if row_ids[group] < 0:
+            continue
+        at = int64(source[group])
+        if at < 0 or not is_held(rows, at, int64(row[group])) or is_unchecked(whole, sound, at, spec):
             return False
     for group in range(count + 2 * _AHEAD):
         if group < count and row_ids[group] >= 0:
@@ -182,8 +161,8 @@ def are_these(
             continue
         for j in range(spec.shape[1]):
             if not same_value(
-                keys, j, 0, asked[at], addresses, spec[_COLUMNS, j], int64(source[at]), int64(row[at]),
-                spec[_FORMS, j], spec[_WIDTHS, j],
+                keys, j, 0, asked[at], addresses, spec[COLUMNS, j], int64(source[at]), int64(row[at]),
+                spec[FORMS, j], spec[WIDTHS, j],
             ):  # fmt: skip
                 return False
     return True
@@ -204,7 +183,7 @@ def _find(
     """``numbers``: order, starts, row ids, versions; ``where``: source and row. How many keys, or NOT_SURE."""
     count = len(hashes)
     first = np.empty(count, np.int64)
-    groups = _first_rows(hashes, first)
+    groups = first_with_hash(hashes, first)
     keys = key_addresses.reshape((1, key_addresses.shape[0], key_addresses.shape[1]))
     if not exact and groups < count and not _all_same(keys, spec, first):
         return NOT_SURE

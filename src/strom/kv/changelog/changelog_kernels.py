@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from strom.kv.gather.copy_kernels import VAR
-from strom.kv.gather.message_kernels import (
-    DATA,
-    FORMS,
-    NULLS,
-    VALIDITY,
-    VALIDITY_SIZE,
-    VALUES,
-    write_message,
-)
+from strom.kv.gather.message_kernels import DATA, NULLS, VALIDITY, VALIDITY_SIZE, VALUES, write_message
+from strom.kv.gather.source_kernels import FORMS, VAR
 from strom.kv.kernels.compile import int32, int64, kernel, ro, rw, store_u8, uint8, void
 
 

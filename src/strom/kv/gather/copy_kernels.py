@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from strom.kv.gather.row_source import ABSENT, FORM_CODES
+from strom.kv.gather.row_source import ABSENT
+from strom.kv.gather.source_kernels import BITS, FIXED, NESTED, VAR, bit_at, length_of, same_value
 from strom.kv.kernels.compile import (
     int32,
     int64,
@@ -37,7 +38,6 @@ from strom.kv.kernels.compile import (
     void,
 )
 
-FIXED, BITS, VAR, NESTED = (FORM_CODES[form] for form in ("fixed", "bits", "var", "nested"))
 WELL, OUTSIDE, UNCHECKED = 0, 1, 2
 ALIGNMENT = 64
 _AHEAD = 16
@@ -107,11 +107,6 @@ def prepare(
 
 
 @kernel()
-def _bit(address: int, at: int) -> Any:
-    return (load_u8(address + (at >> 3)) >> (at & 7)) & 1
-
-
-@kernel()
 def _column(addresses: Any, column: int) -> Any:
     """Where the addresses of a column's first source lie; those of the next one are a ``_stride`` behind them."""
     return int64(addresses.ctypes.data) + 24 * column
@@ -147,7 +142,7 @@ def copy_bits(addresses: Any, column: int, which: int, source: Any, row: Any, ta
         bit = 0
         if _values(first, stride, source[i]) != ABSENT:
             bitmap = load_i64(first + int64(source[i]) * stride + 8 * which)
-            bit = 1 if bitmap == 0 else int64(_bit(bitmap, int64(row[i])))
+            bit = 1 if bitmap == 0 else int64(bit_at(bitmap, int64(row[i])))
         ones += bit
         octet = uint8(octet | (bit << (at & 7)))
         if at & 7 == 7:
@@ -211,6 +206,26 @@ def copy_octets(place: int, target: int, size: int) -> None:
 
 
 @kernel()
+def copy_run(addresses: Any, column: Any, form: Any, width: Any, source: Any, first: Any, count: Any, values: Any,
+             data: Any, used: Any) -> Any:  # fmt: skip
+    """Copy rows that follow each other, none of them NULL: values, or texts behind ``used`` bytes of data.
+
+    Returns the end of the last text.
+    """
+    here = addresses[source, column, 1]
+    if form == FIXED:
+        copy_octets(here + first * width, values, count * width)
+        return used
+    offsets = here + 4 * first
+    begin = int64(load_i32(offsets))
+    for i in range(count + 1):
+        store_i32(values + 4 * i, int32(used + int64(load_i32(offsets + 4 * i)) - begin))
+    size = int64(load_i32(offsets + 4 * count)) - begin
+    copy_octets(addresses[source, column, 2] + begin, data + used, size)
+    return used + size
+
+
+@kernel()
 def _copy_wide(first: Any, stride: Any, width: int, source: Any, row: Any, target: int) -> None:
     for i in range(len(source)):
         if i + _AHEAD < len(source):
@@ -237,20 +252,6 @@ def copy_fixed(addresses: Any, column: int, width: int, source: Any, row: Any, t
         _copy_1(first, stride, source, row, target)
     else:
         _copy_wide(first, stride, width, source, row, target)
-
-
-@kernel()
-def length_of(addresses: Any, column: int, source: int, row: int) -> Any:
-    """Bytes of a value of variable length; none when it is NULL."""
-    if source < 0:
-        return 0
-    offsets = addresses[source, column, 1]
-    if offsets == ABSENT:
-        return 0
-    bitmap = addresses[source, column, 0]
-    if bitmap != 0 and _bit(bitmap, row) == 0:
-        return 0
-    return int64(load_i32(offsets + 4 * row + 4)) - int64(load_i32(offsets + 4 * row))
 
 
 @kernel()
@@ -393,52 +394,6 @@ def data_sizes(addresses: Any, columns: Any, forms: Any, source: Any, row: Any, 
             for i in range(len(source)):
                 total += length_of(addresses, columns[j], int64(source[i]), int64(row[i]))
         sizes[j] = total
-
-
-@kernel()
-def _same_octets(left: int, right: int, size: int) -> bool:
-    at = 0
-    while at + 8 <= size:
-        if load_u64(left + at) != load_u64(right + at):
-            return False
-        at += 8
-    while at < size:
-        if load_u8(left + at) != load_u8(right + at):
-            return False
-        at += 1
-    return True
-
-
-@kernel()
-def _valid(addresses: Any, column: int, source: int, row: int) -> Any:
-    if source < 0 or addresses[source, column, 1] == ABSENT:
-        return False
-    bitmap = addresses[source, column, 0]
-    return bitmap == 0 or _bit(bitmap, row) == 1
-
-
-@kernel()
-def same_value(
-    left: Any, lc: int, ls: int, lr: int, right: Any, rc: int, rs: int, rr: int, form: int, width: int
-) -> Any:
-    """Whether two values (column, source, row) are the same, bit by bit; NULL is the same as NULL."""
-    valid = _valid(left, lc, ls, lr)
-    if valid != _valid(right, rc, rs, rr):
-        return False
-    if not valid:
-        return True
-    here, there = left[ls, lc, 1], right[rs, rc, 1]
-    if form == FIXED:
-        if width == 8:
-            return load_i64(here + 8 * lr) == load_i64(there + 8 * rr)
-        return _same_octets(here + lr * width, there + rr * width, width)
-    if form == BITS:
-        return _bit(here, lr) == _bit(there, rr)
-    size = length_of(left, lc, ls, lr)
-    if size != length_of(right, rc, rs, rr):
-        return False
-    begin, other = int64(load_i32(here + 4 * lr)), int64(load_i32(there + 4 * rr))
-    return _same_octets(left[ls, lc, 2] + begin, right[rs, rc, 2] + other, size)
 
 
 @kernel(

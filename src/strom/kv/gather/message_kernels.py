@@ -12,27 +12,23 @@ from typing import Any
 import numpy as np
 
 from strom.kv.gather.copy_kernels import (
-    BITS,
-    FIXED,
     OUTSIDE,
     UNCHECKED,
-    VAR,
     WELL,
     copy_bits,
     copy_fixed,
-    copy_octets,
+    copy_run,
     copy_texts,
     data_size,
-    length_of,
 )
 from strom.kv.gather.row_source import ABSENT
+from strom.kv.gather.source_kernels import BITS, COLUMNS, FIXED, FORMS, VAR, WIDTHS, is_null, length_of
 from strom.kv.kernels.compile import (
     boolean,
     int32,
     int64,
     kernel,
     load_i32,
-    load_u8,
     ro,
     rw,
     store_i32,
@@ -42,7 +38,6 @@ from strom.kv.kernels.compile import (
     void,
 )
 
-COLUMNS, FORMS, WIDTHS = range(3)
 #: Of a column, within the body: where its bitmap, values and data begin, the bytes of each, and how many NULLs.
 VALIDITY, VALUES, DATA, VALIDITY_SIZE, VALUES_SIZE, DATA_SIZE, NULLS = range(7)
 PLACE_FIELDS = 7
@@ -82,14 +77,6 @@ def _may_be_null(addresses: Any, column: Any, used: Any) -> Any:
         if used[at] != 0 and (addresses[at, column, 0] != 0 or addresses[at, column, 1] == ABSENT):
             found = True
     return found
-
-
-@kernel()
-def _is_null(addresses: Any, column: Any, source: Any, row: Any) -> Any:
-    if source < 0 or addresses[source, column, 1] == ABSENT:
-        return True
-    bitmap = addresses[source, column, 0]
-    return bitmap != 0 and (load_u8(bitmap + (row >> 3)) >> (row & 7)) & 1 == 0
 
 
 @kernel()
@@ -139,7 +126,7 @@ def measure(
         nulls = 0
         if _may_be_null(addresses, column, used):
             for i in range(count):
-                nulls += 1 if _is_null(addresses, column, int64(source[i]), int64(row[i])) else 0
+                nulls += 1 if is_null(addresses, column, int64(source[i]), int64(row[i])) else 0
         places[j, NULLS] = nulls
         places[j, VALIDITY] = position
         places[j, VALIDITY_SIZE] = (count + 7) >> 3 if nulls > 0 else 0
@@ -158,21 +145,6 @@ def measure(
 
 
 @kernel()
-def _copy_run(addresses: Any, column: Any, form: Any, width: Any, source: Any, first: Any, count: Any,
-              values: Any, data: Any) -> None:  # fmt: skip
-    """Copy rows that follow each other, none of them NULL."""
-    here = addresses[source, column, 1]
-    if form == FIXED:
-        copy_octets(here + first * width, values, count * width)
-        return
-    offsets = here + 4 * first
-    begin = int64(load_i32(offsets))
-    for i in range(count + 1):
-        store_i32(values + 4 * i, int32(int64(load_i32(offsets + 4 * i)) - begin))
-    copy_octets(addresses[source, column, 2] + begin, data, int64(load_i32(offsets + 4 * count)) - begin)
-
-
-@kernel()
 def _copy_column(
     addresses: Any, spec: Any, j: Any, source: Any, row: Any, run: Any, places: Any, base: Any
 ) -> None:
@@ -184,7 +156,9 @@ def _copy_column(
     if form == BITS:
         copy_bits(addresses, column, 1, source, row, values, 0)
     elif run and not nulls:
-        _copy_run(addresses, column, form, width, int64(source[0]), int64(row[0]), len(row), values, data)
+        copy_run(
+            addresses, column, form, width, int64(source[0]), int64(row[0]), len(row), values, data, int64(0)
+        )  # fmt: skip
     elif form == FIXED:
         copy_fixed(addresses, column, width, source, row, values)
     else:

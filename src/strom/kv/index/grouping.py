@@ -32,8 +32,7 @@ def group(hashes: Hashes, same_within: SameWithin | None) -> Order:
     hashes = np.ascontiguousarray(hashes, np.uint64)
     count = len(hashes)
     first = np.empty(count, np.int64)
-    table = np.zeros(max(2, 1 << (2 * count - 1).bit_length()), np.int64)
-    groups = _first_with_hash(hashes, table, first)
+    groups = first_with_hash(hashes, first)
     if same_within is not None and groups < count:
         groups += _part_different(hashes, first, same_within)
     order, starts = np.empty(count, np.int64), np.empty(groups + 1, np.int64)
@@ -49,21 +48,24 @@ def _part_different(hashes: Hashes, first: Ints, same_within: SameWithin) -> int
         which = which[~same_within(which, first[which])]
         if len(which):
             heads = np.empty(len(which), np.int64)
-            table = np.zeros(1 << (2 * len(which) - 1).bit_length(), np.int64)
-            added += _first_with_hash(hashes[which], table, heads)
+            added += first_with_hash(hashes[which], heads)
             first[which] = which[heads]
             which = which[first[which] != which]
     return added
 
 
-@kernel(int64(ro(uint64), rw(int64), rw(int64)))
-def _first_with_hash(hashes: Hashes, table: Ints, first: Ints) -> int:
-    """For each row the first row with its hash. ``table`` is zeros, a power of two of them and more than rows."""
-    mask, groups = len(table) - 1, 0
-    for row in range(len(hashes)):
-        slot = int64(hashes[row] >> uint64(20)) & mask
+@kernel(int64(ro(uint64), rw(int64)))
+def first_with_hash(hashes: Hashes, first: Ints) -> int:
+    """For each row the first row with its hash; returns the number of distinct hashes."""
+    count, size = len(hashes), 2
+    while size < 2 * count:
+        size *= 2
+    table = np.zeros(size, np.int32)
+    groups = 0
+    for row in range(count):
+        slot = int64(hashes[row] >> uint64(20)) & (size - 1)
         while table[slot] != 0 and hashes[table[slot] - 1] != hashes[row]:
-            slot = (slot + 1) & mask
+            slot = (slot + 1) & (size - 1)
         if table[slot] == 0:
             table[slot] = row + 1
             groups += 1

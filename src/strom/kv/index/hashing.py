@@ -22,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidTable
-from strom.kv.gather.row_source import ColumnKind, ColumnSource, source_of
+from strom.kv.gather.row_source import ABSENT, ColumnKind, ColumnSource, source_of
+from strom.kv.gather.source_kernels import BITS, VAR, bit_at
 from strom.kv.kernels.compile import (
     fold_multiply,
     int64,
@@ -41,9 +42,6 @@ from strom.kv.kernels.compile import (
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
-_BITS, _VAR = 1, 2
-_CODES: Final = {"fixed": 0, "bits": _BITS, "var": _VAR}
-_ABSENT: Final = -1
 # Odd numbers without pattern: what is added to a golden ratio, and digits of square roots.
 _STEP: Final = 0x9E3779B97F4A7C15
 _WORD: Final = 0x6A09E667F3BCC909
@@ -64,11 +62,11 @@ class Hasher:
         self.columns = tuple(columns)
         self.seed = seed & (1 << 64) - 1
         self._kinds = tuple(kinds)
-        codes = [_CODES[kinds[column].form] for column in columns]
+        codes = [kinds[column].code for column in columns]
         widths = [
-            1 if code == _BITS else kinds[column].width for code, column in zip(codes, columns, strict=True)
+            1 if code == BITS else kinds[column].width for code, column in zip(codes, columns, strict=True)
         ]
-        self.bijective = _VAR not in codes and sum(widths) <= 8
+        self.bijective = VAR not in codes and sum(widths) <= 8
         """Whether equal hashes mean equal tuples (without NULLs)."""
         shifts = [8 * sum(widths[:at]) for at in range(len(widths))]
         self.plan = np.array([self.columns, codes, widths, shifts], np.int64)
@@ -100,7 +98,7 @@ class Hasher:
 
 @kernel()
 def _is_null(validity: int, row: int) -> bool:
-    return validity != 0 and (load_u8(validity + (row >> 3)) >> (row & 7)) & 1 == 0
+    return validity != 0 and bit_at(validity, row) == 0
 
 
 @kernel()
@@ -147,16 +145,16 @@ def pack_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
     for column in range(plan.shape[1]):
         position, bits, width, shift = (
             plan[0, column],
-            plan[1, column] == _BITS,
+            plan[1, column] == BITS,
             plan[2, column],
             plan[3, column],
         )
         validity, values = addresses[position, 0], addresses[position, 1]
         for row in range(len(out)):
-            if values == _ABSENT or _is_null(validity, row):
+            if values == ABSENT or _is_null(validity, row):
                 out[row] ^= uint64(_NULL) * uint64(2 * column + 1)
             elif bits:
-                out[row] ^= uint64((load_u8(values + (row >> 3)) >> (row & 7)) & 1) << uint64(shift)
+                out[row] ^= uint64(bit_at(values, row)) << uint64(shift)
             else:
                 out[row] ^= _small(values, width, row) << uint64(shift)
     for row in range(len(out)):
@@ -172,13 +170,13 @@ def fold_tuples(addresses: Ints, plan: Ints, seed: int, out: Hashes) -> None:
         validity, values, data = addresses[position, 0], addresses[position, 1], addresses[position, 2]
         for row in range(len(out)):
             state = out[row] + uint64(_STEP)
-            if values == _ABSENT or _is_null(validity, row):
+            if values == ABSENT or _is_null(validity, row):
                 state = fold_multiply(state ^ uint64(_NULL), uint64(_NULL))
-            elif code == _VAR:
+            elif code == VAR:
                 start, end = int64(load_i32(values + row * 4)), int64(load_i32(values + row * 4 + 4))
                 state = _bytes(state, data + start, end - start)
-            elif code == _BITS:
-                bit = (load_u8(values + (row >> 3)) >> (row & 7)) & 1
+            elif code == BITS:
+                bit = bit_at(values, row)
                 state = fold_multiply(state ^ uint64(bit), uint64(_WORD))
             elif width <= 8:
                 state = fold_multiply(state ^ _small(values, width, row), uint64(_WORD))

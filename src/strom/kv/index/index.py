@@ -109,12 +109,6 @@ class KeyIndex:
         """The rows of one batch by key: see :func:`strom.kv.index.grouping.group`."""
         return group(hashes, same_within)
 
-    def newest_between(self, start: int, end: int) -> Ints:
-        """The newest versions of the row ids from ``start`` to ``end`` or ``size``, NONE where there is no key."""
-        out = np.empty(max(0, min(end, self._size) - start), np.int64)
-        newest_kernels.load_range(start, self._newest.table, out)
-        return out
-
     @property
     def tables(self) -> IndexTables:
         """For a kernel that finds keys and their versions at once."""
@@ -170,33 +164,14 @@ class KeyIndex:
         """The shards that changed since they were exported, or were loaded."""
         return np.flatnonzero(self._table.shards[: self._table.count, DIRTY])
 
-    def is_dirty(self, shard: int) -> bool:
-        """Whether the shard changed since it was exported."""
-        return bool(self._table.shards[shard, DIRTY])
-
-    def mark_dirty(self, shard: int | None) -> None:
-        """What was exported is not what a snapshot holds (stepped back, left out, or not written): export it again.
-
-        None: this is so for all shards.
-        """
-        if shard is None:
-            self._table.mark_dirty(None)
-        else:
-            self._table.shards[shard, DIRTY] = 1
+    def mark_dirty(self, shard: int) -> None:
+        """What was exported is not what a snapshot holds (stepped back, left out, or not written): export it again."""
+        self._table.shards[shard, DIRTY] = 1
 
     def tiles(self) -> list[tuple[int, int]]:
         """The (prefix, depth) of every shard, by number."""
         shards = self._table.shards[: self._table.count]
         return list(zip(shards[:, PREFIX].tolist(), shards[:, DEPTH].tolist(), strict=True))
-
-    def shard_at(self, position: int) -> tuple[int, int]:
-        """The shard that has the hash ``position``, and the position behind its last hash (2^64 behind the last shard).
-
-        Who walks so from 0 on passes each hash once, although shards split between the steps; numbers do not tell that.
-        """
-        shard = self._table.shard_of(position)
-        prefix, depth = self.place_of(shard)
-        return shard, (prefix + 1) << (64 - depth)
 
     def place_of(self, shard: int) -> tuple[int, int]:
         """The shard's (prefix, depth): what names it in files."""

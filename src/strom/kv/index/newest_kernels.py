@@ -73,13 +73,6 @@ def fill_empty(row_ids: npt.NDArray[np.uint32], versions: Ints, table: Ints) -> 
     return True
 
 
-@kernel(void(int64, ro(int64), rw(int64)))
-def load_range(start: int, table: Ints, out: Ints) -> None:
-    """The versions of the rows from ``start`` on."""
-    for i in range(len(out)):
-        out[i] = load_i64(_cell(table, start + i)) - 1
-
-
 @kernel(int64(int64, ro(int64), rw(int64)))
 def take_empty(size: int, table: Ints, out: Ints) -> int:
     """How many of the first ``size`` rows have no version; they are put into ``out`` as far as there is room."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from strom.kv.changes import Bools, Ints
@@ -68,8 +67,3 @@ class SecondaryIndex:
         _, linked = self.links.hash_of(row_ids)
         if linked.any():
             self.links.unlink(row_ids[linked])
-
-
-def no_hashes(count: int) -> Hashes:
-    """Hashes of rows that have none."""
-    return np.zeros(count, np.uint64)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from strom.model.data_type import Decimal
-from strom.model.key_properties import MERGE_ENGINE
+from strom.model.key_properties import INDEX_PREFIX, MERGE_ENGINE
 from strom.model.table import TableEntry
 
 ROWS: Final = "rows"
@@ -28,7 +28,7 @@ def needs_of(table: TableEntry) -> frozenset[str]:
     properties = table.description.properties
     engine = (properties.get(MERGE_ENGINE) or "").lower()
     found = {ROWS}
-    if any(name.startswith("table.index.") for name in properties) or _has_prefix(table):
+    if any(name.startswith(INDEX_PREFIX) for name in properties) or _has_prefix(table):
         found.add(LISTS)
     if engine == "versioned":
         found.add(VERSIONS)

@@ -22,7 +22,7 @@ from strom.kv.index.newest_kernels import load_all
 from strom.kv.index.series_kernels import FINE, step_back
 from strom.kv.index.slot_kernels import find_first
 from strom.kv.kernels.compile import boolean, int32, int64, kernel, ro, rw, uint8, uint64
-from strom.kv.rows.row_places import Places, locate
+from strom.kv.rows.row_places import Places, locate, lost_row
 from strom.kv.store import KeyStore
 
 _NOT_SURE: Final = -1
@@ -80,8 +80,7 @@ def locate_keys(
     if found == _NOT_SURE:
         return None
     if found == _NOWHERE:
-        offset = int(numbers[4, 0])
-        raise StoreCorrupt(f"the row at offset {offset} is in no file", offset=offset)
+        raise lost_row(int(numbers[4, 0]))
     return LocatedKeys(numbers[3, :found], directory, where[0, :found], where[1, :found], at)
 
 

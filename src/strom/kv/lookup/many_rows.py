@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strom.errors import IndexBuilding, IndexNotFound, StoreCorrupt
+from strom.errors import IndexBuilding, IndexNotFound
 from strom.kv.changes import Ints
 from strom.kv.gather.directory import Directory
 from strom.kv.gather.gather import gather, gather_message, rows_equal
@@ -24,6 +24,7 @@ from strom.kv.gather.row_source import ColumnSource, Int32s, source_of
 from strom.kv.index.secondary_index import SecondaryIndex
 from strom.kv.lookup.located_keys import locate_keys
 from strom.kv.publication import Hashes
+from strom.kv.rows.row_places import lost_row
 from strom.kv.store import KeyStore
 from strom.kv.versions import are_images, offsets_of
 
@@ -222,6 +223,5 @@ def _candidates(store: KeyStore, index: SecondaryIndex, hashes: Hashes) -> tuple
 def _places(store: KeyStore, versions: Ints, directory: Directory) -> tuple[Int32s, Int32s]:
     source, row = store.rows.locate(offsets_of(versions), directory)
     if len(source) and source.min() < 0:
-        missing = int(offsets_of(versions)[np.argmin(source)])
-        raise StoreCorrupt(f"the row at offset {missing} is in no file", offset=missing)
+        raise lost_row(int(offsets_of(versions)[np.argmin(source)]))
     return source, row

@@ -25,7 +25,7 @@ from strom.kv.lookup.single_row_kernels import (
     UNCHECKED,
     find_row,
 )
-from strom.kv.rows.row_places import Places
+from strom.kv.rows.row_places import Places, lost_row
 from strom.kv.store import KeyStore
 
 ROOM_BYTES = 4096
@@ -123,6 +123,6 @@ class SingleRow:
             chosen = self._layout.selection((*self._wanted.positions, *self._key.positions))
             return CheckNeeded(lambda: directory.check(source, chosen))
         if reason == NOWHERE:
-            return StoreCorrupt(f"the row at offset {number} is in no file", offset=number)
+            return lost_row(number)
         assert reason == CORRUPT
         return StoreCorrupt("the index leads to a record that cannot be")

@@ -14,10 +14,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from strom.kv.gather.copy_kernels import BITS, FIXED, VAR, copy_octets, length_of, same_value
-from strom.kv.gather.message_kernels import COLUMNS, FORMS, WIDTHS
-from strom.kv.gather.row_source import ABSENT
+from strom.kv.gather.copy_kernels import copy_octets
+from strom.kv.gather.source_kernels import (
+    BITS,
+    COLUMNS,
+    FIXED,
+    FORMS,
+    VAR,
+    WIDTHS,
+    bit_at,
+    is_held,
+    is_null,
+    is_unchecked,
+    length_of,
+    same_value,
+)
 from strom.kv.index.hashing import fold_tuples, pack_tuples
+from strom.kv.index.newest_kernels import version_of
 from strom.kv.index.series_kernels import step_back
 from strom.kv.index.slot_kernels import AREA, MASK, first_slot, next_slot, shard_of, stored_at
 from strom.kv.kernels.compile import (
@@ -25,7 +38,6 @@ from strom.kv.kernels.compile import (
     int64,
     kernel,
     load_i32,
-    load_i64,
     load_u8,
     load_u32,
     ro,
@@ -36,7 +48,6 @@ from strom.kv.kernels.compile import (
     uint32,
     uint64,
 )
-from strom.kv.kernels.reserved_memory import CHUNK_BITS, CHUNK_MASK
 from strom.kv.rows.row_places import locate
 
 #: Why there is no row. Anything at or below NO_ROOM: the row's size is NO_ROOM minus this.
@@ -93,21 +104,6 @@ def _open(key: Any, size: Any, spec: Any, addresses: Any) -> bool:
 
 
 @kernel()
-def _held(rows: Any, source: Any, row: Any) -> bool:
-    return bool(source < len(rows) and 0 <= row < rows[source])
-
-
-@kernel()
-def _unchecked(whole: Any, sound: Any, source: Any, spec: Any) -> bool:
-    """Whether one of these columns of a source has to be checked before it is read."""
-    unchecked = False
-    if whole[source] == 0:
-        for j in range(spec.shape[1]):
-            unchecked |= sound[source, spec[COLUMNS, j]] == 0
-    return unchecked
-
-
-@kernel()
 def _size(addresses: Any, spec: Any, source: Any, row: Any) -> Any:
     size: Any = int64((spec.shape[1] + 7) >> 3)
     for j in range(spec.shape[1]):
@@ -115,14 +111,6 @@ def _size(addresses: Any, spec: Any, source: Any, row: Any) -> Any:
         if spec[FORMS, j] == VAR:
             size += length_of(addresses, spec[COLUMNS, j], source, row)
     return size
-
-
-@kernel()
-def _is_null(addresses: Any, column: Any, source: Any, row: Any) -> bool:
-    if addresses[source, column, 1] == ABSENT:
-        return True
-    bitmap = addresses[source, column, 0]
-    return bool(bitmap != 0 and (load_u8(bitmap + (row >> 3)) >> (row & 7)) & 1 == 0)
 
 
 @kernel()
@@ -137,15 +125,14 @@ def _write(addresses: Any, spec: Any, source: Any, row: Any, out: Any) -> None:
         data += _width(spec[FORMS, j], spec[WIDTHS, j])
     for j in range(count):
         column, form, width = spec[COLUMNS, j], spec[FORMS, j], _width(spec[FORMS, j], spec[WIDTHS, j])
-        if _is_null(addresses, column, source, row):
+        if is_null(addresses, column, source, row):
             store_u8(out + (j >> 3), uint8(load_u8(out + (j >> 3)) | (1 << (j & 7))))
             for at in range(place, place + width):
                 store_u8(at, uint8(0))
         elif form == FIXED:
             copy_octets(addresses[source, column, 1] + row * width, place, width)
         elif form == BITS:
-            bits = addresses[source, column, 1]
-            store_u8(place, uint8((load_u8(bits + (row >> 3)) >> (row & 7)) & 1))
+            store_u8(place, uint8(bit_at(addresses[source, column, 1], row)))
         else:
             first = int64(load_i32(addresses[source, column, 1] + 4 * row))
             length = length_of(addresses, column, source, row)
@@ -197,16 +184,16 @@ def find_row(
         row_id = int64(stored_at(area, slot)) - 1
         version = int64(-1)
         if 0 <= row_id < row_ids:
-            version = load_i64(newest[row_id >> CHUNK_BITS] + (row_id & CHUNK_MASK) * 8) - 1
+            version = version_of(newest, row_id)
         if bijective != 0:
             break
         offsets[0] = version >> 1
         locate(offsets, files, tail_start, tail_source, tail_block, first_chunk, chunks, source, row)
         at = int64(source[0])
         if at >= 0:
-            if not _held(rows, at, int64(row[0])):
+            if not is_held(rows, at, int64(row[0])):
                 return CORRUPT
-            if _unchecked(whole, sound, at, key_spec):
+            if is_unchecked(whole, sound, at, key_spec):
                 store_i64(out, at)
                 return UNCHECKED
             same = True
@@ -232,9 +219,9 @@ def find_row(
     if at < 0:
         store_i64(out, offsets[0])
         return NOWHERE
-    if not _held(rows, at, within):
+    if not is_held(rows, at, within):
         return CORRUPT
-    if _unchecked(whole, sound, at, spec):
+    if is_unchecked(whole, sound, at, spec):
         store_i64(out, at)
         return UNCHECKED
     needed = _size(addresses, spec, at, within)

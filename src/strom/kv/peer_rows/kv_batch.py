@@ -1,14 +1,6 @@
 """The peer's batch of puts and deletes (PutKv), taken apart but not decoded.
 
-    0   4   length      bytes after this field
-    4   1   magic       0
-    5   4   crc         CRC-32C of everything from the schema id on
-    9   2   schema id
-    11  1   attributes
-    12  8   writer id
-    20  4   batch sequence
-    24  4   record count
-    28  …   records     each: i32 length after itself, varint key length, key, row to the end; no row is a delete
+Format: ``kv_batch_header``.
 
 Promise: whatever the bytes, :func:`parse` gives positions that lie within them, or raises. Nothing is allocated before
 the count is known to fit the bytes that are there.
@@ -16,25 +8,20 @@ the count is known to fit the bytes that are there.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from strom.errors import ChecksumMismatch, MalformedBatch, TornBatch
+from strom.errors import ChecksumMismatch, MalformedBatch
 from strom.kv.changes import Bools, Bytes, Ints
 from strom.kv.kernels.compile import int64, kernel, ro, rw, uint8
+from strom.kv.peer_rows.kv_batch_header import CRC_FROM, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, read_kv_header
 from strom.record.checksum import crc32c
 from strom.runtime.files import Bytes as Raw
 
-HEADER_SIZE: Final = 28
-LENGTH_OVERHEAD: Final = 4
-CRC_FROM: Final = 9
-MAGIC: Final = 0
 RECORD_SIZE_MIN: Final = 5
 """A length and a key length: what the smallest record takes."""
-_HEADER = struct.Struct("<ibIhbqii")
 
 
 @dataclass(frozen=True)
@@ -56,9 +43,7 @@ class KvBatch:
 def parse(view: Raw) -> KvBatch:
     """The one batch that ``view`` holds."""
     data = np.frombuffer(view, np.uint8)
-    if len(data) < HEADER_SIZE:
-        raise TornBatch(f"{len(data)} bytes are fewer than the header of a batch of changes", found=len(data))
-    length, magic, crc, schema_id, _, writer_id, sequence, count = _HEADER.unpack_from(view)
+    length, magic, crc, schema_id, _, writer_id, sequence, count = read_kv_header(view)
     if magic != MAGIC:
         raise MalformedBatch(f"no batch of changes has magic {magic}", magic=magic)
     if length + LENGTH_OVERHEAD != len(data):

@@ -1,12 +1,7 @@
 """Arrays, maps and rows inside compacted rows, as Arrow. Rows go column by column, arrays and maps value by value.
 
-    array   i32 count, null bits in 4-byte words, one slot per element (1, 2, 4 or 8 bytes by type), padding to 8; then
-            what does not fit a slot, each padded to 8. Such a slot holds length | position << 32, or up to 7 bytes in
-            place with 0x80 | length on top.
-    map     i32 bytes of the key array, key array, value array
-    row     a compacted row
-
-Hostile bytes: the elements of an array cannot be longer together than the array, so data never grows on reading.
+How they lie: ``nested_form``. Hostile bytes: the elements of an array cannot be longer together than the array, so data
+never grows on reading.
 """
 
 from __future__ import annotations
@@ -14,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,23 +17,22 @@ import pyarrow as pa
 
 from strom.errors import MalformedBatch
 from strom.kv.changes import Bytes, Ints
-from strom.kv.peer_rows.row_form import DAY_MILLIS, DECIMAL_COMPACT_MAX, is_nested
-
-_COUNT: Final = struct.Struct("<i")
-_REFERENCE: Final = struct.Struct("<II")
-_LONG: Final = struct.Struct("<q")
-_INLINE: Final = 0x80
-_NANOS: Final = 1_000_000
-_PER_MILLI: Final = {"us": 1_000, "ns": 1_000_000}
+from strom.kv.peer_rows.nested_form import (
+    COUNT,
+    INLINE,
+    INLINE_MAX,
+    LONG,
+    NANOS_PER_MILLI,
+    REFERENCE,
+    SLOT_CODES,
+    slot_width,
+)
+from strom.kv.peer_rows.row_form import DAY_MILLIS, DECIMAL_COMPACT_MAX, PER_MILLI, is_nested
 
 Raw = memoryview
 Reader = Callable[[Raw, int], Any]
 DecodeRows = Callable[[pa.Schema, Bytes, Ints, Ints], pa.RecordBatch]
 """Rows hold nested values, which hold rows: the decoder of rows passes itself on."""
-_FIXED: Final = {
-    pa.bool_(): "?", pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f",
-    pa.float64(): "d", pa.date32(): "i",
-}  # fmt: skip
 
 
 def decode_nested(
@@ -105,7 +99,7 @@ def _rows(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.Ar
 def _maps(kind: pa.DataType, parts: list[Raw], decode_rows: DecodeRows) -> pa.Array:
     keys, values = [], []
     for part in parts:
-        (size,) = _COUNT.unpack_from(part)
+        (size,) = COUNT.unpack_from(part)
         if not 0 <= size <= len(part) - 4:
             raise IndexError("the keys of a map reach past its end")
         keys.append(part[4 : 4 + size])
@@ -158,7 +152,7 @@ def _scalars(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 def _array(kind: pa.DataType, part: Raw) -> Iterator[Any]:
     """The elements of one array; nested ones as their bytes."""
-    (count,) = _COUNT.unpack_from(part)
+    (count,) = COUNT.unpack_from(part)
     width = slot_width(kind)
     head = 4 + (count + 31) // 32 * 4
     if count < 0 or head + count * width > len(part):
@@ -177,21 +171,13 @@ def _array(kind: pa.DataType, part: Raw) -> Iterator[Any]:
         yield value
 
 
-def slot_width(kind: pa.DataType) -> int:
-    """Bytes of an element's slot."""
-    code = _FIXED.get(kind)
-    if code is not None:
-        return struct.calcsize("<" + code)
-    return 4 if pa.types.is_time(kind) else 8
-
-
 def _reader(kind: pa.DataType) -> Reader:
-    code = _FIXED.get(kind)
+    code = SLOT_CODES.get(kind)
     if code is not None:
         form = struct.Struct("<" + code)
         return lambda part, at: form.unpack_from(part, at)[0]
     if pa.types.is_time(kind):
-        return lambda part, at: _time(_COUNT.unpack_from(part, at)[0], kind.unit)
+        return lambda part, at: _time(COUNT.unpack_from(part, at)[0], kind.unit)
     if pa.types.is_timestamp(kind):
         return _timestamp_reader(kind.unit)
     if pa.types.is_decimal(kind):
@@ -206,20 +192,20 @@ def _reader(kind: pa.DataType) -> Reader:
 def _time(millis: int, unit: str) -> int:
     if not 0 <= millis < DAY_MILLIS:
         raise ValueError("a time lies outside the day")
-    return millis // 1000 if unit == "s" else millis * _PER_MILLI.get(unit, 1)
+    return millis // 1000 if unit == "s" else millis * PER_MILLI.get(unit, 1)
 
 
 def _timestamp_reader(unit: str) -> Reader:
-    if unit not in _PER_MILLI:
+    if unit not in PER_MILLI:
         divisor = 1000 if unit == "s" else 1
-        return lambda part, at: _LONG.unpack_from(part, at)[0] // divisor
+        return lambda part, at: LONG.unpack_from(part, at)[0] // divisor
 
     def read(part: Raw, at: int) -> int:
-        nanos, position = _REFERENCE.unpack_from(part, at)
-        if nanos >= _NANOS:
+        nanos, position = REFERENCE.unpack_from(part, at)
+        if nanos >= NANOS_PER_MILLI:
             raise ValueError("a timestamp has more than a millisecond of nanoseconds")
-        millis: int = _LONG.unpack_from(part, position)[0]
-        ticks: int = millis * _PER_MILLI[unit] + nanos * _PER_MILLI[unit] // _NANOS
+        millis: int = LONG.unpack_from(part, position)[0]
+        ticks: int = millis * PER_MILLI[unit] + nanos * PER_MILLI[unit] // NANOS_PER_MILLI
         return ticks
 
     return read
@@ -230,7 +216,7 @@ def _decimal_reader(kind: pa.DataType) -> Reader:
 
     def read(part: Raw, at: int) -> Decimal:
         if compact:
-            unscaled = _LONG.unpack_from(part, at)[0]
+            unscaled = LONG.unpack_from(part, at)[0]
         else:
             found = _referred(part, at)
             if not 1 <= len(found) <= 16:
@@ -244,16 +230,16 @@ def _decimal_reader(kind: pa.DataType) -> Reader:
 
 def _bytes(part: Raw, at: int) -> Raw:
     mark = part[at + 7]
-    if not mark & _INLINE:
+    if not mark & INLINE:
         return _referred(part, at)
     size = mark & 0x7F
-    if size > 7:
+    if size > INLINE_MAX:
         raise IndexError("a value in place has at most 7 bytes")
     return part[at : at + size]
 
 
 def _referred(part: Raw, at: int) -> Raw:
-    size, position = _REFERENCE.unpack_from(part, at)
+    size, position = REFERENCE.unpack_from(part, at)
     if position + size > len(part):
         raise IndexError("a value lies outside its array")
     return part[position : position + size]

@@ -1,4 +1,4 @@
-"""Arrays, maps and rows as they lie inside compacted rows (``nested_decoder`` has the form). Value by value."""
+"""Arrays, maps and rows as they lie inside compacted rows (``nested_form``). Value by value."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Any, Final
 import pyarrow as pa
 
 from strom.kv.changes import Bytes, Ints
-from strom.kv.peer_rows.nested_decoder import slot_width
-from strom.kv.peer_rows.row_form import DECIMAL_COMPACT_MAX, is_nested
+from strom.kv.peer_rows.nested_form import (
+    COUNT,
+    INLINE,
+    INLINE_MAX,
+    LONG,
+    NANOS_PER_MILLI,
+    REFERENCE,
+    SLOT_CODES,
+    slot_width,
+)
+from strom.kv.peer_rows.row_form import DECIMAL_COMPACT_MAX, PER_MILLI, is_nested
 
-_COUNT: Final = struct.Struct("<i")
-_REFERENCE: Final = struct.Struct("<II")
-_LONG: Final = struct.Struct("<q")
-_INLINE_MAX: Final = 7
 _WIDE_DECIMAL_AREA: Final = 16
-_NANOS_PER_MILLI: Final = 1_000_000
-_PER_MILLI: Final = {"us": 1_000, "ns": 1_000_000}
-_FORMS: Final = {
-    pa.bool_(): "?", pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f",
-    pa.float64(): "d", pa.date32(): "i",
-}  # fmt: skip
 
 EncodeRows = Callable[[pa.RecordBatch], tuple[Bytes, Ints]]
 """Rows hold nested values, which hold rows: the encoder of rows passes itself on."""
@@ -66,7 +65,7 @@ def _rows(array: pa.Array, encode_rows: EncodeRows) -> list[bytes]:
 
 
 def _map(keys: bytes, items: bytes) -> bytes:
-    return _COUNT.pack(len(keys)) + keys + items
+    return COUNT.pack(len(keys)) + keys + items
 
 
 class _Elements:
@@ -77,13 +76,13 @@ class _Elements:
         self._kind = kind
         self._width = slot_width(kind)
         self._values = _values(values, encode_rows) if is_nested(kind) else _plain(values)
-        self._form = struct.Struct("<" + _FORMS[kind]) if kind in _FORMS else None
+        self._form = struct.Struct("<" + SLOT_CODES[kind]) if kind in SLOT_CODES else None
 
     def encode(self, low: int, high: int) -> bytes:
         count = high - low
         head = 4 + (count + 31) // 32 * 4
         out = bytearray(-(-(head + count * self._width) // 8) * 8)
-        _COUNT.pack_into(out, 0, count)
+        COUNT.pack_into(out, 0, count)
         for i, value in enumerate(self._values[low:high]):
             if value is None:
                 out[4 + (i >> 3)] |= 1 << (i & 7)
@@ -96,18 +95,18 @@ class _Elements:
     def _put(self, out: bytearray, at: int, value: Any) -> None:
         kind = self._kind
         if pa.types.is_time(kind):
-            _COUNT.pack_into(
-                out, at, value * 1000 if kind.unit == "s" else value // _PER_MILLI.get(kind.unit, 1)
+            COUNT.pack_into(
+                out, at, value * 1000 if kind.unit == "s" else value // PER_MILLI.get(kind.unit, 1)
             )
         elif pa.types.is_timestamp(kind):
             _put_timestamp(out, at, value, kind.unit)
         elif pa.types.is_decimal(kind):
             _put_decimal(out, at, value, kind)
-        elif not is_nested(kind) and len(value) <= _INLINE_MAX:
+        elif not is_nested(kind) and len(value) <= INLINE_MAX:
             out[at : at + len(value)] = value
-            out[at + 7] = 0x80 | len(value)
+            out[at + 7] = INLINE | len(value)
         else:
-            _REFERENCE.pack_into(out, at, len(value), _append(out, value))
+            REFERENCE.pack_into(out, at, len(value), _append(out, value))
 
 
 def _plain(values: pa.Array) -> list[Any]:
@@ -128,20 +127,20 @@ def _append(out: bytearray, value: bytes) -> int:
 
 
 def _put_timestamp(out: bytearray, at: int, ticks: int, unit: str) -> None:
-    if unit not in _PER_MILLI:
-        _LONG.pack_into(out, at, ticks * 1000 if unit == "s" else ticks)
+    if unit not in PER_MILLI:
+        LONG.pack_into(out, at, ticks * 1000 if unit == "s" else ticks)
         return
-    millis, rest = divmod(ticks, _PER_MILLI[unit])
-    nanos = rest * (_NANOS_PER_MILLI // _PER_MILLI[unit])
-    _REFERENCE.pack_into(out, at, nanos, _append(out, _LONG.pack(millis)))
+    millis, rest = divmod(ticks, PER_MILLI[unit])
+    nanos = rest * (NANOS_PER_MILLI // PER_MILLI[unit])
+    REFERENCE.pack_into(out, at, nanos, _append(out, LONG.pack(millis)))
 
 
 def _put_decimal(out: bytearray, at: int, value: Decimal, kind: pa.DataType) -> None:
     sign, digits, _ = value.as_tuple()
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
     if kind.precision <= DECIMAL_COMPACT_MAX:
-        _LONG.pack_into(out, at, unscaled)
+        LONG.pack_into(out, at, unscaled)
         return
     size = (unscaled.bit_length() if unscaled >= 0 else (unscaled + 1).bit_length()) // 8 + 1
     area = unscaled.to_bytes(size, "big", signed=True)
-    _REFERENCE.pack_into(out, at, size, _append(out, area.ljust(_WIDE_DECIMAL_AREA, b"\0")))
+    REFERENCE.pack_into(out, at, size, _append(out, area.ljust(_WIDE_DECIMAL_AREA, b"\0")))

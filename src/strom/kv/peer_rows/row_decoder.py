@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from strom.errors import MalformedBatch, RecordTooLarge, SchemaMismatch
 from strom.kv.changes import Bytes, Ints
+from strom.kv.kernels.reserved_memory import address_of
 from strom.kv.peer_rows.nested_decoder import decode_nested, spread
 from strom.kv.peer_rows.row_decoder_kernels import COLUMN_BITS, WHOLE_ROW, copy_spans, read_rows
 from strom.kv.peer_rows.row_form import BOOL, SPAN, form_of, is_nested
@@ -84,17 +85,17 @@ class RowDecoder:
         whole = np.zeros(
             size + _ALIGNMENT, np.uint8
         )  # the values of NULLs are zero: no stray memory gets out
-        shift = -_address(whole) % _ALIGNMENT
+        shift = -address_of(whole) % _ALIGNMENT
         block = whole[shift : shift + size]
         block[: values[0]] = 0xFF
         columns = self._plan.copy()
-        columns[:, 2] = bits + _address(block)
-        columns[:, 3] = values + _address(block)
+        columns[:, 2] = bits + address_of(block)
+        columns[:, 3] = values + address_of(block)
         spans = np.empty((self._spans, rows), np.int64)
         sums = np.zeros((len(columns), 2), np.int64)
         starts, ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
         wrong = read_rows(
-            _address(data), len(data), starts, ends, columns, self._required, self._null_bits, _TENS, spans, sums
+            address_of(data), len(data), starts, ends, columns, self._required, self._null_bits, _TENS, spans, sums
         )  # fmt: skip
         if wrong >= 0:
             row, column = wrong >> COLUMN_BITS, wrong & WHOLE_ROW
@@ -151,7 +152,7 @@ class RowDecoder:
                 arrays.append(_nested(column.type, data, spans[column.span], offsets, validity))
                 continue
             text = np.empty(length, np.uint8)
-            wrong = copy_spans(_address(data), spans[column.span], offsets, text, column.text)
+            wrong = copy_spans(address_of(data), spans[column.span], offsets, text, column.text)
             if wrong >= 0:
                 self._refuse(wrong, number)
             buffers = [validity, memory.slice(place, 4 * (rows + 1)), pa.py_buffer(text)]
@@ -195,10 +196,6 @@ def _nested(
 
 def _decode_rows(schema: pa.Schema, data: Bytes, starts: Ints, ends: Ints) -> pa.RecordBatch:
     return RowDecoder(schema).decode(data, starts, ends)
-
-
-def _address(array: Bytes) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _padded(size: int) -> int:

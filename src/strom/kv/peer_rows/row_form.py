@@ -54,7 +54,7 @@ _SIMPLE = {
     pa.bool_(): BOOL, pa.int8(): BYTE, pa.int16(): SHORT, pa.int32(): INT, pa.int64(): BIGINT,
     pa.float32(): WORD, pa.float64(): LONG, pa.date32(): INT, pa.string(): SPAN, pa.binary(): SPAN,
 }  # fmt: skip
-_PER_MILLI = {"us": 1_000, "ns": 1_000_000}
+PER_MILLI: Final = {"us": 1_000, "ns": 1_000_000}
 
 
 class ColumnForm(NamedTuple):
@@ -95,4 +95,4 @@ def is_nested(kind: pa.DataType) -> bool:
 
 
 def _per_milli(unit: str) -> int:
-    return _PER_MILLI.get(unit, -1000 if unit == "s" else 1)
+    return PER_MILLI.get(unit, -1000 if unit == "s" else 1)

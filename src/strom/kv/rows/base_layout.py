@@ -9,7 +9,6 @@ from typing import Final
 
 from strom.record.struct_fields import StructField, StructFields, structure
 
-BASE_FILE_SUFFIX: Final = ".base"
 FORMAT: Final = b"STROMBF1"
 ALIGNMENT: Final = 64
 BLOCK_ROWS: Final = 1 << 16

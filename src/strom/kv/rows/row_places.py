@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from strom.errors import StoreCorrupt
 from strom.kv.gather.row_source import Int32s, Int64s
 from strom.kv.kernels.compile import (
     int32,
@@ -204,6 +205,11 @@ def offsets_sound(offsets: Any, size: int) -> int:
         if offsets[i] < offsets[i - 1]:
             return 0
     return 1
+
+
+def lost_row(offset: int) -> StoreCorrupt:
+    """The index leads to an offset that neither a base file nor the tail holds."""
+    return StoreCorrupt(f"the row at offset {offset} is in no file", offset=offset)
 
 
 def found_at(offsets: Int64s, places: Places) -> tuple[Int32s, Int32s]:

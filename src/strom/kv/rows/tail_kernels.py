@@ -9,19 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from strom.kv.gather.copy_kernels import (
-    BITS,
-    FIXED,
-    NESTED,
-    VAR,
-    copy_bits,
-    copy_fixed,
-    copy_octets,
-    copy_texts,
-    length_of,
-)
+from strom.kv.gather.copy_kernels import copy_bits, copy_fixed, copy_run, copy_texts
 from strom.kv.gather.message_kernels import is_run
 from strom.kv.gather.row_source import ABSENT
+from strom.kv.gather.source_kernels import BITS, FIXED, NESTED, VAR, length_of
 from strom.kv.kernels.compile import (
     boolean,
     int32,
@@ -110,23 +101,6 @@ def _set_bits(target: Any, start: Any, count: Any) -> None:
 
 
 @kernel()
-def _copy_run(addresses: Any, column: Any, form: Any, width: Any, first: Any, rows: Any, count: Any,
-              table: Any) -> None:  # fmt: skip
-    """Rows that follow each other, none of them NULL, of values or texts."""
-    here, target = addresses[0, column, 1], table[column, VALUES]
-    if form == FIXED:
-        copy_octets(here + first * width, target + count * width, rows * width)
-        return
-    offsets, used = here + 4 * first, table[column, USED]
-    begin = int64(load_i32(offsets))
-    for i in range(rows + 1):
-        store_i32(target + 4 * (count + i), int32(used + int64(load_i32(offsets + 4 * i)) - begin))
-    size = int64(load_i32(offsets + 4 * rows)) - begin
-    copy_octets(addresses[0, column, 2] + begin, table[column, DATA] + used, size)
-    table[column, USED] = used + size
-
-
-@kernel()
 def _copy_columns(
     addresses: Any, forms: Any, widths: Any, source: Any, row: Any, run: Any, count: Any, table: Any
 ) -> Any:
@@ -145,7 +119,10 @@ def _copy_columns(
         if form == BITS:
             copy_bits(addresses, j, 1, source, row, target, count)
         elif run and everything:
-            _copy_run(addresses, j, form, widths[j], int64(row[0]), len(row), count, table)
+            values = target + count * (widths[j] if form == FIXED else 4)
+            table[j, USED] = copy_run(
+                addresses, j, form, widths[j], 0, int64(row[0]), len(row), values, table[j, DATA], table[j, USED]
+            )  # fmt: skip
         elif form == FIXED:
             copy_fixed(addresses, j, widths[j], source, row, target + count * widths[j])
         else:

@@ -49,13 +49,22 @@ _TIMESTAMP = re.compile(r"(-?\d{4,}-\d\d-\d\d)-" + _CLOCK, re.ASCII)
 def surviving(
     predicate: Predicate, schema: Schema, keys: Sequence[str], partitions: Sequence[Sequence[str]]
 ) -> list[bool]:
-    """For each partition, given by its values, whether a row in it could pass. The filter must be checked."""
+    """For each partition, given by its values, whether a row in it could pass. The filter must be checked.
+
+    A partition with a text that no value of its key has was named by hand, and is never skipped.
+    """
     if not partitions:
         return []
-    columns = {}
-    for position, key in enumerate(keys):
-        columns[key] = _column([values[position] for values in partitions], schema.column(key).type)
-    flags: list[bool] = _possible(predicate, columns, len(partitions)).tolist()
+    types = [schema.column(key).type for key in keys]
+    columns = {
+        key: _column([values[position] for values in partitions], types[position])
+        for position, key in enumerate(keys)
+    }
+    possible = _possible(predicate, columns, len(partitions))
+    for column, data_type in zip(columns.values(), types, strict=True):
+        if not _is_cut(data_type):
+            possible = possible | column.is_null().to_numpy(zero_copy_only=False)
+    flags: list[bool] = possible.tolist()
     return flags
 
 
@@ -126,10 +135,15 @@ def _parsed(text: str, data_type: DataType) -> object:
         return _days(text)
     if isinstance(data_type, Time):
         match = _TIME.fullmatch(text)
-        return None if match is None or data_type.precision > 3 else _ticks(0, match.groups(), data_type)
+        return None if match is None or _is_cut(data_type) else _ticks(0, match.groups(), data_type)
     assert isinstance(data_type, Timestamp | TimestampLtz)
     match = _TIMESTAMP.fullmatch(text)
     return None if match is None else _ticks(_days(match[1]), match.groups()[1:], data_type)
+
+
+def _is_cut(data_type: DataType) -> bool:
+    """Whether a partition's text has fewer digits than its values."""
+    return isinstance(data_type, Time) and data_type.precision > 3
 
 
 def _days(text: str) -> int:

@@ -6,7 +6,6 @@ checks come first; those that look at every row run in the lane.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,9 +17,9 @@ from strom.errors import (
     LimitExceeded,
     MalformedBatch,
     RecordTooLarge,
-    TornBatch,
     UnsupportedVersion,
 )
+from strom.kv.peer_rows.kv_batch_header import read_kv_header
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
 from strom.protocol.api_keys import PUT_KV, UPSERT_ROWS, Api
@@ -41,6 +40,7 @@ from strom.protocol.messages.own_keys import (
 from strom.record.batch import BatchHeader, BatchLimits, check, heaviest, read_header
 from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, decode
+from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_AFTER
 from strom.rpc.call import Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import Begun, Write, Writes, answer_all, as_told
@@ -55,13 +55,9 @@ INLINE_BYTES_MAX = 16 * 1024
 """Changes take longer per byte than appends: more than this leaves the loop."""
 ROWS_MAX = 1 << 21
 """Changes in one batch; each can become two records of the changelog."""
-UPSERT, DELETE = 3, 4
-"""Change types of UpsertRows, as in every record batch: +U, -D."""
 PLAIN_MODE = 0
 KEY_COPIES = 2
 """How often rows are in memory while they are written: decompressed, and in the changelog."""
-
-_KV_HEAD = struct.Struct("<ibIhbqii")
 
 
 class KeyWriteCalls:
@@ -271,9 +267,11 @@ class UpsertBatch:
         kinds = changes(self._records, self._header)
         if kinds is None:
             return None
-        deletes = kinds == DELETE
-        if not (deletes | (kinds == UPSERT)).all():
-            raise MalformedBatch(f"the change of a row is {UPSERT} (write it) or {DELETE} (delete it)")
+        deletes = kinds == CHANGE_DELETE
+        if not (deletes | (kinds == CHANGE_UPDATE_AFTER)).all():
+            raise MalformedBatch(
+                f"the change of a row is {CHANGE_UPDATE_AFTER} (write it) or {CHANGE_DELETE} (delete it)"
+            )
         return deletes if deletes.any() else None
 
 
@@ -284,12 +282,10 @@ def _kv_schema_id(records: memoryview, limits: BatchLimits) -> int:
             f"a batch of {len(records)} bytes is larger than the limit of {limits.batch_bytes_max}",
             size=len(records),
         )
-    if len(records) < _KV_HEAD.size:
-        raise TornBatch(f"{len(records)} bytes are fewer than the header of a batch of changes")
-    *_, schema_id, _attributes, _writer, _sequence, count = _KV_HEAD.unpack_from(records)
-    if count > ROWS_MAX:
-        raise LimitExceeded(f"a batch has at most {ROWS_MAX} changes, not {count}", rows=count)
-    return int(schema_id)
+    header = read_kv_header(records)
+    if header.count > ROWS_MAX:
+        raise LimitExceeded(f"a batch has at most {ROWS_MAX} changes, not {header.count}", rows=header.count)
+    return header.schema_id
 
 
 def _put_refused(wanted: PutKvBucketRequest, error: BaseException) -> PutKvBucketResponse:
