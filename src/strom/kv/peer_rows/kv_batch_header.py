@@ -36,7 +36,7 @@ class KvBatchHeader(NamedTuple):
     attributes: int
     writer_id: int
     batch_sequence: int
-    count: int
+    record_count: int
 
 
 def read_kv_header(content: Bytes) -> KvBatchHeader:

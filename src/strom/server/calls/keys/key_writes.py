@@ -283,8 +283,10 @@ def _kv_schema_id(records: memoryview, limits: BatchLimits) -> int:
             size=len(records),
         )
     header = read_kv_header(records)
-    if header.count > ROWS_MAX:
-        raise LimitExceeded(f"a batch has at most {ROWS_MAX} changes, not {header.count}", rows=header.count)
+    if header.record_count > ROWS_MAX:
+        raise LimitExceeded(
+            f"a batch has at most {ROWS_MAX} changes, not {header.record_count}", rows=header.record_count
+        )
     return header.schema_id
 
 
