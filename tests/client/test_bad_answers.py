@@ -9,7 +9,7 @@ import pytest
 
 from client.key_play import key_playing, keyed, lookups_of
 from client.play import Stay, description_of, play_out, playing
-from strom.client.plan.cut import plan_whole
+from strom.client.plan.cut import cut_tables
 from strom.client.plan.log_place import LATEST
 from strom.client.plan.log_plan import buckets_of
 from strom.client.plan.offsets import Offsets
@@ -52,7 +52,7 @@ async def offsets(cluster: Any, table: Any) -> None:
 
 
 async def ends(cluster: Any, table: Any) -> None:
-    await plan_whole(cluster, [(table, [bucket for bucket, _ in buckets_of(table, None)])])
+    await cut_tables(cluster, [(table, [bucket for bucket, _ in buckets_of(table, None)])])
 
 
 async def look_up(cluster: Any, table: Any) -> None:

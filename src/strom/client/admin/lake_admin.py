@@ -17,7 +17,7 @@ import pyarrow as pa
 from strom.client.cluster.cluster import Cluster, wire_path
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.retry import MISPLACED
-from strom.client.plan.cut import CutTerms, Vector, plan_whole
+from strom.client.plan.cut import Cuts, CutTerms, cut_tables
 from strom.errors import InvalidRequest, MetadataCorrupt, StromError
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeConfig, Tiered
@@ -228,15 +228,15 @@ class LakeAdmin:
         sync: bool = False,
         known: Mapping[BucketId, Tiered] | None = None,
         at_most: Mapping[BucketId, int] | None = None,
-    ) -> Vector:
-        """Where the buckets end, at one moment, in whole transactions (``planned.CutTerms`` has the terms).
+    ) -> Cuts:
+        """Where the buckets end, at one moment, in whole transactions (``CutTerms`` has the terms).
 
         LakeAhead and StaleEpoch name their bucket in ``error.facts["bucket"]``.
         """
         if not buckets:
             return {}
         terms = CutTerms(sync=sync, known=known or {}, at_most=at_most or {})
-        return await plan_whole(self._cluster, [(table, buckets)], terms)
+        return await cut_tables(self._cluster, [(table, buckets)], terms)
 
     async def resume(self, table: TableInfo, bucket: BucketId, place: Tiered) -> int:
         """Let a bucket of a log table that lost its end go on where the lake ends; the epoch it goes on in."""

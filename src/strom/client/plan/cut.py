@@ -1,18 +1,22 @@
-"""Where reads end so that they hold whole decisions: all rows of a transaction in every bucket and table, or none.
+"""The cut: where planned reads begin and end in every bucket, so that they hold whole decisions only.
 
-The buckets tell where they end, and whether they ever had to do with stages; where none had, that is the plan.
-Otherwise the coordinator tells the number N of the newest decision and where it may not be applied yet; each
-bucket waits for that and is cut at its first group above N.
+All rows of a transaction are before the cut, in every bucket and table, or none are. The buckets say where they end,
+and whether they ever saw a *stage*; where none did, that is the cut. Otherwise the coordinator says the number N of the
+newest decision and where it may not be applied yet; each bucket waits for that and is cut at its first group above N.
+
+``cut_tables`` and ``cut_table`` ask on the loop, with retries; ``cut_now`` asks once, in the caller's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
+from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.retry import MISPLACED
 from strom.errors import Expired, InvalidRequest, StromError, UnsupportedVersion
@@ -24,29 +28,30 @@ from strom.protocol.messages import cut as wire
 
 REQUESTS_AT_ONCE = 64
 WAIT_MS = 20_000
-"""How long a bucket is waited for before it is asked again."""
+"""How long a server may wait for a bucket before it is asked again."""
 TRIES = 5
 
 
 class Cut(NamedTuple):
-    """What of a bucket a planned read sees: offsets [start, end); ``epoch`` is that of the record before the end."""
+    """What a planned read sees of a bucket: offsets [start, end); ``epoch`` is that of the record before the end."""
 
     start: int
     end: int
     epoch: int | None
     grouped: bool
+    """Whether the bucket ever saw a stage."""
 
 
-Vector = Mapping[BucketId, Cut]
+Cuts = Mapping[BucketId, Cut]
 
 
 @dataclass(frozen=True)
 class CutTerms:
-    """What else is asked of the buckets.
+    """Further demands on a cut.
 
-    ``sync``: what they tell has to survive power loss. ``known``: how far the asker knows a bucket in the lake; one
-    that does not reach so far refuses with LakeAhead, one that has another epoch there with StaleEpoch. ``at_most``:
-    where a bucket of a log table is to be cut, unless it has groups.
+    ``sync``: it has to survive power loss. ``known``: how far the caller knows a bucket in the lake; a bucket that does
+    not reach that far refuses with LakeAhead, one with another epoch there with StaleEpoch. ``at_most``: where to cut a
+    bucket of a log table that has no groups.
     """
 
     sync: bool = False
@@ -57,12 +62,12 @@ class CutTerms:
 PLAIN = CutTerms()
 
 
-async def plan_whole(
+async def cut_tables(
     cluster: Cluster, tables: Sequence[tuple[TableInfo, Sequence[BucketId]]], terms: CutTerms = PLAIN
-) -> Vector:
-    """The ends of these buckets at one moment of all their tables."""
+) -> Cuts:
+    """The cut of these buckets at one moment of all their tables."""
     raw = await _cut_all(cluster, tables, None, {}, terms)
-    if not any(cut.grouped for cut in raw.values()):
+    if not _grouped(raw):
         return raw
     for left in reversed(range(TRIES)):
         request = wire.SnapshotRequest(table_ids=[table.table_id for table, _ in tables])
@@ -79,14 +84,35 @@ async def plan_whole(
     raise AssertionError("the last try returns or raises")
 
 
-async def table_ends(cluster: Cluster, table: TableInfo, buckets: Sequence[BucketId]) -> Vector | None:
-    """``plan_whole`` for one table; None where the server knows no stages (a Fluss server)."""
+async def cut_table(cluster: Cluster, table: TableInfo, buckets: Sequence[BucketId]) -> Cuts | None:
+    """The cut of one table; None where the server knows no stages (a Fluss server)."""
     if not buckets:
         return {}
     try:
-        return await plan_whole(cluster, [(table, buckets)])
+        return await cut_tables(cluster, [(table, buckets)])
     except UnsupportedVersion:
         return None
+
+
+def cut_now(cluster: Cluster, table: TableInfo, buckets: Sequence[BucketId]) -> Cuts | None:
+    """The cut of buckets that one server leads, asked for by this thread; None where only the loop can go on."""
+    leaders = {cluster.metadata.leader(bucket) for bucket in buckets}
+    leader = leaders.pop() if len(leaders) == 1 else None
+    if leader is None or cluster.direct is None:
+        return None
+    question = _CutQuestion(cluster, table, None, {}, PLAIN)
+    cuts = cluster.direct.attempt((leader,), lambda caller: question.ask_now(caller, buckets))
+    return None if cuts is None or _grouped(cuts) else cuts
+
+
+def starts_and_ends(cuts: Cuts) -> tuple[dict[BucketId, int], dict[BucketId, int]]:
+    """Where each bucket begins, and where it is cut."""
+    starts = {bucket: cut.start for bucket, cut in cuts.items()}
+    return starts, {bucket: cut.end for bucket, cut in cuts.items()}
+
+
+def _grouped(cuts: Cuts) -> bool:
+    return any(cut.grouped for cut in cuts.values())
 
 
 async def _cut_all(
@@ -95,27 +121,28 @@ async def _cut_all(
     number: int | None,
     pending: Mapping[BucketId, int],
     terms: CutTerms,
-) -> Vector:
+) -> Cuts:
     limit = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-    async def one(table: TableInfo, group: list[BucketId]) -> Vector:
+    async def one(question: _CutQuestion, group: list[BucketId]) -> Cuts:
         async with limit:
-            return await _Cutting(cluster, table, number, pending, terms).cut(group)
+            return await question.ask(group)
 
-    work = []
+    work: list[Awaitable[Cuts]] = []
     for table, buckets in tables:
-        groups: dict[object, list[BucketId]] = {}
+        question = _CutQuestion(cluster, table, number, pending, terms)
+        groups: dict[Address | None, list[BucketId]] = {}
         for bucket in buckets:
             groups.setdefault(cluster.metadata.leader(bucket), []).append(bucket)
-        work += [one(table, group) for group in groups.values()]
+        work += [one(question, group) for group in groups.values()]
     found: dict[BucketId, Cut] = {}
     for part in await asyncio.gather(*work):
         found.update(part)
     return found
 
 
-class _Cutting:
-    """One question for buckets of one table, which one server leads as far as we know."""
+class _CutQuestion:
+    """Asks servers to cut buckets of one table."""
 
     def __init__(
         self,
@@ -131,34 +158,40 @@ class _Cutting:
         self._pending = pending
         self._terms = terms
 
-    async def cut(self, group: list[BucketId]) -> Vector:
+    async def ask(self, group: Sequence[BucketId]) -> Cuts:
+        """The cuts of buckets that one server leads as far as we know; retries while errors pass."""
+
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):
                 await self._cluster.refresh(self._table, group)
 
         return await self._cluster.retrying.run(lambda: self._attempt(group), between=between)
 
-    async def _attempt(self, group: list[BucketId]) -> Vector:
+    async def _attempt(self, group: Sequence[BucketId]) -> Cuts:
         found: dict[BucketId, Cut] = {}
-        by_server: dict[object, list[BucketId]] = {}
+        by_server: dict[Address, list[BucketId]] = {}
         for bucket in group:
             by_server.setdefault(self._cluster.leader(bucket), []).append(bucket)
-        for members in by_server.values():
-            request = wire.CutBucketsRequest(
-                table_id=self._table.table_id,
-                number=self._number,
-                timeout_ms=WAIT_MS,
-                buckets_req=[self._request(bucket) for bucket in members],
-                sync=self._terms.sync or None,
-            )
-            address = self._cluster.leader(members[0])
-            response = await self._cluster.call(address, CUT_BUCKETS, request)
-            found.update(_read(self._table.table_id, response))
-        if any(bucket not in found for bucket in group):
-            raise InvalidRequest("the server's answer leaves a bucket out", buckets=group)
+        for address, members in by_server.items():
+            answer = await self._cluster.call(address, CUT_BUCKETS, self._request(members))
+            found |= self._read(answer, members)
         return found
 
-    def _request(self, bucket: BucketId) -> wire.CutBucketRequest:
+    def ask_now(self, caller: DirectCaller, group: Sequence[BucketId]) -> Cuts:
+        """The same once, on this thread's connection."""
+        timeout_s = self._cluster.options.request_timeout_ms / 1000
+        return self._read(caller.call(CUT_BUCKETS, self._request(group), timeout_s=timeout_s), group)
+
+    def _request(self, buckets: Sequence[BucketId]) -> wire.CutBucketsRequest:
+        return wire.CutBucketsRequest(
+            table_id=self._table.table_id,
+            number=self._number,
+            timeout_ms=WAIT_MS,
+            buckets_req=[self._bucket_request(bucket) for bucket in buckets],
+            sync=self._terms.sync or None,
+        )
+
+    def _bucket_request(self, bucket: BucketId) -> wire.CutBucketRequest:
         known = self._terms.known.get(bucket)
         return wire.CutBucketRequest(
             partition_id=bucket.partition_id,
@@ -169,15 +202,15 @@ class _Cutting:
             at_most=self._terms.at_most.get(bucket),
         )
 
-
-def _read(table_id: int, response: wire.CutBucketsResponse) -> dict[BucketId, Cut]:
-    found = {}
-    for answer in response.buckets_resp:
-        bucket = BucketId(table_id, answer.partition_id, answer.bucket_id)
-        if answer.error_code:
-            error = error_of(answer.error_code, answer.error_message)
-            error.facts["bucket"] = bucket
-            raise error
-        end = answer.offset or 0
-        found[bucket] = Cut(answer.start_offset or 0, end, answer.epoch, bool(answer.grouped))
-    return found
+    def _read(self, answer: wire.CutBucketsResponse, wanted: Sequence[BucketId]) -> dict[BucketId, Cut]:
+        found = {}
+        for one in answer.buckets_resp:
+            bucket = BucketId(self._table.table_id, one.partition_id, one.bucket_id)
+            if one.error_code:
+                error = error_of(one.error_code, one.error_message)
+                error.facts["bucket"] = bucket
+                raise error
+            found[bucket] = Cut(one.start_offset or 0, one.offset or 0, one.epoch, bool(one.grouped))
+        if any(bucket not in found for bucket in wanted):
+            raise InvalidRequest("the server's answer leaves a bucket out", buckets=list(wanted))
+        return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.cut import table_ends
+from strom.client.plan.cut import cut_table
 from strom.client.plan.filters import Filter
 from strom.client.plan.key_facts import BucketKeys, KeyFacts
 from strom.client.plan.log_place import Key, Place, PlaceKind
@@ -106,7 +106,7 @@ class Planner:
 
         Asked after the facts: what they tell is older, so that a transaction they hold would be noticed here.
         """
-        vector = await table_ends(self._cluster, self._table, [bucket for bucket, _ in buckets])
+        vector = await cut_table(self._cluster, self._table, [bucket for bucket, _ in buckets])
         if vector is None or not any(cut.grouped for cut in vector.values()):
             return None
         known = all(facts[bucket].high_watermark == vector[bucket].end for bucket, _ in buckets)

@@ -20,6 +20,7 @@ from strom.client.cluster.direct_calls import DirectCalls
 from strom.client.cluster.retry import PASSING
 from strom.client.read.bucket_read import Chunks, Unread
 from strom.client.read.fetching import ChunkStream
+from strom.client.read.row_scan import RowScan
 from strom.client.read.scan_chunk import AnyChunk
 from strom.errors import Disconnected, StromError
 from strom.runtime.files import Bytes
@@ -162,6 +163,11 @@ class BlockingChunks:
         if unread and (calls := unread[0].read.source.cluster.direct) is not None:
             self._direct = DirectScan(unread, calls)
             self._replanned = unread[0].read.replanned
+
+    @classmethod
+    def of(cls, scan: RowScan, run: Loop, *, ordered: bool) -> BlockingChunks:
+        """The chunks of a scan, which this thread plans too where it can."""
+        return cls(scan.stream_now(ordered=ordered) or run(scan.stream(ordered=ordered)), run)
 
     def next(self) -> AnyChunk | None:
         """The next chunk; None at the end."""

@@ -14,10 +14,10 @@ import pyarrow as pa
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
-from strom.client.plan.cut import table_ends
+from strom.client.plan.cut import cut_now, cut_table, starts_and_ends
 from strom.client.plan.filters import Filter
 from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceKind
-from strom.client.plan.log_plan import ScanPlan, check_kept, check_place, plan_scan
+from strom.client.plan.log_plan import ScanPlan, buckets_of, check_kept, check_place, plan_scan
 from strom.client.plan.offsets import Offsets
 from strom.client.plan.partition_choice import PartitionChoice, chosen_buckets
 from strom.client.read.bucket_read import Unread
@@ -54,10 +54,18 @@ class LogScan(ServerScan):
         partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
         options: ReadOptions | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
+        unflushed: Callable[[], bool] | None = None,
         plan: ScanPlan | None = None,
     ) -> None:
         super().__init__(
-            cluster, table, columns=columns, where=where, limit=limit, options=options, before=before
+            cluster,
+            table,
+            columns=columns,
+            where=where,
+            limit=limit,
+            options=options,
+            before=before,
+            unflushed=unflushed,
         )
         self._start, self._end = start, end
         self._as_of = as_of
@@ -75,9 +83,11 @@ class LogScan(ServerScan):
         if self._plan is None:
             if self._before is not None:
                 await self._before()
-            plan = await self._make_plan()
-            self._plan = plan.limited(self.limit) if self.streaming_limit is None else plan
+            self._plan = self._limited(await self._make_plan())
         return self._plan
+
+    def _limited(self, plan: ScanPlan) -> ScanPlan:
+        return plan.limited(self.limit) if self.streaming_limit is None else plan
 
     async def _make_plan(self) -> ScanPlan:
         cluster, table = self._source.cluster, self._source.table
@@ -105,13 +115,34 @@ class LogScan(ServerScan):
         """Where the buckets begin and end; a scan up to now holds whole transactions only."""
         cluster, table = self._source.cluster, self._source.table
         if self._end.kind is PlaceKind.LATEST:
-            cuts = await table_ends(cluster, table, [bucket for bucket, _ in buckets])
+            cuts = await cut_table(cluster, table, [bucket for bucket, _ in buckets])
             if cuts is not None:
-                return (
-                    {bucket: cut.start for bucket, cut in cuts.items()},
-                    {bucket: cut.end for bucket, cut in cuts.items()},
-                )
+                return starts_and_ends(cuts)
         return await Offsets(cluster, table).ends(buckets)
+
+    def _plan_now(self) -> ScanPlan | None:
+        """The plan of all that a log without partitions holds now, made in this thread; None where the loop has to."""
+        source, unflushed = self._source, self._unflushed
+        everything = self._start.kind is PlaceKind.EARLIEST and self._end.kind is PlaceKind.LATEST
+        if source.table.partitioned or self._partitions is not None or not everything or self._as_of:
+            return None
+        if self._before is not None and (unflushed is None or unflushed()):
+            return None
+        buckets = list(buckets_of(source.table, None))
+        cuts = cut_now(source.cluster, source.table, [bucket for bucket, _ in buckets])
+        if cuts is None:
+            return None
+        first, last = starts_and_ends(cuts)
+        plan = plan_scan(source.table, buckets, first=first, last=last, starts=first, ends=last)
+        return self._limited(plan)
+
+    def stream_now(self, *, ordered: bool) -> ChunkStream | None:
+        """``stream`` for a blocking thread, without the loop; None where only the loop can plan."""
+        if self._given:
+            return None
+        if self._plan is None:
+            self._plan = self._plan_now()
+        return None if self._plan is None else self._stream(self._plan, self._source, ordered=ordered)
 
     async def stream(self, *, ordered: bool) -> ChunkStream:
         """The answers of the servers, to be given to ``read`` one by one."""

@@ -53,6 +53,10 @@ class RowScan(ABC):
     async def stream(self, *, ordered: bool) -> Chunks:
         """The answers of the servers, to be given to ``read`` one by one."""
 
+    def stream_now(self, *, ordered: bool) -> Chunks | None:
+        """``stream`` for a blocking thread, without the loop; None where only the loop can plan."""
+        return None
+
     @abstractmethod
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
         """The rows of a chunk; any thread."""
@@ -145,7 +149,10 @@ class Collected:
 
 
 class ServerScan(RowScan):
-    """A scan of rows that servers hold. ``before`` runs before planning: it flushes what this client wrote."""
+    """A scan of rows that servers hold.
+
+    ``before`` runs before planning: it flushes what this client wrote; ``unflushed`` says whether there is anything.
+    """
 
     def __init__(
         self,
@@ -157,12 +164,14 @@ class ServerScan(RowScan):
         limit: int | None,
         options: ReadOptions | None,
         before: Callable[[], Awaitable[None]] | None,
+        unflushed: Callable[[], bool] | None = None,
     ) -> None:
         if limit is not None and limit < 0:
             raise InvalidRequest(f"limit is 0 or more, not {limit}", limit=limit)
         self._where = where
         self.limit = limit
         self._before = before
+        self._unflushed = unflushed
         self._source = Source(
             cluster,
             table,

@@ -9,7 +9,7 @@ import pyarrow as pa
 from strom.client.admin.lake_admin import LakeAdmin
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.cut import table_ends
+from strom.client.plan.cut import cut_table
 from strom.client.plan.log_plan import buckets_of
 from strom.model.lake.lake_types import BUCKET, OFFSET, TIMESTAMP
 from strom.model.schema import Schema
@@ -66,7 +66,7 @@ async def offset_rows(cluster: Cluster, table: TableInfo) -> pa.Table:
     if partitions is not None:
         names |= {one.partition_id: one.name for one in partitions}
         await cluster.find_leaders(table, [one.partition_id for one in partitions])
-    ends = await table_ends(cluster, table, buckets) or {}
+    ends = await cut_table(cluster, table, buckets) or {}
     found = []
     for key in sorted(
         {(b.partition_id, b.bucket) for b in buckets} | set(tiered), key=lambda k: (k[0] or -1, k[1])

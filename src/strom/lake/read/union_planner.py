@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import PartitionInfo, TableInfo
-from strom.client.plan.cut import Cut, CutTerms, Vector, plan_whole, table_ends
+from strom.client.plan.cut import Cut, Cuts, CutTerms, cut_table, cut_tables
 from strom.client.plan.dead_offsets import dead_offsets
 from strom.client.plan.filters import prune
 from strom.client.plan.key_plan import Instant, KeyScanPlan
@@ -191,7 +191,7 @@ class UnionPlanner:
                 if bucket not in ahead and (place := one.tiered(bucket)) is not None
             }
             try:
-                vector: Vector = await plan_whole(
+                vector: Cuts = await cut_tables(
                     self._cluster, [pair for pair in asked if pair[1]], CutTerms(known=known)
                 )
             except LakeAhead as error:
@@ -267,7 +267,7 @@ class UnionPlanner:
         if partitions is not None:
             await self._cluster.find_leaders(table, [one.partition_id for one in partitions])
         buckets = [bucket for bucket, _ in buckets_of(table, partitions)]
-        ends = await table_ends(self._cluster, table, buckets) or {}
+        ends = await cut_table(self._cluster, table, buckets) or {}
         return all(cut.end == 0 for cut in ends.values())
 
     async def _lake_part(self, chosen: _Chosen) -> list[LakeFile]:

@@ -14,7 +14,7 @@ from strom.client.admin.admin import Admin
 from strom.client.admin.lake_admin import LakeAdmin, LakeFacts
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.cut import table_ends
+from strom.client.plan.cut import cut_table
 from strom.client.plan.log_plan import buckets_of
 from strom.errors import InvalidRequest, LakeConflict, LakeSnapshotNotFound, StromError, TableNotFound
 from strom.lake.read.warehouses import Warehouses
@@ -248,7 +248,7 @@ async def _begins(cluster: Cluster, table: TableInfo) -> dict[Place, int]:
     if partitions is not None:
         await cluster.find_leaders(table, [one.partition_id for one in partitions])
     named = dict(buckets_of(table, partitions))
-    ends = await table_ends(cluster, table, list(named)) or {}
+    ends = await cut_table(cluster, table, list(named)) or {}
     keyed = table.description.has_primary_key
     return {(named[bucket], bucket.bucket): 0 if keyed else cut.start for bucket, cut in ends.items()}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from strom.client.cluster.metadata import TableInfo
-from strom.client.plan.cut import Vector
+from strom.client.plan.cut import Cuts
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
 from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
@@ -90,7 +90,7 @@ class Aiming:
             return truth
         return drop_partitions(self.lake, truth, names, round_id=f"{self.round_id}-drop", clock=self.clock)
 
-    def _cut(self, truth: Truth, buckets: Buckets) -> Vector:
+    def _cut(self, truth: Truth, buckets: Buckets) -> Cuts:
         known = _known(self.table.table_id, truth)
         ids = [bucket for bucket, _ in buckets]
         try:
@@ -102,7 +102,7 @@ class Aiming:
                 **error.facts,
             ) from error
 
-    def _aim(self, truth: Truth, buckets: Buckets, vector: Vector) -> Aim:
+    def _aim(self, truth: Truth, buckets: Buckets, vector: Cuts) -> Aim:
         known = _known(self.table.table_id, truth) | self._taken_over(truth, buckets, vector)
         endings = {
             bucket: Ending(partition, vector[bucket].start, vector[bucket].end, _epoch(vector, bucket))
@@ -148,7 +148,7 @@ class Aiming:
         ]
 
     def _made_again(
-        self, truth: Truth, buckets: Buckets, vector: Vector
+        self, truth: Truth, buckets: Buckets, vector: Cuts
     ) -> tuple[BucketId, str | None, Tiered] | None:
         """A primary-key bucket of such a partition that is empty yet: it begins with the lake's rows of the old one.
 
@@ -159,7 +159,7 @@ class Aiming:
                 return bucket, name, place
         return None
 
-    def _taken_over(self, truth: Truth, buckets: Buckets, vector: Vector) -> dict[BucketId, Tiered]:
+    def _taken_over(self, truth: Truth, buckets: Buckets, vector: Cuts) -> dict[BucketId, Tiered]:
         """How far the lake holds buckets of partitions that were made again: as far as the old ones, behind which they
         began. One that did not must not give away offsets that the lake has."""
         found = {}
@@ -222,6 +222,6 @@ def _known(table_id: int, truth: Truth) -> dict[BucketId, Tiered]:
     return {BucketId(table_id, key[0], key[1]): tiered for key, tiered in truth.offsets.items()}
 
 
-def _epoch(vector: Vector, bucket: BucketId) -> int:
+def _epoch(vector: Cuts, bucket: BucketId) -> int:
     epoch = vector[bucket].epoch
     return -1 if epoch is None else epoch

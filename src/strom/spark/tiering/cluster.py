@@ -13,7 +13,7 @@ from strom.client.cluster.blocking import Background
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ClientOptions
-from strom.client.plan.cut import Vector
+from strom.client.plan.cut import Cuts
 from strom.client.plan.log_plan import buckets_of
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import Tiered
@@ -145,7 +145,7 @@ class TieringCluster:
         sync: bool = False,
         known: Mapping[BucketId, Tiered] | None = None,
         at_most: Mapping[BucketId, int] | None = None,
-    ) -> Vector:
+    ) -> Cuts:
         """Where the buckets end, at one moment, in whole transactions."""
         return self._run(self._admin.cut(table, buckets, sync=sync, known=known, at_most=at_most))
 
