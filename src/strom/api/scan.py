@@ -106,7 +106,7 @@ class Scan:
     @contextmanager
     def _chunks(self, *, ordered: bool) -> Iterator[BlockingChunks]:
         background = self._background
-        chunks = BlockingChunks(background.run(self._core.stream(ordered=ordered)), background.run)
+        chunks = BlockingChunks.of(self._core, background.run, ordered=ordered)
         try:
             yield chunks
         finally:

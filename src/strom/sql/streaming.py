@@ -26,7 +26,7 @@ Batches = Callable[[Sequence[str]], Generator[pa.RecordBatch, None, None]]
 
 def scan_batches(scan: RowScan, run: Loop) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a scan, for a thread that blocks."""
-    chunks = BlockingChunks(run(scan.stream(ordered=True)), run)
+    chunks = BlockingChunks.of(scan, run, ordered=True)
     rest = Rest(scan.streaming_limit)
     try:
         while not rest.empty and (chunk := chunks.next()) is not None:
