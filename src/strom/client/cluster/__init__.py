@@ -1,5 +1,5 @@
-"""Who is where, whom to ask, and asking again when that helps.
+"""Where the servers are, which one to ask, and retries.
 
 Read ``cluster.py`` first, then ``metadata.py`` (facts, no calls) and ``retry.py``. ``connections.py`` serves the event
-loop; ``direct_calls.py`` serves a thread that blocks. Imports no other room of the client.
+loop; ``direct_calls.py`` serves threads that block. Imports no other room of the client.
 """

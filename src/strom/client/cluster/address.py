@@ -1,4 +1,4 @@
-"""Where servers are: ``host``, ``host:port``, ``[::1]:9123``, or several with commas."""
+"""Addresses of servers: ``host``, ``host:port``, ``[::1]:9123``, or several separated by commas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Address(NamedTuple):
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """The addresses in a text; the first that answers is enough to find the others."""
+    """Parse a list of addresses; any one that answers is enough to find the others."""
     parts = [part.strip() for part in text.split(",")]
     found = tuple(_parse(part) for part in parts if part)
     if not found:
@@ -42,6 +42,6 @@ def _split(text: str) -> tuple[str, str]:
         host, _, rest = text[1:].partition("]")
         return host, rest[1:] if rest.startswith(":") else (str(DEFAULT_PORT) if not rest else "")
     if text.count(":") > 1:
-        return text, str(DEFAULT_PORT)  # an IPv6 address without brackets has no place for a port
+        return text, str(DEFAULT_PORT)  # an IPv6 address without brackets cannot carry a port
     host, colon, port = text.partition(":")
     return host, port if colon else str(DEFAULT_PORT)

@@ -1,7 +1,7 @@
 """One event loop in the background, for callers that block.
 
-One daemon thread per process runs the loop of every blocking client. A child made by fork gets a thread of its own
-when it first needs one (the parent's does not exist there). Ctrl-C while waiting cancels what was waited for.
+One daemon thread per process runs the loop of every blocking client. A forked child starts its own thread when it
+first needs one, since the parent's thread does not exist there. Ctrl-C during a wait cancels the call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Background:
-    """A loop on a thread. ``of_this_process`` gives the one that everybody shares."""
+    """An event loop on its own thread. ``of_this_process`` returns the shared one."""
 
     _lock = threading.Lock()
     _shared: Background | None = None
@@ -40,7 +40,7 @@ class Background:
 
     @classmethod
     def of_this_process(cls) -> Background:
-        """The loop that all blocking clients of this process share."""
+        """The loop shared by all blocking clients of this process."""
         shared = cls._shared
         if shared is not None and shared.pid == os.getpid():
             return shared
@@ -63,7 +63,7 @@ class Background:
             work.close()
             raise ConnectionClosed("this was made before a fork; connect again in the child process")
         if sys.is_finalizing():
-            # The loop's thread does not run any more: waiting for it would be for ever.
+            # The loop's thread no longer runs: the wait would never end.
             work.close()
             raise ConnectionClosed("Python is ending; close what you opened before")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -76,12 +76,12 @@ class Background:
             raise
 
     def run_unless_ending(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run ``work()`` and wait for it, unless Python is ending: for what ends by itself then."""
+        """Run ``work()`` and wait for it, unless Python is shutting down; then it ends by itself."""
         if not sys.is_finalizing() and self.pid == os.getpid():
             self.run(work())
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Begin ``work()`` and do not wait: for what is left behind. What goes wrong is logged."""
+        """Start ``work()`` without waiting, to close an object that was dropped unclosed. Errors are logged."""
         if self.pid == os.getpid() and self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._begin, work)
 
@@ -97,7 +97,7 @@ class Background:
 
     @classmethod
     def settle_at_exit(cls, timeout_s: float) -> None:
-        """Wait for what was left behind, while there is time."""
+        """Wait for work that ``start`` began, up to a timeout."""
         shared = cls._shared
         if shared is not None and shared.pid == os.getpid():
             shared.run(shared._settle(timeout_s))
@@ -107,7 +107,7 @@ class Background:
             await asyncio.wait(set(self._left_behind), timeout=timeout_s)
 
     def run_awaitable(self, work: Awaitable[Result]) -> Result:
-        """The same for anything that can be awaited."""
+        """Like ``run``, for any awaitable."""
 
         async def awaited() -> Result:
             return await work
@@ -116,7 +116,7 @@ class Background:
 
 
 def after_fork() -> None:
-    """In a child: the lock may have been held by a thread that is not here."""
+    """In a forked child: the lock may have been held by a thread that does not exist here."""
     Background._lock = threading.Lock()
 
 

@@ -1,7 +1,7 @@
-"""The cluster as a client sees it: who is where, whom to ask, and asking again when that helps.
+"""The cluster as a client sees it: where the servers are, which one to ask, and retries.
 
-``connect`` fails fast; afterwards every call survives a server that restarts: errors that pass are retried with
-growing pauses, within ``retry_timeout_ms``, and the metadata is learned anew where an error says it is old.
+``connect`` fails fast. Afterwards every call survives a server restart: transient errors are retried with growing
+pauses within ``retry_timeout_ms``, and metadata is refreshed when an error says it is stale.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Cluster:
         password: str | None = None,
         options: ClientOptions | None = None,
     ) -> Cluster:
-        """Connect to the first address that answers; Disconnected, soon, when none does."""
+        """Connect to the first address that answers; fails fast with Disconnected when none does."""
         options = options or ClientOptions()
         cluster = cls(world, parse_addresses(address), options, user=user, password=password)
         problems = []
@@ -106,11 +106,11 @@ class Cluster:
         await self._connections.close()
 
     def dial(self, address: Address) -> DirectCaller:
-        """A connection of one's own for a thread that blocks; where ``direct`` is not None."""
+        """A new connection for a thread that blocks, owned by the caller. Requires ``direct``."""
         return self._connections.dial(address)
 
     def traffic(self) -> ClientTraffic:
-        """What went over the connections so far."""
+        """Traffic over all connections so far."""
         return self._connections.traffic()
 
     # --- one attempt ------------------------------------------------------------------------------------------
@@ -138,15 +138,15 @@ class Cluster:
         lane: Lane,
         timeout_ms: int,
     ) -> Promise[Response] | None:
-        """As ``call``, but sent before this returns; None when the connection is not open or its queue is full."""
+        """Like ``call``, but sent before this returns; None when no connection is open or its queue is full."""
         caller = self._connections.ready(address, lane)
         return None if caller is None else caller.start(api, request, timeout_s=timeout_ms / 1000)
 
     def leader(self, bucket: BucketId) -> Address:
-        """Where the leader of a bucket is; LeaderNotAvailable when nobody is known to lead it."""
+        """The address of a bucket's leader; LeaderNotAvailable when none is known."""
         address = self.metadata.leader(bucket)
         if address is None:
-            raise LeaderNotAvailable(f"nobody leads bucket {bucket} right now", bucket=bucket)
+            raise LeaderNotAvailable(f"bucket {bucket} has no leader right now", bucket=bucket)
         return address
 
     # --- with retries -----------------------------------------------------------------------------------------
@@ -158,9 +158,9 @@ class Cluster:
         *,
         on_error: Callable[[StromError], None] | None = None,
     ) -> Response:
-        """Ask whoever answers this call (not for bucket leaders), again while errors pass.
+        """Ask any server that can answer this call (not for calls to bucket leaders), and retry transient errors.
 
-        ``on_error`` hears of each error that is followed by another attempt.
+        ``on_error`` is called with each error before the next attempt.
         """
         assert api.role in (Role.ANY, Role.COORDINATOR)
 
@@ -172,7 +172,7 @@ class Cluster:
         return await self.retrying.run(lambda: self._ask_any(api, request), between=between)
 
     async def _ask_any(self, api: Api[Request, Response], request: Request) -> Response:
-        """Ask the first server that can be reached. An error that is an answer ends the search."""
+        """Ask the first reachable server. An error it answers with ends the search."""
         problem: Disconnected | None = None
         for address in self._candidates(api.role):
             try:
@@ -196,7 +196,7 @@ class Cluster:
         return list(found)
 
     async def _look_around(self, error: StromError) -> None:
-        """After an error that says servers moved: learn where they are now, if anybody tells."""
+        """After an error that says servers moved: refresh their addresses, if any server answers."""
         if isinstance(error, MISPLACED):
             try:
                 self.metadata.learn(await self._ask_any(GET_METADATA, wire.GetMetadataRequest()))
@@ -228,7 +228,7 @@ class Cluster:
         return schema
 
     async def partitions(self, table: TableInfo) -> list[PartitionInfo]:
-        """The partitions of a table, in the order of their names."""
+        """The partitions of a table, ordered by name."""
         request = partition_wire.ListPartitionInfosRequest(table_path=wire_path(table.path))
         response = await self.ask(LIST_PARTITION_INFOS, request)
         found = []
@@ -240,7 +240,7 @@ class Cluster:
         return found
 
     async def find_leaders(self, table: TableInfo, partitions: Iterable[int]) -> None:
-        """Learn who leads the buckets of these partitions, where it is not known. A dropped one is left out."""
+        """Learn the unknown bucket leaders of these partitions. Dropped partitions are skipped."""
         unknown = [
             partition_id
             for partition_id in partitions
@@ -260,7 +260,7 @@ class Cluster:
                     await self._learn_partitions(table, [partition_id])
 
     async def find_partition(self, table: TableInfo, name: str) -> int:
-        """The id of a partition; PartitionNotFound when there is none of this name."""
+        """The id of a partition; PartitionNotFound when no partition has this name."""
         known = self.metadata.partition_ids.get((table.table_id, name))
         if known is not None:
             return known
@@ -275,9 +275,9 @@ class Cluster:
         return found
 
     async def refresh(self, table: TableInfo, buckets: Iterable[BucketId]) -> None:
-        """Learn anew who leads these buckets of a table. Who asks meanwhile waits for the same answer.
+        """Refresh the leaders of these buckets. Concurrent callers share one request.
 
-        TableNotFound or PartitionNotFound when they no longer exist; errors that pass are left to the next attempt.
+        Raises TableNotFound or PartitionNotFound when they are gone; leaves transient errors to the next attempt.
         """
         ids = {bucket.partition_id for bucket in buckets if bucket.partition_id is not None}
         key = (table.path, tuple(sorted(ids)))

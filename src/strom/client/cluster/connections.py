@@ -1,4 +1,4 @@
-"""Open connections: one per server and lane, made when first needed and made again after they broke.
+"""Open connections: one per server and lane, opened when first needed and reopened after a failure.
 
 A lane keeps one kind of work from waiting behind another on the same socket: a tail's small answers never queue
 behind a scan's large ones.
@@ -24,7 +24,7 @@ Lane = Literal["main", "write", "scan", "tail"]
 
 @dataclass(frozen=True)
 class ClientTraffic:
-    """What went over this client's connections so far."""
+    """Bytes and requests over this client's connections so far."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -39,7 +39,7 @@ class ClientTraffic:
 
 
 class Connections:
-    """The connections of one client. The password stays in here and is never shown."""
+    """The connections of one client. The password stays here and is never shown."""
 
     def __init__(
         self, world: World, options: ClientOptions, *, user: str | None, password: str | None
@@ -53,7 +53,7 @@ class Connections:
         self._ended = ClientTraffic()
         self._closed = False
         self.direct = None if world.dial is None else DirectCalls(self.dial)
-        """Calls from threads that block; None where there are none."""
+        """Calls from threads that block; None in a world without them."""
         self._dialled: list[DirectCaller] = []
         self._dialling = threading.Lock()
 
@@ -61,7 +61,7 @@ class Connections:
         return f"Connections({len(self._open)} open, user={self.user!r})"
 
     async def get(self, address: Address, lane: Lane = "main") -> Caller:
-        """The connection to a server; who asks while it is being made waits for the same one."""
+        """The connection to a server; concurrent callers wait for the same one."""
         key = (address, lane)
         caller = self._open.get(key)
         if caller is not None:
@@ -73,7 +73,7 @@ class Connections:
         return await self._making.run(key, lambda: self._make(key))
 
     def ready(self, address: Address, lane: Lane) -> Caller | None:
-        """The connection, if it is open; None when it must be made first."""
+        """The connection if it is open, else None."""
         caller = self._open.get((address, lane))
         return None if caller is None or caller.closed else caller
 
@@ -94,7 +94,7 @@ class Connections:
         return caller
 
     def dial(self, address: Address) -> DirectCaller:
-        """A connection for a thread that blocks; from any thread. It is the caller's, and closed with the client."""
+        """A connection for a thread that blocks, owned by the caller until the client closes. Any thread may call this."""
         timeout_s = self._options.connect_timeout_ms / 1000
         caller = DirectCaller.connect(
             self._world, address, user=self.user, password=self._password, timeout_s=timeout_s
@@ -110,18 +110,18 @@ class Connections:
 
     def _forget(self, key: tuple[Address, Lane], caller: Caller) -> None:
         del self._open[key]
-        with self._dialling:  # threads that dial add to it too
+        with self._dialling:  # dialling threads add to it too
             self._ended += _traffic(caller)
 
     def traffic(self) -> ClientTraffic:
-        """The sum over all connections, broken ones included. From any thread: the loop opens others meanwhile."""
+        """The sum over all connections, broken ones included. Any thread may call this."""
         callers = list(self._open.values())
         with self._dialling:
             direct = sum(map(_traffic_of, self._dialled), self._ended)
         return sum(map(_traffic, callers), direct)
 
     async def close(self) -> None:
-        """Close all; calls that wait get ConnectionClosed."""
+        """Close all connections; waiting calls raise ConnectionClosed."""
         with self._dialling:
             self._closed = True
         if self.direct is not None:

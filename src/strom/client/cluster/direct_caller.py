@@ -1,6 +1,6 @@
-"""Calls from a thread that blocks, on a socket of its own: no event loop and no other thread has a part in it.
+"""A connection for a thread that blocks: it sends and receives itself, without the event loop.
 
-The shortest way to an answer, for those who ask one thing and wait for it. The async core asks everything else.
+The shortest path for a caller that sends one request and waits for its answer.
 ``start`` and ``finish`` are the halves of a call, several may be under way. ``direct_calls.py`` lends connections out.
 
 Errors are those of ``rpc.Caller``: the server's own, RequestTimeout, Disconnected. Nothing is retried here.
@@ -44,11 +44,11 @@ from strom.runtime.streams import Stream
 from strom.runtime.world import World
 
 NOT_AT_ALL = -1.0
-"""How long to wait for those who only look."""
+"""The timeout of a look that does not wait."""
 
 
 class DirectCaller:
-    """One connection. Several threads may ``call``: one after the other. Made by ``connect``."""
+    """One connection, made by ``connect``. Several threads may ``call``; their calls take turns."""
 
     def __init__(self, stream: Stream, address: Address, clock: Clock) -> None:
         self.address = address
@@ -63,7 +63,7 @@ class DirectCaller:
         self._turn = threading.Lock()
         self._pid = os.getpid()
         self._awaited: dict[int, Bytes | None] = {}
-        """Requests without an answer, or with one that came before an earlier one's."""
+        """Requests not yet finished, each with its answer if that arrived while another was waited for."""
 
     @classmethod
     def connect(
@@ -89,11 +89,11 @@ class DirectCaller:
 
     @property
     def bytes_received(self) -> int:
-        """In all."""
+        """Bytes received in total."""
         return self._reader.bytes
 
     def call(self, api: Api[Request, Response], request: Request, *, timeout_s: float = 30.0) -> Response:
-        """Ask and wait for the answer."""
+        """Send a request and wait for the answer."""
         with self._turn:
             request_id = self.start(api, request)
             try:
@@ -102,7 +102,7 @@ class DirectCaller:
                 self._awaited.pop(request_id, None)
 
     def exchange(self, api: Api[Any, Any], body: bytes, *, timeout_s: float = 30.0) -> Bytes:
-        """As ``call``, for a message that is encoded: the frame of its answer, which begins behind RESPONSE_HEAD."""
+        """Like ``call`` for an encoded message; returns the answer's frame, whose body begins after RESPONSE_HEAD."""
         with self._turn:
             request_id = self.start_encoded(api, body)
             try:
@@ -110,22 +110,22 @@ class DirectCaller:
             finally:
                 self._awaited.pop(request_id, None)
         if not read_response_head(frame)[0]:
-            self._read(api, request_id, frame)  # raises what it says
+            self._read(api, request_id, frame)  # raises the error it holds
         return frame
 
     def close(self) -> None:
-        """Close; a thread that waits gets ConnectionClosed."""
+        """Close; a waiting thread gets ConnectionClosed."""
         self._break(ConnectionClosed(f"the connection to {self.address} was closed"))
 
     # --- the halves of a call, for one owner -------------------------------------------------------------------
 
     def start(self, api: Api[Any, Any], request: Any) -> int:
-        """Send a request; gives what ``finish`` needs to find its answer."""
+        """Send a request; returns the id that ``finish`` needs."""
         version = self._version(api)
         return self._send(encode_request(api.key, version, self.requests & REQUEST_ID_MASK, request))
 
     def start_encoded(self, api: Api[Any, Any], body: bytes) -> int:
-        """The same for a message that is encoded already."""
+        """The same for an encoded message."""
         version = self._version(api)
         return self._send([request_head(api.key, version, self.requests & REQUEST_ID_MASK, len(body)) + body])
 
@@ -147,7 +147,7 @@ class DirectCaller:
         except (Disconnected, TimeoutError) as error:
             raise self._break(self._lost(str(error))) from error
         except BaseException:
-            self._break(self._lost("interrupted amid a request"))
+            self._break(self._lost("interrupted while sending a request"))
             raise
         self.bytes_sent += sum(map(len, buffers))
         self._awaited[request_id] = None
@@ -161,10 +161,10 @@ class DirectCaller:
         timeout_s: float | None,
         on_begun: Callable[[Bytes], None] | None = None,
     ) -> Response:
-        """Wait for the answer. Answers that nobody waits for any more are passed over.
+        """Wait for the answer. Answers that are no longer awaited are skipped.
 
-        After RequestTimeout ``finish`` may be called again; a signal that ends the wait ends the connection.
-        ``on_begun`` is given what there is of a large frame as soon as that has begun to arrive.
+        After RequestTimeout ``finish`` may be called again; a signal during the wait breaks the connection.
+        ``on_begun`` gets the first bytes of a large frame as soon as they arrive.
         """
         return self._read(api, request_id, self._wait_for(api, request_id, timeout_s, on_begun))
 
@@ -201,11 +201,11 @@ class DirectCaller:
         return None
 
     def fileno(self) -> int:
-        """For a loop that looks after an answer which no thread waits for."""
+        """For a loop that watches for an answer no thread waits for."""
         return self._stream.fileno()
 
     def _is_answer(self, request_id: int, frame: Bytes) -> bool:
-        """Whether a frame answers this request; answers to others that are waited for are kept."""
+        """Whether a frame answers this request; answers to other pending requests are kept for them."""
         try:
             answered = read_response_head(frame)[1]
         except InvalidRequest as error:
@@ -232,7 +232,7 @@ class DirectCaller:
     def _frame(
         self, timeout_s: float | None, on_begun: Callable[[Bytes], None] | None = None
     ) -> Bytes | None:
-        """The next frame; None when nobody waits and it is not there yet. What came of it stays for the next time."""
+        """The next frame; None when not waiting and it is incomplete. Received bytes are kept for the next call."""
         reader = self._reader
         while True:
             try:
@@ -256,14 +256,14 @@ class DirectCaller:
             except StromError as error:
                 raise self._break(self._lost(error.message)) from error
             except BaseException:
-                # A signal's handler raised. Whether bytes were taken by then nobody knows, and without them all that
-                # follows would be read amiss.
-                self._break(self._lost("interrupted amid an answer"))
+                # A signal handler raised. Bytes may have been consumed already, and without them everything after
+                # would be misread.
+                self._break(self._lost("interrupted while receiving an answer"))
                 raise
             if count is None:
                 return None
             if not count:
-                raise self._break(self._lost("the other side ended it"))
+                raise self._break(self._lost("the server closed it"))
 
     def _check_process(self) -> None:
         """A child made by fork shares its parent's socket: a byte read or written there would be lost to the parent."""

@@ -1,7 +1,7 @@
-"""What this client has learned about the cluster: servers, tables, partitions, leaders. Only facts, no calls.
+"""What this client knows about the cluster: servers, tables, partitions, leaders. Plain data, no calls.
 
-Everything here may be out of date; a server that is asked wrongly says so (NotLeader, UnknownBucket), and the cluster
-learns anew. Ids are never reused, so what is known about an id never becomes wrong, only incomplete.
+Everything here may be stale. A wrong server says so (NotLeader, UnknownBucket), and the cluster refreshes. Ids are
+never reused, so facts about an id never become wrong, only incomplete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strom.protocol.messages.metadata import BucketMetadata, GetMetadataResponse
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table as it was when this client last asked."""
+    """A table as this client last saw it."""
 
     table_id: int
     path: TablePath
@@ -28,7 +28,7 @@ class TableInfo:
 
     @property
     def schema(self) -> Schema:
-        """The newest schema that is known."""
+        """The newest known schema."""
         return self.description.schema
 
     @property
@@ -39,7 +39,7 @@ class TableInfo:
 
     @property
     def partitioned(self) -> bool:
-        """Whether rows are kept in partitions."""
+        """Whether the table has partitions."""
         return self.description.partitioned
 
 
@@ -66,7 +66,7 @@ class Metadata:
     _leaders: dict[BucketId, int] = field(default_factory=dict)
 
     def learn(self, response: GetMetadataResponse) -> None:
-        """Take over an answer. Servers are replaced; tables and partitions are added or renewed."""
+        """Merge an answer. Servers are replaced; tables and partitions are added or updated."""
         self.servers = {node.node_id: _address(node) for node in response.tablet_servers}
         if response.coordinator_server is not None:
             self.coordinator = _address(response.coordinator_server)
@@ -101,16 +101,16 @@ class Metadata:
                 self._leaders[key] = bucket.leader_id
 
     def leader_id(self, bucket: BucketId) -> int | None:
-        """Which server leads a bucket, as far as it is known."""
+        """The id of a bucket's leader, if known."""
         return self._leaders.get(bucket)
 
     def leader(self, bucket: BucketId) -> Address | None:
-        """Where the leader of a bucket is, as far as it is known."""
+        """The address of a bucket's leader, if known."""
         server = self._leaders.get(bucket)
         return None if server is None else self.servers.get(server)
 
     def forget_table(self, path: TablePath) -> None:
-        """A table that is gone, or may be."""
+        """Forget a table that was dropped, or may have been."""
         info = self.tables.pop(path, None)
         if info is None:
             return
@@ -120,7 +120,7 @@ class Metadata:
             del self._leaders[bucket]
 
     def forget_partition(self, table_id: int, name: str) -> None:
-        """A partition that is gone, or may be."""
+        """Forget a partition that was dropped, or may have been."""
         partition_id = self.partition_ids.pop((table_id, name), None)
         for bucket in [bucket for bucket in self._leaders if bucket[:2] == (table_id, partition_id)]:
             del self._leaders[bucket]

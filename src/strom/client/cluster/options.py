@@ -1,4 +1,4 @@
-"""What can be chosen about a client, with the defaults that fit most. Sizes in bytes, times in milliseconds."""
+"""The options of a client, with defaults that suit most programs. Sizes in bytes, times in milliseconds."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ COMPRESSIONS = {"none": "NONE", "lz4": "LZ4_FRAME", "lz4_frame": "LZ4_FRAME", "z
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """How long to wait, and how often to try."""
+    """Timeouts and retries."""
 
     connect_timeout_ms: int = 5_000
     request_timeout_ms: int = 30_000
     retry_timeout_ms: int = 60_000
-    """A call that may succeed later is repeated for so long in all."""
+    """Total time for retrying a call after transient errors."""
     backoff_ms: int = 20
     backoff_ms_max: int = 1_000
 
 
 @dataclass(frozen=True)
 class WriterOptions:
-    """How rows become batches, and how much may be under way."""
+    """How rows become batches, and how much may be in flight."""
 
     compression: str | None = None
-    """NONE, LZ4_FRAME or ZSTD; None is what the table says."""
+    """NONE, LZ4_FRAME or ZSTD; None takes the table's setting."""
     batch_bytes_max: int = 2 * MB
     linger_ms: int = 100
-    """How long rows wait for company while earlier ones are on their way."""
+    """How long rows wait to fill a batch while earlier ones are in flight."""
     patient: bool = False
-    """Rows wait for company also while nothing is on its way: nobody waits for the first of them."""
+    """Rows wait to fill a batch even when nothing is in flight: for writers whose first rows are not urgent."""
     memory_bytes_max: int = 64 * MB
     in_flight_max: int = 5
-    """Per bucket. The server remembers this many batches to tell a repeated one."""
+    """Per bucket. The server remembers this many batches to recognize a duplicate."""
     delivery_timeout_ms: int = 120_000
-    """A batch that is not acknowledged by then has failed."""
+    """A batch not acknowledged within this time has failed."""
     acks: int = ACKS_ALL
     create_partitions: bool = True
-    """Create a partition when the first row for it comes."""
+    """Create a partition when its first row arrives."""
 
     @property
     def alone_bytes_min(self) -> int:
-        """A piece of this size does not wait for others."""
+        """A batch of this size is sent without waiting for more rows."""
         return self.batch_bytes_max // 4
 
     def __post_init__(self) -> None:
@@ -61,23 +61,23 @@ class WriterOptions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How much a scan or a tail asks for at once, and how much it keeps ahead of its reader."""
+    """How much a scan or tail requests at once, and how far it reads ahead."""
 
     fetch_bytes_max: int = 8 * MB
     projected_bytes_max: int = 16 * MB
-    """The same for a thread that scans some of the columns by itself: few answers, each with many small batches."""
+    """The same for a blocking thread that scans a projection: fewer, larger answers, since each batch is small."""
     parallel_buckets: int = 4
-    """Buckets that are fetched at once; each keeps one answer ahead."""
+    """Buckets fetched at once; each reads one answer ahead."""
     wait_ms: int = 500
-    """How long the server holds a tail's request when there is nothing new."""
+    """How long the server holds a tail's request when nothing is new."""
     discovery_ms: int = 10_000
     """How often a tail looks for new partitions."""
     buffered_bytes_max: int = 32 * MB
-    """A tail stops asking while its reader has not taken this much."""
+    """A tail stops fetching while its reader is this far behind."""
 
 
 def compression_of(word: str | None) -> str | None:
-    """The wire's name of a compression as people write it; None stays None (what the table says)."""
+    """The protocol's name of a compression; None stays None (the table's setting)."""
     if word is None:
         return None
     found = COMPRESSIONS.get(word.lower())

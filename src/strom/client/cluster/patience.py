@@ -1,7 +1,7 @@
-"""Waiting for a server that says how far it is: it is told to people, and no timeout strikes while it gets on.
+"""Waiting for a server that reports progress: the progress is logged, and timeouts count from its last step.
 
-A server compiles what primary-key tables need once after an installation or upgrade, and answers KernelsCompiling
-meanwhile. Timeouts are there for servers that are stuck, so they count from the last step it made.
+After an installation or upgrade a server compiles kernels for primary-key tables once, and answers KernelsCompiling
+meanwhile. Timeouts are for servers that are stuck, not for ones that advance.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from strom.runtime.clock import Clock
 
 TELL_EVERY_S = 2.0
 FORGET_S = 60.0
-"""After so long without a word what a server says is news again: another table may need more."""
+"""After this long without a report, a repeated step counts as progress again: another table may need more."""
 
 logger = logging.getLogger(__name__)
 
 
 class Patience:
-    """What one client heard of its servers' progress."""
+    """The progress that one client's servers reported."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -27,10 +27,10 @@ class Patience:
         self._heard_at = float("-inf")
         self._told_at = float("-inf")
         self.moved_at = float("-inf")
-        """When a server was last seen to get on, on the monotonic clock."""
+        """When a server last made progress, on the monotonic clock."""
 
     def hear(self, error: StromError) -> None:
-        """Of an error after which a call is repeated."""
+        """Note an error after which a call is retried."""
         if not isinstance(error, KernelsCompiling):
             return
         now = self._clock.monotonic()
@@ -38,7 +38,7 @@ class Patience:
             self._heard = set()
         self._heard_at = now
         if error.message in self._heard:
-            return  # the same step, or one that fails and is tried again and again
+            return  # the same step, or one that keeps failing
         self._heard.add(error.message)
         self.moved_at = now
         if self.moved_at - self._told_at >= TELL_EVERY_S:

@@ -1,4 +1,4 @@
-"""When to try again, and when to stop."""
+"""When to retry, and when to give up."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from strom.runtime.random import Randomness
 Result = TypeVar("Result")
 
 PASSING = (Retry, ServerStopping)
-"""Errors after which the same call may succeed. A server that stops is usually one that starts again."""
+"""Transient errors: the same call may succeed later. A stopping server usually restarts."""
 
 MISPLACED = (NotLeader, UnknownBucket, LeaderNotAvailable, Disconnected, ServerStopping)
-"""Errors after which the metadata should be asked for again."""
+"""Errors after which the metadata should be refreshed."""
 
 UNCERTAIN = (Disconnected, RequestTimeout, ServerStopping)
 """Errors after which the call may have happened."""
 
 
 class Backoff:
-    """Growing pauses with some chance in them, so that many clients do not return at one moment."""
+    """Growing pauses with jitter, so that many clients do not return at the same moment."""
 
     def __init__(self, options: ClientOptions, randomness: Randomness) -> None:
         self._options = options
         self._randomness = randomness
 
     def seconds(self, failures: int) -> float:
-        """How long to wait after so many failures in a row (from 1)."""
+        """How long to wait after this many failures in a row (from 1)."""
         longest = self._options.backoff_ms << min(failures - 1, 20)
         pause_ms = min(longest, self._options.backoff_ms_max)
         return pause_ms * (500 + self._randomness.below(501)) / 1_000_000
 
 
 class Retrying:
-    """Repeats a call while its errors pass, up to a time, which begins again while a server says that it gets on."""
+    """Retries a call on transient errors, up to a timeout that restarts whenever a server reports progress."""
 
     def __init__(self, options: ClientOptions, clock: Clock, randomness: Randomness) -> None:
         self._options = options
@@ -62,7 +62,7 @@ class Retrying:
         *,
         between: Callable[[StromError], Awaitable[None]] | None = None,
     ) -> Result:
-        """The result of ``attempt``; ``between`` hears of each error before the next attempt."""
+        """The result of ``attempt``; ``between`` is called with each error before the next attempt."""
         began = self._clock.monotonic()
         failures = 0
         while True:

@@ -1,4 +1,4 @@
-"""How far rows are written: what a writer learns from acknowledgements, and a reader may ask to see at least."""
+"""How far rows are written: a writer learns it from acknowledgements, a reader can demand to see at least that."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ class WrittenUpTo(NamedTuple):
 
 
 WrittenTo = Mapping[BucketId, WrittenUpTo]
-"""What was acknowledged: plain data, good for ``at_least=`` in any process."""
+"""Acknowledged writes as plain data, usable as ``at_least=`` in any process."""

@@ -1,6 +1,6 @@
-"""Which rows that others keep of a primary-key bucket are dead: the offsets below A that died in [A, B).
+"""Dead rows of a primary-key bucket: the offsets below A whose rows died in [A, B).
 
-Whoever holds the images below A (the lake does) and leaves these out holds exactly what of them is live at B.
+The lake holds the images below A. Without these offsets it is exactly the part of them that is live at B.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Offsets = npt.NDArray[np.int64]
 async def dead_offsets(
     cluster: Cluster, table: TableInfo, instant: Instant, *, start_epoch: int | None = None
 ) -> Offsets:
-    """The offsets below ``instant.start`` that died before ``instant.at``, rising; again while errors pass.
+    """The offsets below ``instant.start`` that died before ``instant.at``, ascending; retries transient errors.
 
-    ``start_epoch`` is the epoch of the record before the start as the caller knows it: a server that knows another
-    one refuses (``StaleEpoch``). ``Expired`` where the deaths since then are no longer kept.
+    ``start_epoch`` is the epoch of the record before the start as the caller knows it: a server that knows another one
+    refuses with ``StaleEpoch``. ``Expired`` when the server no longer keeps the deaths since then.
     """
     if instant.start <= 0:
         return np.zeros(0, np.int64)
@@ -54,14 +54,14 @@ async def dead_offsets(
         return parts[0]
     every = np.sort(np.concatenate(parts))
     if bool(np.any(np.diff(every) <= 0)):
-        raise InvalidRequest("the server told a dead offset twice", bucket=instant.bucket)
+        raise InvalidRequest("the server sent a dead offset twice", bucket=instant.bucket)
     return every
 
 
 async def _ask(
     cluster: Cluster, table: TableInfo, instant: Instant, start_epoch: int | None, dead_from: int
 ) -> tuple[Offsets, int | None]:
-    """Those that records from ``dead_from`` on killed, and where to go on."""
+    """Rows that records from ``dead_from`` on killed, and where to continue."""
     schema = table.schema
     request = ScanRowsRequest(
         table_id=table.table_id,
@@ -72,7 +72,7 @@ async def _ask(
         start=instant.start,
         start_epoch=start_epoch,
         columns=[schema.position(schema.primary_key[0])],
-        limit=1,  # rows are read by others, in parts
+        limit=1,  # the rows themselves are read elsewhere, in parts
         max_bytes=0,
         dead=True,
         dead_from=None if dead_from == instant.start else dead_from,

@@ -1,4 +1,4 @@
-"""The filter of a scan: read, fitted to the table, made ready for the wire, and used to leave out partitions."""
+"""The filter of a scan: parsed, checked against the table, encoded for the wire, and used to prune partitions."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ WhereLike = str | Predicate | None
 
 
 class Filter(NamedTuple):
-    """A filter that fits its table."""
+    """A filter checked against its table."""
 
     predicate: Predicate
     wire: WirePredicate
 
     def cheapest_column(self, schema: Schema) -> str:
-        """Of the columns the filter reads anyway, the one that costs least to send."""
+        """The column cheapest to send, among those the filter reads anyway."""
         arrow = schema.to_arrow()
         return min(sorted(self.predicate.columns()), key=lambda name: _width(arrow.field(name).type))
 
 
 def filter_of(where: WhereLike, schema: Schema) -> Filter | None:
-    """The filter that was said, fitted to the schema; InvalidPredicate says what does not fit."""
+    """Parse a filter and check it against the schema; InvalidPredicate says what does not fit."""
     if where is None:
         return None
     if isinstance(where, str):
@@ -59,7 +59,7 @@ def prune(
 
 
 def _width(arrow: pa.DataType) -> int:
-    """Bits of a value; much for what has no fixed width."""
+    """Bits of a value; a large number for types without a fixed width."""
     try:
         return int(arrow.bit_width)
     except ValueError:

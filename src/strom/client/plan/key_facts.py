@@ -1,4 +1,4 @@
-"""What the buckets of a primary-key table hold: asked of every leader, without reading a row."""
+"""Row counts, sizes and indexes of a primary-key table's buckets, asked of their leaders without reading a row."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class IndexStatus:
 
 @dataclass(frozen=True)
 class BucketKeys:
-    """One bucket: its rows, its files, its memory, and how far back it can be read."""
+    """One bucket: rows, files, memory, and how far back it can be read."""
 
     bucket: BucketId
     live_rows: int
     stored_rows: int
-    """Rows it keeps, those included that an older instant still needs."""
+    """Rows kept, including those that only an older instant needs."""
     high_watermark: int
     epoch: int
     """Of the record before the high watermark."""
     horizon: int
-    """Scans reach back to here."""
+    """The oldest instant that scans can read."""
     series_start: int
     carried: int
-    """Everything before is in base files."""
+    """Everything before this offset is in base files."""
     snapshot_offset: int
-    """A restart begins here."""
+    """Where a restart begins."""
     base_files: int
     base_bytes: int
     index_bytes: int
@@ -56,7 +56,7 @@ class BucketKeys:
 
 @dataclass(frozen=True)
 class KeyStatus:
-    """The same over a whole table."""
+    """The totals of a table."""
 
     live_rows: int
     stored_rows: int
@@ -81,17 +81,17 @@ class KeyStatus:
 
     @property
     def dead_share(self) -> float:
-        """Which part of the rows that are kept is dead."""
+        """The fraction of kept rows that is dead."""
         return 1 - self.live_rows / self.stored_rows if self.stored_rows else 0.0
 
     @property
     def index_bytes_per_row(self) -> float:
-        """Memory of the index for each live row."""
+        """Index memory per live row."""
         return self.index_bytes / self.live_rows if self.live_rows else 0.0
 
 
 def indexes_over(buckets: Sequence[BucketKeys]) -> dict[str, IndexStatus]:
-    """The indexes by name: ready when every bucket has them."""
+    """The indexes by name; an index is ready when every bucket has it."""
     found: dict[str, IndexStatus] = {}
     for name, columns in {one.name: one.columns for bucket in buckets for one in bucket.indexes}.items():
         known = [one for bucket in buckets for one in bucket.indexes if one.name == name]
@@ -102,14 +102,14 @@ def indexes_over(buckets: Sequence[BucketKeys]) -> dict[str, IndexStatus]:
 
 
 class KeyFacts:
-    """Asks for the facts of one table."""
+    """Asks for the facts about one table's buckets."""
 
     def __init__(self, cluster: Cluster, table: TableInfo) -> None:
         self._cluster = cluster
         self._table = table
 
     async def of(self, buckets: Sequence[BucketId]) -> dict[BucketId, BucketKeys]:
-        """The facts of each bucket; asked again while errors pass."""
+        """The facts about each bucket; retries transient errors."""
 
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):

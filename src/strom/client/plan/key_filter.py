@@ -17,18 +17,18 @@ from strom.model.filters.predicate import And, Compare, In, Predicate
 from strom.model.schema import Schema
 
 KEYS_MAX = 10_000
-"""More keys than this are not made from a filter: reading everything may be cheaper."""
+"""A filter that names more keys than this is not turned into a lookup: a scan may be cheaper."""
 
 
 class Named(NamedTuple):
-    """The keys that rows must have to pass, and the whole filter: a key alone does not decide."""
+    """The keys that matching rows must have, and the whole filter, which still has to be applied to them."""
 
     keys: pa.RecordBatch
     predicate: Predicate
 
     @property
     def columns(self) -> frozenset[str]:
-        """What the filter looks at."""
+        """The columns that the filter reads."""
         return self.predicate.columns()
 
     def filtered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -46,7 +46,7 @@ def keys_named(table: TableInfo, where: Filter | None) -> Named | None:
         found = _values(leaf, schema)
         if found is not None:
             name, given = found
-            # Of two lists for one column either may serve: the whole filter is asked again of every row.
+            # Of two lists for one column either will do: the whole filter is applied to every row anyway.
             values[name] = min(values.get(name, given), given, key=len)
     names = schema.primary_key
     if not all(name in values for name in names):
@@ -68,7 +68,7 @@ def _conjuncts(predicate: Predicate) -> Iterator[Predicate]:
 
 
 def _values(leaf: Predicate, schema: Schema) -> tuple[str, tuple[Any, ...]] | None:
-    """The column and the values that a leaf allows it. Not of floats: two zeros are equal, and two keys."""
+    """The column and the values that a leaf allows. Not for floats: 0.0 and -0.0 are equal, yet two keys."""
     if isinstance(leaf, Compare) and leaf.op == "=":
         column, values = leaf.column, (leaf.value,)
     elif isinstance(leaf, In) and not leaf.negated:

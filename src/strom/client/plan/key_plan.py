@@ -1,7 +1,7 @@
-"""At which instant each bucket of a primary-key table is read: decided once, before the first row. Plain data.
+"""The plan of a key scan: at which instant each bucket is read, decided once, before the first row. Plain data.
 
-Reading a plan again gives the same rows in the same order (partition, bucket, offset of the row's last change), while
-the servers keep that instant; then ``Expired``.
+Reading a plan again gives the same rows in the same order (partition, bucket, offset of the row's last change), as long
+as the servers keep that instant; after that, ``Expired``.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from strom.runtime.units import counted
 
 @dataclass(frozen=True)
 class Instant:
-    """One bucket as it was before the record at offset ``at``; of its rows those last changed in [start, end)."""
+    """One bucket as it was before the record at offset ``at``, limited to rows last changed in [start, end)."""
 
     bucket: BucketId
     partition: str | None
     at: int
     epoch: int | None
-    """Of the record before ``at``; None when it is not known."""
+    """Of the record before ``at``; None when unknown."""
     start: int = 0
     end: int | None = None
-    """None for ``at``: all rows."""
+    """None means ``at``: all rows from ``start`` on."""
 
     @property
     def until(self) -> int:
-        """Where the rows end."""
+        """The end of the range, never None."""
         return self.at if self.end is None else self.end
 
     @property
     def whole(self) -> bool:
-        """Whether all rows of the bucket are meant."""
+        """Whether this is all rows of the bucket."""
         return self.start == 0 and self.end is None
 
 
@@ -58,7 +58,7 @@ class KeyScanPlan:
 
     @property
     def offsets(self) -> dict[Key, int]:
-        """The instant by (partition, bucket): good for ``at=`` of a scan and for ``start=`` of a changelog."""
+        """The instant by (partition, bucket), usable as ``at=`` of a scan and as ``start=`` of a changelog."""
         return {(one.partition, one.bucket.bucket): one.at for one in self.instants}
 
     def __repr__(self) -> str:
@@ -67,7 +67,7 @@ class KeyScanPlan:
 
 
 class Planner:
-    """Makes plans for one table."""
+    """Plans scans of one table."""
 
     def __init__(
         self,
@@ -102,9 +102,9 @@ class Planner:
     async def _whole(
         self, buckets: Sequence[tuple[BucketId, str | None]], facts: Mapping[BucketId, BucketKeys]
     ) -> KeyScanPlan | None:
-        """A plan that holds whole transactions only; None where the facts alone do: no bucket ever saw a stage.
+        """A plan that holds whole transactions only; None when no bucket ever saw a stage: then the facts are enough.
 
-        Asked after the facts: what they tell is older, so that a transaction they hold would be noticed here.
+        The cut is taken after the facts, so it notices every transaction that they include.
         """
         vector = await cut_table(self._cluster, self._table, [bucket for bucket, _ in buckets])
         if vector is None or not any(cut.grouped for cut in vector.values()):
@@ -117,7 +117,7 @@ class Planner:
         return KeyScanPlan(self._table.table_id, tuple(one for one in instants if one.at > 0), rows)
 
     async def buckets(self) -> list[tuple[BucketId, str | None]]:
-        """The buckets that may hold rows which are wanted."""
+        """The buckets that may hold matching rows."""
         predicate = None if self._where is None else self._where.predicate
         return await chosen_buckets(self._cluster, self._table, self._partitions, predicate)
 
@@ -134,7 +134,7 @@ def _instant(bucket: BucketId, partition: str | None, at: int, facts: BucketKeys
 
 
 def _check_complete(at: Place, buckets: Sequence[tuple[BucketId, str | None]]) -> None:
-    """An instant is one of every bucket: leaving one out would leave out its rows."""
+    """An instant covers every bucket: a missing one would silently lose its rows."""
     if at.kind is not PlaceKind.EACH:
         return
     for bucket, partition in buckets:

@@ -1,7 +1,7 @@
-"""Where a scan or a tail begins and ends, as people say it.
+"""Where a scan or a tail begins or ends, as users write it.
 
-None, "earliest", "latest"          the ends of what is there
-a datetime (naive: local time)      the first batch that was committed at that moment or later
+None, "earliest", "latest"          the first row there is, or the end
+a datetime (naive: local time)      the first batch committed at that time or later
 an int                              this offset in every bucket
 {bucket: offset}                    an offset for each bucket; (partition name, bucket) where there are partitions
 """
@@ -22,7 +22,7 @@ PlaceLike: TypeAlias = "str | int | dt.datetime | Mapping[Key, int] | Place | No
 
 
 class PlaceKind(Enum):
-    """What a place is given by."""
+    """How a place is given."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -40,7 +40,7 @@ class Place:
     each: Mapping[Key, int] = field(default_factory=dict)
 
     def offset_in(self, bucket: BucketId, partition: str | None) -> int | None:
-        """The offset that was said for a bucket; None when none was."""
+        """The offset given for a bucket; None when there is none."""
         if self.kind is PlaceKind.OFFSET:
             return self.value
         if self.kind is not PlaceKind.EACH:
@@ -57,7 +57,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def place_of(value: PlaceLike, *, default: Place) -> Place:
-    """What was said, as a place."""
+    """Parse a place."""
     match value:
         case None:
             return default

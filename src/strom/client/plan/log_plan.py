@@ -1,7 +1,7 @@
-"""Which offsets of which buckets a scan reads: decided once, before the first row. Pure.
+"""The plan of a log scan: which offsets of which buckets, decided once, before the first row. Pure.
 
-A plan is plain data: it can be shown, kept and shipped to other processes, and reading it always gives the same
-rows in the same order (partition, bucket, offset) while they are retained.
+A plan is plain data: it can be shown, stored and sent to other processes. Reading it always gives the same rows in the
+same order (partition, bucket, offset), as long as they are retained.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BucketRange:
 
     @property
     def rows(self) -> int:
-        """How many offsets that are."""
+        """The number of offsets in the range."""
         return self.end - self.start
 
 
@@ -45,14 +45,14 @@ class ScanPlan:
 
     @property
     def offsets(self) -> dict[Key, int]:
-        """Where the scan ends, by (partition, bucket): good for ``start=`` of a tail that goes on from there."""
+        """Where the scan ends, by (partition, bucket), usable as ``start=`` of a tail that continues from there."""
         return {(one.partition, one.bucket.bucket): one.end for one in self.ranges}
 
     def __repr__(self) -> str:
         return f"ScanPlan({counted(len(self.ranges), 'bucket')}, {counted(self.rows, 'row')} before filters)"
 
     def limited(self, limit: int | None) -> ScanPlan:
-        """The plan with only the first ``limit`` rows. Only right when nothing is filtered."""
+        """The plan reduced to its first ``limit`` rows. Only correct without a filter."""
         if limit is None:
             return self
         kept = []
@@ -67,7 +67,7 @@ class ScanPlan:
 def buckets_of(
     table: TableInfo, partitions: Sequence[PartitionInfo] | None
 ) -> Iterator[tuple[BucketId, str | None]]:
-    """Every bucket with its partition's name, in the order of a scan."""
+    """Every bucket with its partition's name, in scan order."""
     if partitions is None:
         for bucket in range(table.bucket_count):
             yield BucketId(table.table_id, None, bucket), None
@@ -83,10 +83,10 @@ def check_kept(
     last: Mapping[BucketId, int],
     ends: Mapping[BucketId, int],
 ) -> None:
-    """Raise Expired when a bucket of a log has forgotten all that it held at an instant (``ends``).
+    """Raise Expired when a bucket of a log no longer has any row that it held at an instant (``ends``).
 
-    It had rows below its first offset. An instant at which it ended where it begins now, with rows behind that, lies
-    before its first row; when it has no rows at all, that is what it held.
+    A first offset above 0 means that rows were deleted. When the bucket then ended where it begins now, all of its rows
+    of that instant are gone, unless it has no rows at all now.
     """
     for bucket, end in ends.items():
         start = first[bucket]
@@ -109,7 +109,7 @@ def plan_scan(
     starts: Mapping[BucketId, int],
     ends: Mapping[BucketId, int],
 ) -> ScanPlan:
-    """Ranges from ``starts`` to ``ends``, cut to what is there (``first`` to ``last``); empty ones left out."""
+    """Ranges from ``starts`` to ``ends``, clipped to what exists (``first`` to ``last``); empty ones are dropped."""
     ranges = []
     for bucket, partition in buckets:
         start = max(starts[bucket], first[bucket])
@@ -120,7 +120,7 @@ def plan_scan(
 
 
 def check_place(place: Place, buckets: Sequence[tuple[BucketId, str | None]]) -> None:
-    """Refuse offsets for buckets that the table does not have."""
+    """Reject offsets for buckets that the table does not have."""
     if place.kind is not PlaceKind.EACH:
         return
     known: set[Key] = set()

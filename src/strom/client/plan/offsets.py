@@ -1,4 +1,4 @@
-"""Where buckets begin and end right now, and where they were at some time."""
+"""Where buckets begin and end now, and which offset a time corresponds to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUESTS_AT_ONCE = 64
 
 
 class Offsets:
-    """Asks for offsets of one table."""
+    """Asks for offsets in one table's buckets."""
 
     def __init__(self, cluster: Cluster, table: TableInfo) -> None:
         self._cluster = cluster
@@ -35,18 +35,18 @@ class Offsets:
         return first, last
 
     async def at(self, place: Place, buckets: Sequence[tuple[BucketId, str | None]]) -> dict[BucketId, int]:
-        """The offset of a place in each bucket. Where an offset per bucket was said and one has none: its start."""
+        """The offset of a place in each bucket. A bucket left out of an offset mapping starts at its beginning."""
         if place.kind in OFFSET_TYPES:
             return await self._list(place, [bucket for bucket, _ in buckets])
         found: dict[BucketId, int] = {}
-        unsaid = []
+        missing = []
         for bucket, partition in buckets:
             offset = place.offset_in(bucket, partition)
             if offset is None:
-                unsaid.append(bucket)
+                missing.append(bucket)
             else:
                 found[bucket] = offset
-        return found | (await self._list(EARLIEST, unsaid) if unsaid else {})
+        return found | (await self._list(EARLIEST, missing) if missing else {})
 
     async def _list(self, place: Place, buckets: Iterable[BucketId]) -> dict[BucketId, int]:
         groups: dict[tuple[object, int | None], list[BucketId]] = {}
@@ -72,12 +72,12 @@ class Offsets:
         try:
             return await self._cluster.retrying.run(lambda: self._attempt(place, group), between=between)
         except InvalidTimestamp:
-            # A moment that has not come yet: everything that is there lies before it.
+            # A time in the future: every row lies before it.
             return await self._list_group(LATEST, group)
 
     async def _attempt(self, place: Place, group: list[BucketId]) -> dict[BucketId, int]:
         found: dict[BucketId, int] = {}
-        # Usually one server leads the whole group; after a move the group may have come apart.
+        # Usually one server leads the whole group; after a move that may have changed.
         by_server: dict[object, list[BucketId]] = {}
         for bucket in group:
             by_server.setdefault(self._cluster.leader(bucket), []).append(bucket)

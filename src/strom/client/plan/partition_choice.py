@@ -1,4 +1,4 @@
-"""Which partitions, and so which buckets, of a table a read is about: chosen by name, by keys or by the filter."""
+"""The partitions and buckets that a read covers: chosen by name, by partition values, or by the filter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strom.model.partitions import check_spec, value_text
 from strom.model.table import TableDescription
 
 PartitionChoice = str | Mapping[str, Any]
-"""A partition by its name, or by the values of some of its keys."""
+"""A partition by name, or by the values of some partition keys."""
 
 
 async def chosen_buckets(
@@ -26,7 +26,7 @@ async def chosen_buckets(
     wanted: PartitionChoice | Sequence[PartitionChoice] | None = None,
     predicate: Predicate | None = None,
 ) -> list[tuple[BucketId, str | None]]:
-    """The buckets of the chosen partitions that may hold rows that pass; their leaders are known then."""
+    """The buckets that may hold matching rows, in scan order, after learning their leaders."""
     if not table.partitioned:
         choose_partitions(table.description, [], wanted)
         return list(buckets_of(table, None))
@@ -42,7 +42,7 @@ def choose_partitions(
     existing: Sequence[PartitionInfo],
     wanted: PartitionChoice | Sequence[PartitionChoice] | None,
 ) -> list[PartitionInfo]:
-    """The partitions that were asked for; all when nothing was said. One named in full must exist."""
+    """The partitions that match; all of them without a choice. One named in full must exist."""
     if wanted is None:
         return list(existing)
     if not description.partitioned:
@@ -77,7 +77,7 @@ def _matching(
 
 
 def partition_texts(description: TableDescription, values: Mapping[str, Any]) -> dict[str, str]:
-    """Partition values as the text they have in a partition's name, in key order. Keys may be left out."""
+    """Partition values as text, as in a partition's name, in key order. Keys may be left out."""
     check_spec(values, description.partition_keys)
     return {
         key: value_text(values[key], description.schema.column(key).type)

@@ -287,7 +287,7 @@ class LogTail:
     async def _ask_first(self, server: _Server, cursors: list[Cursor]) -> FetchRowsResponse:
         """One long-polling request for all buckets of a server; makes the connection where there is none."""
         if server.address is None:
-            raise LeaderNotAvailable(f"nobody leads bucket {cursors[0].bucket} right now")
+            raise LeaderNotAvailable(f"bucket {cursors[0].bucket} has no leader right now")
         request = self._request(server, cursors)
         return await self._cluster.call(
             server.address, FETCH_ROWS, request, lane="tail", timeout_ms=self._timeout_ms
