@@ -94,7 +94,7 @@ class Connections:
         return caller
 
     def dial(self, address: Address) -> DirectCaller:
-        """A connection for a thread that blocks, owned by the caller until the client closes. Any thread may call this."""
+        """A connection for a blocking thread. Any thread may call this; the caller owns it until the client closes."""
         timeout_s = self._options.connect_timeout_ms / 1000
         caller = DirectCaller.connect(
             self._world, address, user=self.user, password=self._password, timeout_s=timeout_s
