@@ -20,9 +20,10 @@ from benchmarks.workload import SMALL_SCHEMA, small_batch
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.spark.tiering.cluster import TieringCluster
+from strom.lake.rounds.cluster import TieringCluster
+from strom.lake.rounds.service import RoundEnd, RoundListener, TieringOptions
+from strom.spark.connect.options import ConnectOptions
 from strom.spark.tiering.running import service_of
-from strom.spark.tiering.service import RoundEnd, RoundListener, TieringOptions
 
 FRESHNESS_S = 2.0
 PAUSE_S = 0.1
@@ -33,15 +34,16 @@ LOOK_S = 0.05
 
 def measure(bench: Bench) -> list[Answer]:
     seconds = bench.size(full=90, quick=8)
-    with on_lake.place(bench) as lake, TieringCluster(lake.context.server) as cluster:
+    with on_lake.place(bench) as lake, TieringCluster(lake.server.address) as cluster:
+        server = ConnectOptions(lake.server.address)
         watches = [Watch(lake, "light", LIGHT_ROWS), Watch(lake, "heavy", HEAVY_ROWS)]
         for one in watches:
             one.warm_up()
         once = TieringOptions(once=True)
-        service_of(lake.context.server, cluster, lake.spark, once).run()  # a cold Spark is another question
+        service_of(server, cluster, lake.spark, once).run()  # a cold Spark is another question
         took = Rounds()
         options = TieringOptions(beat_s=0.2)
-        service = service_of(lake.context.server, cluster, lake.spark, options, took)
+        service = service_of(server, cluster, lake.spark, options, took)
         threads = [threading.Thread(target=service.run)]
         threads += [threading.Thread(target=one.write, args=(seconds,)) for one in watches]
         threads += [threading.Thread(target=one.look) for one in watches]

@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.lake.local_jobs import LocalJobs
+
 import strom
 from benchmarks import on_spark
 from benchmarks.harness import Bench
 from strom.client.admin.lake_admin import Assigned
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.table import LakeTable
+from strom.lake.rounds.cluster import TieringCluster
+from strom.lake.rounds.parts import Bounds
+from strom.lake.rounds.round import Round, RoundContext, RoundProgress, RoundResult
 from strom.model.lake.lake import LakeConfig
 from strom.model.lake.lake_record import LakeReport
 from strom.runtime.clock import SystemClock
 from strom.spark.connect.options import ConnectOptions
-from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SETTINGS, SparkJobs
-from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult
-from strom.spark.tiering.round_plan import Bounds
-from strom.spark.tiering.worker import PartResult, RoundWork
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -80,19 +81,6 @@ class Lake:
             lake.catalog.close()
 
 
-class InThisProcess(SparkJobs):
-    """Tasks run here, one after the other."""
-
-    def __init__(self) -> None:
-        """There is no session."""
-
-    def run(self, work: RoundWork, *, group: str, pool: str) -> list[PartResult]:
-        return [found for number in range(len(work.tasks)) for found in work.run(number, 0)]
-
-    def check(self, group: str) -> None:
-        """Nobody cancels."""
-
-
 @contextmanager
 def without_spark(bench: Bench) -> Iterator[Lake]:
     """A server, and rounds whose tasks run in this process."""
@@ -100,11 +88,10 @@ def without_spark(bench: Bench) -> Iterator[Lake]:
     with (
         ServerProcess(bench.folder / "data", settings=settings) as server,
         strom.connect(server.address) as db,
-        Unheard(ConnectOptions(server.address)) as cluster,
+        Unheard(server.address) as cluster,
     ):
-        jobs = InThisProcess()
         bounds = Bounds(tasks_wanted=1)
-        context = RoundContext(cluster, jobs, ConnectOptions(server.address), "bench", bounds, SystemClock())
+        context = RoundContext(cluster, LocalJobs(db), "bench", bounds, SystemClock())
         yield Lake(bench.folder, None, server, db, context)  # type: ignore[arg-type]
 
 
@@ -112,9 +99,8 @@ def without_spark(bench: Bench) -> Iterator[Lake]:
 def place(bench: Bench, bounds: Bounds | None = None) -> Iterator[Lake]:
     """A session and a server, both warm enough to be asked."""
     with on_spark.place(bench, **SETTINGS) as (spark, server, db):
-        address = ConnectOptions(server.address)
-        jobs = SparkJobs(spark)
-        with Unheard(address) as cluster:
+        jobs = SparkJobs(spark, ConnectOptions(server.address))
+        with Unheard(server.address) as cluster:
             chosen = bounds or Bounds(tasks_wanted=jobs.cores)
-            context = RoundContext(cluster, jobs, address, "bench", chosen, SystemClock())
+            context = RoundContext(cluster, jobs, "bench", chosen, SystemClock())
             yield Lake(bench.folder, spark, server, db, context)

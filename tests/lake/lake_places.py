@@ -13,9 +13,9 @@ from strom.lake.files.file_reader import LakeFile
 from strom.lake.files.file_writer import FilePartition, FileWriter
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.commit import commit_round
 from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.rounds.commit import commit_round
 from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription, TablePath

@@ -27,9 +27,9 @@ from strom.client.plan.log_plan import BucketRange, ScanPlan, buckets_of
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition, FileWriter
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
+from strom.lake.iceberg.commit import commit_round
 from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.rounds.commit import commit_round
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered

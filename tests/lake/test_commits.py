@@ -35,6 +35,7 @@ from strom.errors import (
 from strom.lake.files.file_reader import LakeFile, read_file
 from strom.lake.files.file_writer import FilePartition
 from strom.lake.iceberg.catalogs import open_catalog
+from strom.lake.iceberg.commit import commit_round, drop_partitions
 from strom.lake.iceberg.held_files import held_files
 from strom.lake.iceberg.lake_head import Truth, read_truth, totals_of
 from strom.lake.iceberg.manifest_cache import ManifestCache
@@ -42,7 +43,6 @@ from strom.lake.iceberg.manifest_writer import data_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.summary import HELD
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.rounds.commit import commit_round, drop_partitions
 from strom.model import types as t
 from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema

@@ -9,7 +9,7 @@ import pytest
 from lake.drill_place import COLUMNS, LAKE, House, ids, put
 from strom.client.plan.key_plan import Instant
 from strom.lake.iceberg.lake_head import read_truth
-from strom.lake.rounds.reporting import readable_low
+from strom.lake.iceberg.lake_report import readable_low
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.tablet import key_scan

@@ -23,6 +23,7 @@ from strom.errors import LakeForeignCommit
 from strom.lake.files.arrow_types import lake_schema
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.iceberg import snapshot_change
+from strom.lake.iceberg.commit import adopt
 from strom.lake.iceberg.delete_files import dead_rows, write_deletes
 from strom.lake.iceberg.held_files import held_files
 from strom.lake.iceberg.lake_head import read_truth
@@ -31,7 +32,6 @@ from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.snapshot_files import snapshots_of
 from strom.lake.read.live_rows import live_rows
-from strom.lake.rounds.commit import adopt
 from strom.lake.upkeep.expiry import HOUR_MS
 from strom.lake.upkeep.maintenance import Maintenance
 from strom.lake.upkeep.removal import remove_orphans

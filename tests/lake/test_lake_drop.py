@@ -13,7 +13,7 @@ from strom.client.admin.lake_admin import LakeAdmin
 from strom.errors import InvalidRequest, LakeOfAnotherTable, LakeSnapshotNotFound, LakeUnavailable
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.catalogs import LakeCatalog
-from strom.lake.rounds.reporting import report_of
+from strom.lake.iceberg.lake_report import report_of
 
 pytestmark = pytest.mark.slow
 

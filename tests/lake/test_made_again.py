@@ -11,8 +11,8 @@ import pytest
 from lake.lake_places import Lake
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition
+from strom.lake.iceberg.commit import commit_round
 from strom.lake.iceberg.lake_head import read_truth
-from strom.lake.rounds.commit import commit_round
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription

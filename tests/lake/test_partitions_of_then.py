@@ -8,8 +8,8 @@ import pytest
 
 from lake.drill_place import LAKE, House, ids
 from strom.errors import PartitionNotFound
+from strom.lake.iceberg.commit import drop_partitions
 from strom.lake.iceberg.lake_head import read_truth
-from strom.lake.rounds.commit import drop_partitions
 from strom.model.lake.lake import LakeKey
 
 pytestmark = pytest.mark.slow

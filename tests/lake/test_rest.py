@@ -12,8 +12,8 @@ import pytest
 from lake.lake_places import Lake, events
 from lake.rest_catalog import rest_catalog
 from strom.errors import LakeCommitUnknown, LakeConflict
+from strom.lake.iceberg.commit import commit_round
 from strom.lake.iceberg.lake_head import read_truth
-from strom.lake.rounds.commit import commit_round
 from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 
 

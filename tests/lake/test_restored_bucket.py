@@ -246,7 +246,7 @@ def refused(tierer: SmallTierer, table: strom.Table) -> None:
 def test_a_server_remembers_few_unfinished_restores_and_who_was_forgotten_begins_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strom.client.admin.lake.PIECE_BYTES", 200)
+    monkeypatch.setattr("strom.client.admin.lake_admin.PIECE_BYTES", 200)
     monkeypatch.setattr("strom.server.calls.lake.lake_resume.RESTORES_MAX", 1)
     want = prepared(house)
     with house.open() as (db, tierer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from strom.spark.source.task_reader import ROWS_AT_ONCE, ROWS_TOGETHER, joined
+from strom.lake.files.joined_batches import ROWS_AT_ONCE, ROWS_TOGETHER, joined
 
 
 @pytest.mark.parametrize(

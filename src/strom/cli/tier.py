@@ -61,10 +61,10 @@ def tier(
     ] = None,
 ) -> None:
     """Run the service."""
+    from strom.lake.rounds.parts import Bounds
+    from strom.lake.rounds.service import TieringOptions
     from strom.spark.connect.options import ConnectOptions
-    from strom.spark.tiering.round_plan import Bounds
     from strom.spark.tiering.running import Where, run
-    from strom.spark.tiering.service import TieringOptions
 
     connection = context.find_object(Connection)
     assert connection is not None

@@ -4,5 +4,5 @@ Rows lie in Parquet files of one bucket each, sorted by offset; a round adds fil
 that also says how far each bucket is held (docs/formats/lake.md). Files are written and read without PyIceberg, so that
 workers stay light; catalogs and commits are PyIceberg's.
 
-Rooms, each importing those before it: ``files``, ``iceberg``, ``read`` and ``rounds``, ``upkeep``.
+Rooms, each importing those before it: ``files``, ``iceberg``, ``read``, ``upkeep``, ``rounds``.
 """

@@ -54,10 +54,10 @@ def _die() -> None:
 
 def _die_at(point: str) -> None:
     """Put the death where it is wanted."""
-    from strom.spark.tiering import landing
+    from strom.lake.rounds import committer
     from strom.spark.tiering.jobs import SparkJobs
 
-    commit: Callable[..., Any] = landing.commit_round
+    commit: Callable[..., Any] = committer.commit_round
     run: Callable[..., Any] = SparkJobs.run
 
     def dying_commit(*arguments: Any, **named: Any) -> Any:
@@ -82,15 +82,15 @@ def _die_at(point: str) -> None:
     if point == "writing":
         SparkJobs.run = watched  # type: ignore[method-assign]
     else:
-        landing.commit_round = dying_commit
+        committer.commit_round = dying_commit
 
 
 def main(task: Dying) -> None:
     """Tier; die on the way, or say that it is done."""
+    from strom.lake.rounds.parts import Bounds
+    from strom.lake.rounds.service import TieringOptions
     from strom.spark.connect.options import ConnectOptions
-    from strom.spark.tiering.round_plan import Bounds
     from strom.spark.tiering.running import Where, run
-    from strom.spark.tiering.service import TieringOptions
 
     if task.die is not None:
         _die_at(task.die)

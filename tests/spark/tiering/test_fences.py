@@ -15,16 +15,16 @@ from spark.tiering.tiers import by_pyiceberg, facts_of, iceberg, in_lake, tier
 from strom.client.admin.lake_admin import Assigned
 from strom.errors import LakeCommitUnknown
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
+from strom.lake.iceberg.commit import commit_round
 from strom.lake.iceberg.lake_head import read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.rounds.commit import commit_round
+from strom.lake.rounds.cluster import TieringCluster
+from strom.lake.rounds.parts import Bounds
+from strom.lake.rounds.round import Round, RoundContext, RoundProgress, RoundResult
+from strom.lake.rounds.work import PartResult, RoundWork
 from strom.runtime.clock import SystemClock
 from strom.spark.connect.options import ConnectOptions
-from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SparkJobs
-from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult
-from strom.spark.tiering.round_plan import Bounds
-from strom.spark.tiering.worker import PartResult, RoundWork
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def users(*ids: int, score: int = 0) -> list[dict[str, object]]:
 class Meeting(SparkJobs):
     """Does something after the files of a round were written, and before they are committed."""
 
-    def __init__(self, spark: SparkSession, then: Callable[[], object]) -> None:
-        super().__init__(spark)
+    def __init__(self, spark: SparkSession, server: ServerProcess, then: Callable[[], object]) -> None:
+        super().__init__(spark, ConnectOptions(server.address, retry_s=10))
         self._then = then
         self.jobs = 0
 
-    def run(self, work: RoundWork, *, group: str, pool: str) -> list[PartResult]:
-        found = super().run(work, group=group, pool=pool)
+    def run(self, work: RoundWork, *, group: str) -> list[PartResult]:
+        found = super().run(work, group=group)
         self.jobs += 1
         if self.jobs == 1:
             self._then()
@@ -57,7 +57,7 @@ class Rounds:
     """Rounds of one table that no coordinator gave out."""
 
     def __init__(self, server: ServerProcess, table: strom.Table) -> None:
-        self._address = ConnectOptions(server.address, retry_s=10)
+        self._address = server.address
         self._table = table
         config = facts_of(server, table).config
         assert config is not None
@@ -69,8 +69,8 @@ class Rounds:
 
     def run(self, jobs: SparkJobs, number: int) -> RoundResult:
         info = self._table.info
-        with TieringCluster(self._address) as cluster:
-            context = RoundContext(cluster, jobs, self._address, f"s{number}", Bounds(), SystemClock())
+        with TieringCluster(self._address, retry_s=10) as cluster:
+            context = RoundContext(cluster, jobs, f"s{number}", Bounds(), SystemClock())
             progress = RoundProgress(Assigned(info.table_id, 10**9 + number, info.path), f"fence-{number}")
             return Round(context, self.lake(), info, progress, f"{number}-fence").run()
 
@@ -86,7 +86,7 @@ def test_two_rounds_of_one_table_at_once_bring_each_row_once(
         results: list[RoundResult] = []
 
         def one(number: int) -> None:
-            results.append(rounds.run(Meeting(spark, both.wait), number))
+            results.append(rounds.run(Meeting(spark, server, both.wait), number))
 
         threads = [threading.Thread(target=one, args=(number,)) for number in (1, 2)]
         for thread in threads:
@@ -115,7 +115,7 @@ def test_a_commit_that_moves_no_bucket_does_not_cost_a_round_its_files(
             truth = read_truth(lake)
             commit_round(lake, truth, round_id="other", offsets=truth.offsets, partitions=truth.partitions)
 
-        jobs = Meeting(spark, another_commit)
+        jobs = Meeting(spark, server, another_commit)
         result = rounds.run(jobs, 1)
         assert (result.rows, result.deletes, jobs.jobs) == (100, 101, 1)
         assert in_lake(server, table)
@@ -138,8 +138,8 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_lake(
                 raise LakeCommitUnknown("no answer")
             return found
 
-        monkeypatch.setattr("strom.spark.tiering.landing.commit_round", lost)
-        jobs = Meeting(spark, lambda: None)
+        monkeypatch.setattr("strom.lake.rounds.committer.commit_round", lost)
+        jobs = Meeting(spark, server, lambda: None)
         assert rounds.run(jobs, 1).rows == 10
         assert jobs.jobs == 1
         assert len(iceberg(server, table).metadata.snapshots) == 1

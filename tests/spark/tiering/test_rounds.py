@@ -11,8 +11,8 @@ from api.place import events
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import by_pyiceberg, facts_of, hot, iceberg, in_lake, same_rows, tier
 from strom.errors import TableNotFound
-from strom.spark.tiering.aim import Aiming
-from strom.spark.tiering.round_plan import Bounds
+from strom.lake.rounds.parts import Bounds
+from strom.lake.rounds.planner import RoundPlanner
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -129,16 +129,16 @@ def test_a_column_that_is_added_while_a_round_is_planned_is_in_the_lake(
     with tiered(server, buckets=1) as table:
         table.append(events(1, 2))
         table.flush()
-        cut = Aiming._cut
+        cut = RoundPlanner._cut
 
         def late(*given: object) -> object:
-            monkeypatch.setattr(Aiming, "_cut", cut)
+            monkeypatch.setattr(RoundPlanner, "_cut", cut)
             table.add_column("country", "STRING")
             table.append([{"id": 3, "name": "c", "price": 1.0, "country": "ch"}])
             table.flush()
             return cut(*given)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Aiming, "_cut", late)
+        monkeypatch.setattr(RoundPlanner, "_cut", late)
         tier(server, spark, table)
         assert by_pyiceberg(server, table).column("country").to_pylist() == [None, None, "ch"]
         assert table.scan(where="country = 'ch'").to_arrow().column("id").to_pylist() == [3]

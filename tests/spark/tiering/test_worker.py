@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,13 @@ from api.place import events
 from spark.tiering.place import USERS, tiered
 from strom.errors import LakeUnavailable, TableNotFound
 from strom.lake.files.storage import Storage
+from strom.lake.rounds.jobs import Cancelled
+from strom.lake.rounds.parts import Bounds, Ending, RoundParts, plan_parts
+from strom.lake.rounds.work import PartResult, RoundWork, TableOfRound
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeConfig, Tiered
 from strom.spark.connect.options import ConnectOptions
-from strom.spark.tiering.jobs import Cancelled, SparkJobs
-from strom.spark.tiering.round_plan import Bounds, Ending, RoundPlan, plan_round
-from strom.spark.tiering.worker import PartResult, RoundWork
+from strom.spark.tiering.jobs import SparkJobs
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 SMALL = Bounds(task_bytes=64 * 400, task_bytes_min=64)
 
 
-def work_of(
-    server: ServerProcess, table: strom.Table, plan: RoundPlan, folder: Path, **other: object
-) -> RoundWork:
+def jobs_of(spark: SparkSession, server: ServerProcess) -> SparkJobs:
+    return SparkJobs(spark, ConnectOptions(server.address, retry_s=2))
+
+
+def work_of(table: strom.Table, plan: RoundParts, folder: Path, **other: object) -> RoundWork:
     config = LakeConfig(warehouse=f"file://{folder}")
     facts = {
-        "server": ConnectOptions(server.address, retry_s=2),
         "path": table.info.path,
         "table_id": table.table_id,
         "schema": table.info.schema,
@@ -48,7 +50,7 @@ def work_of(
     return RoundWork(**{**facts, **other})  # type: ignore[arg-type]
 
 
-def plan_of(table: strom.Table, lake: dict[BucketId, Tiered] | None = None) -> RoundPlan:
+def plan_of(table: strom.Table, lake: dict[BucketId, Tiered] | None = None) -> RoundParts:
     kind = "keys" if table.primary_key else "log"
     ends = {one.bucket: one for one in table.extent().ranges}
     epochs = (
@@ -58,7 +60,7 @@ def plan_of(table: strom.Table, lake: dict[BucketId, Tiered] | None = None) -> R
         bucket: Ending(one.partition, one.start, one.end, epochs.get(bucket) or 0)
         for bucket, one in ends.items()
     }
-    return plan_round(kind, lake or {}, endings, {}, SMALL, whole=False)  # type: ignore[arg-type]
+    return plan_parts(kind, lake or {}, endings, {}, SMALL, whole=False)  # type: ignore[arg-type]
 
 
 def rows_of(found: list[PartResult]) -> pa.Table:
@@ -74,7 +76,7 @@ def test_tasks_write_every_row_of_a_log_with_its_offset_and_time(
         table.flush()
         plan = plan_of(table)
         assert len(plan.tasks) > 3
-        found = SparkJobs(spark).run(work_of(server, table, plan, tmp_path), group="g1", pool="p")
+        found = jobs_of(spark, server).run(work_of(table, plan, tmp_path), group="g1")
         rows = rows_of(found)
         assert sorted(rows.column("id").to_pylist()) == list(range(3000))
         assert rows.column("__timestamp").null_count == 0
@@ -93,15 +95,13 @@ def test_tasks_bring_live_images_and_what_died(
         table.upsert([{"id": n, "name": "a", "score": 0} for n in range(1000)])
         table.flush()
         first = plan_of(table)
-        jobs = SparkJobs(spark)
-        cold = rows_of(jobs.run(work_of(server, table, first, tmp_path), group="g2", pool="p"))
+        jobs = jobs_of(spark, server)
+        cold = rows_of(jobs.run(work_of(table, first, tmp_path), group="g2"))
         table.upsert([{"id": n, "name": "b", "score": 1} for n in range(500, 1500)])
         table.delete(list(range(100)))
         table.flush()
         at = {one.bucket: Tiered(one.at, one.epoch) for task in first.tasks for one in task}  # type: ignore[arg-type]
-        found = jobs.run(
-            work_of(server, table, plan_of(table, at), tmp_path, round_id="2-ab"), group="g3", pool="p"
-        )
+        found = jobs.run(work_of(table, plan_of(table, at), tmp_path, round_id="2-ab"), group="g3", pool="p")
         dead = {
             (one.part.bucket.bucket, int(offset))
             for one in found
@@ -120,10 +120,10 @@ def test_a_task_that_failed_once_writes_other_files_and_only_its_last_are_told(
     with tiered(server, buckets=1) as table:
         table.append(events(*range(100)))
         table.flush()
-        work = work_of(server, table, plan_of(table), tmp_path)
+        work = work_of(table, plan_of(table), tmp_path)
         mark = tmp_path / "failed"
-        failing = FailingOnce(work, str(mark))
-        (found,) = SparkJobs(spark).run(failing, group="g4", pool="p")  # type: ignore[arg-type]
+        failing = FailingOnce(**vars(work), mark=str(mark))
+        (found,) = jobs_of(spark, server).run(failing, group="g4")
         assert mark.exists()
         assert found.file is not None
         written = {path.name for path in (tmp_path / "t" / "data").iterdir() if path.suffix == ".parquet"}
@@ -132,21 +132,18 @@ def test_a_task_that_failed_once_writes_other_files_and_only_its_last_are_told(
         assert pq.read_table(found.file.path.removeprefix("file://")).num_rows == 100
 
 
-class FailingOnce:
+@dataclass(frozen=True)
+class FailingOnce(RoundWork):
     """Writes everything, and then fails the first time."""
 
-    def __init__(self, work: RoundWork, mark: str) -> None:
-        self._work = work
-        self._mark = mark
-        self.tasks, self.path, self.round_id = work.tasks, work.path, work.round_id
+    mark: str
 
-    def __call__(self, numbers):  # type: ignore[no-untyped-def]
-        answers = list(self._work(numbers))
+    def run(self, table: TableOfRound, number: int, attempt: int = 0) -> list[PartResult]:
+        found = super().run(table, number, attempt)
         try:
-            Path(self._mark).touch(exist_ok=False)
+            Path(self.mark).touch(exist_ok=False)
         except FileExistsError:
-            yield from answers
-            return
+            return found
         raise OSError("this task fails once")
 
 
@@ -157,9 +154,9 @@ def test_an_error_that_comes_again_is_told_as_it_is_and_not_retried(
         table.upsert([{"id": 1, "name": "a", "score": 0}])
         table.flush()
         plan = plan_of(table)
-        gone = work_of(server, table, plan, tmp_path, table_id=999_999)
+        gone = work_of(table, plan, tmp_path, table_id=999_999)
         with pytest.raises(TableNotFound):
-            SparkJobs(spark).run(gone, group="g5", pool="p")
+            jobs_of(spark, server).run(gone, group="g5")
 
 
 def test_a_server_that_cannot_be_reached_fails_the_job_with_a_sentence(
@@ -168,18 +165,18 @@ def test_a_server_that_cannot_be_reached_fails_the_job_with_a_sentence(
     with tiered(server, buckets=1) as table:
         table.append(events(1))
         table.flush()
-        nobody = ConnectOptions("127.0.0.1:1", retry_s=0)
-        work = replace(work_of(server, table, plan_of(table), tmp_path), server=nobody)
+        nobody = SparkJobs(spark, ConnectOptions("127.0.0.1:1", retry_s=0))
+        work = work_of(table, plan_of(table), tmp_path)
         with pytest.raises(LakeUnavailable, match=r"no server answers at 127\.0\.0\.1:1"):
-            SparkJobs(spark).run(work, group="g6", pool="p")
+            nobody.run(work, group="g6")
 
 
 def test_a_cancelled_round_does_not_begin(server: ServerProcess, spark: SparkSession, tmp_path: Path) -> None:
     with tiered(server, buckets=1) as table:
         table.append(events(1))
         table.flush()
-        jobs = SparkJobs(spark)
+        jobs = jobs_of(spark, server)
         jobs.cancel("g7")
         with pytest.raises(Cancelled):
-            jobs.run(work_of(server, table, plan_of(table), tmp_path), group="g7", pool="p")
+            jobs.run(work_of(table, plan_of(table), tmp_path), group="g7")
         assert not (tmp_path / "t").exists()

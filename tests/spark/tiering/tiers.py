@@ -12,10 +12,10 @@ from pyiceberg.table import Table as IcebergTable
 
 import strom
 from strom.client.admin.lake_admin import LakeFacts
+from strom.lake.rounds.cluster import TieringCluster
+from strom.lake.rounds.service import RoundEnd, RoundListener, TieringOptions
 from strom.spark.connect.options import ConnectOptions
-from strom.spark.tiering.cluster import TieringCluster
-from strom.spark.tiering.running import service_of
-from strom.spark.tiering.service import RoundEnd, RoundListener, TieringOptions
+from strom.spark.tiering.running import cluster_of, service_of
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -40,20 +40,20 @@ def tier(server: ServerProcess, spark: SparkSession, *tables: strom.Table, **opt
     heard = Heard()
     address = ConnectOptions(server.address, retry_s=10)
     chosen = TieringOptions(tables=tuple(one.name for one in tables), once=True, **options)
-    with TieringCluster(address) as cluster:
+    with cluster_of(address) as cluster:
         service_of(address, cluster, spark, chosen, heard).run()
     return heard.ends
 
 
 def facts_of(server: ServerProcess, table: strom.Table) -> LakeFacts:
     """What the coordinator knows of a table's lake."""
-    with TieringCluster(ConnectOptions(server.address, retry_s=10)) as cluster:
+    with TieringCluster(server.address, retry_s=10) as cluster:
         return cluster.describe(table.info.path)
 
 
 def bury(server: ServerProcess, table: strom.Table) -> None:
     """Let the lease of a service that was killed run out at once."""
-    with TieringCluster(ConnectOptions(server.address, retry_s=10)) as cluster:
+    with TieringCluster(server.address, retry_s=10) as cluster:
         dead = cluster.describe(table.info.path).service_id
         if dead is not None:
             cluster.heartbeat(dead, wants=0, leaving=True)

@@ -133,14 +133,13 @@ def tell_lake(story: Story, shop: Shop, spark: SparkSession, address: str) -> No
 
 def tier(spark: SparkSession, address: str, *tables: str) -> None:
     """Bring tables into the lake, once."""
+    from strom.lake.rounds.service import TieringOptions
     from strom.spark.connect.options import ConnectOptions
-    from strom.spark.tiering.cluster import TieringCluster
-    from strom.spark.tiering.running import service_of
-    from strom.spark.tiering.service import TieringOptions
+    from strom.spark.tiering.running import cluster_of, service_of
 
     server = ConnectOptions(address)
     options = TieringOptions(tables=tuple(f"{DATABASE}.{name}" for name in tables), once=True)
-    with TieringCluster(server) as cluster:
+    with cluster_of(server) as cluster:
         service_of(server, cluster, spark, options).run()
 
 

@@ -181,7 +181,7 @@ async def compact_lake(cluster: Cluster, warehouses: Warehouses, table: TableInf
     admin, facts, lake = await _opened(cluster, warehouses, table)
     found = await cluster.world.offload.run(work, lake)
     if found.truth is not None:
-        from strom.lake.rounds.reporting import readable_low, report_of
+        from strom.lake.iceberg.lake_report import readable_low, report_of
 
         now_ms = cluster.world.clock.now_ms()
         low = await cluster.world.offload.run(readable_low, lake, found.truth, now_ms)

@@ -21,9 +21,9 @@ from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
 
 from strom.errors import LakeCorrupt, LakeForeignCommit
 from strom.lake.iceberg.lake_head import ANCESTORS_MAX, Truth, last_words, read_truth, totals_of, truth_at
+from strom.lake.iceberg.lake_report import readable_low, report_of
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.rounds.reporting import readable_low, report_of
 from strom.lake.upkeep.restoring import commit_restoration, plan_restoration
 from strom.model.lake.lake import Place
 from strom.model.lake.lake_record import LakeRecord, LakeReport

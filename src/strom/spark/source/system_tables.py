@@ -17,6 +17,7 @@ from pyspark.sql.types import StructField, StructType
 from strom.api.system_table import SystemTable
 from strom.client.plan.filters import filter_of
 from strom.errors import InvalidRequest
+from strom.lake.files.joined_batches import joined
 from strom.lake.files.storage import Storage
 from strom.lake.read.union_files import read_one
 from strom.lake.read.union_plan import UnionPlan
@@ -29,7 +30,7 @@ from strom.spark.connect.options import SourceOptions
 from strom.spark.connect.spark_errors import translate_errors_each
 from strom.spark.connect.tasks import LakePart, ReadTask, Sizes, cut_and_packed, parts_of
 from strom.spark.connect.types import Fit, arrow_schema, spark_type
-from strom.spark.source.task_reader import joined, packed_rows
+from strom.spark.source.task_reader import packed_rows
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from strom.client.plan.filters import filter_of
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.plan.log_plan import ScanPlan
 from strom.client.read.changelog import CHANGE_TYPE
+from strom.lake.files.joined_batches import joined
 from strom.lake.files.storage import Storage
 from strom.lake.read.union_plan import UnionPlan
 from strom.model.filters.predicate import Predicate
@@ -28,10 +29,6 @@ from strom.spark.connect.tasks import ReadTask
 from strom.spark.connect.types import Fit, arrow_schema
 from strom.spark.source.lake_changes import lake_changes
 
-ROWS_TOGETHER = 8192
-"""Batches below this are joined; above, a batch costs next to nothing beside its rows."""
-ROWS_AT_ONCE = 8 * ROWS_TOGETHER
-"""Batches above this are cut: for a million rows, as a row group of the lake has, the JVM takes fresh memory."""
 GONE = ("-U", "-D")
 
 
@@ -109,31 +106,6 @@ def packed_rows(rows: pa.RecordBatch | pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write(rows)
     return sink.getvalue()
-
-
-def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their while."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        large = batch.num_rows >= ROWS_TOGETHER
-        if held and (large or rows + batch.num_rows > 2 * ROWS_TOGETHER):
-            yield _one(held)  # before the large one: changes of a key stay in their order
-            held, rows = [], 0
-        if large:
-            yield from (batch.slice(first, ROWS_AT_ONCE) for first in range(0, batch.num_rows, ROWS_AT_ONCE))
-            continue
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= ROWS_TOGETHER:
-            yield _one(held)
-            held, rows = [], 0
-    if held:
-        yield _one(held)
-
-
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _without_the_gone(batch: pa.RecordBatch) -> pa.RecordBatch:

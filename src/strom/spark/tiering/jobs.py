@@ -10,8 +10,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from strom.errors import LakeCorrupt, LakeUnavailable
+from strom.lake.rounds.jobs import Cancelled
+from strom.lake.rounds.work import PartResult, RoundWork
 from strom.spark.connect.arrow_map import mapped
-from strom.spark.tiering.worker import RESULT, PartResult, RoundWork, unpacked
+from strom.spark.connect.options import ConnectOptions
+from strom.spark.tiering.worker import RESULT, SparkTasks, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,14 +27,11 @@ SETTINGS = {
 """For a session that is the service's own."""
 
 
-class Cancelled(Exception):
-    """The round was given up, by the coordinator or by the service's end."""
-
-
 class SparkJobs:
     """The jobs of one service. Any thread may run one; each thread one at a time."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, server: ConnectOptions) -> None:
+        self._server = server
         self._spark = spark
         self._context = spark.sparkContext
         self._lock = threading.Lock()
@@ -42,14 +42,15 @@ class SparkJobs:
         """How many tasks run side by side."""
         return max(1, self._context.defaultParallelism)
 
-    def run(self, work: RoundWork, *, group: str, pool: str) -> list[PartResult]:
+    def run(self, work: RoundWork, *, group: str) -> list[PartResult]:
         """All tasks of a round; what they found, in the order of the tasks."""
         context, count = self._context, len(work.tasks)
-        context.setLocalProperty(POOL, pool)
+        context.setLocalProperty(POOL, f"strom-{work.table_id}")
         context.setJobGroup(group, f"tiering {work.path}, round {work.round_id}", interruptOnCancel=True)
         try:
             self.check(group)
-            frame = mapped(self._spark.range(0, count, 1, count), lambda numbers: work(numbers), RESULT)
+            tasks = SparkTasks(self._server, work)
+            frame = mapped(self._spark.range(0, count, 1, count), lambda numbers: tasks(numbers), RESULT)
             rows = frame.collect()
         except Exception as error:
             self.check(group)

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from strom.client.admin.lake_admin import Assigned
 from strom.errors import StromError
+from strom.lake.rounds.round import RoundProgress, RoundResult
+from strom.lake.rounds.service import RoundEnd, RoundListener
 from strom.lake.upkeep.maintenance import Upkept
 from strom.runtime.units import counted
-from strom.spark.tiering.round import RoundProgress, RoundResult
-from strom.spark.tiering.service import RoundEnd, RoundListener
 
 
 class Lines(RoundListener):

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from strom.lake.rounds.cluster import TieringCluster
+from strom.lake.rounds.lake_tables import LakeTables
+from strom.lake.rounds.metrics import MetricsServer, TieringMetrics, write_page
+from strom.lake.rounds.round import RoundContext
+from strom.lake.rounds.runner import RoundRunner
+from strom.lake.rounds.service import RoundListener, TieringOptions, TieringService, table_ids
 from strom.runtime.clock import SystemClock
 from strom.runtime.random import SystemRandomness
 from strom.spark.connect.options import ConnectOptions
-from strom.spark.tiering.cluster import TieringCluster
 from strom.spark.tiering.jobs import SETTINGS, SparkJobs
-from strom.spark.tiering.lake_tables import LakeTables
-from strom.spark.tiering.metrics import MetricsServer, TieringMetrics, write_page
 from strom.spark.tiering.progress import Bars, Lines
-from strom.spark.tiering.round import RoundContext
-from strom.spark.tiering.rounds import SparkRounds
-from strom.spark.tiering.service import RoundListener, TieringOptions, TieringService, table_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,9 +54,9 @@ class Where:
 def run(where: Where, options: TieringOptions) -> int:
     """Serve until SIGTERM, Ctrl-C or, with ``once``, until all is done; how many rounds failed."""
     with ExitStack() as stack:
-        control = stack.enter_context(TieringCluster(replace(where.server, retry_s=CONTROL_RETRY_S)))
+        control = stack.enter_context(cluster_of(where.server, retry_s=CONTROL_RETRY_S))
         table_ids(control, options.tables)  # a name that is wrong is said before Spark has started
-        cluster = stack.enter_context(TieringCluster(where.server))
+        cluster = stack.enter_context(cluster_of(where.server))
         spark = stack.enter_context(_session(where))
         console = Console(stderr=True)
         listener = stack.enter_context(Bars(console)) if sys.stderr.isatty() else Lines(console)
@@ -65,6 +65,12 @@ def run(where: Where, options: TieringOptions) -> int:
         stack.enter_context(_stopped_by_signals(service))
         service.run()
         return len(service.failures)
+
+
+def cluster_of(server: ConnectOptions, *, retry_s: int | None = None) -> TieringCluster:
+    """A connection for the rounds of a service."""
+    retry_s = server.retry_s if retry_s is None else retry_s
+    return TieringCluster(server.address, user=server.user, password=server.password, retry_s=retry_s)
 
 
 def service_of(
@@ -78,10 +84,10 @@ def service_of(
     """A service on a session that somebody else keeps; ``control``: another connection, for heartbeats."""
     clock, randomness = SystemClock(), SystemRandomness()
     service_id = f"tier-{randomness.token(6).hex()}"
-    jobs = SparkJobs(spark)
+    jobs = SparkJobs(spark, server)
     bounds = replace(options.bounds, tasks_wanted=options.bounds.tasks_wanted or jobs.cores)
-    context = RoundContext(cluster, jobs, server, service_id, bounds, clock)
-    rounds = SparkRounds(context, LakeTables(cluster), randomness)
+    context = RoundContext(cluster, jobs, service_id, bounds, clock)
+    rounds = RoundRunner(context, LakeTables(cluster), randomness)
     return TieringService(service_id, control or cluster, rounds, options, listener=listener)
 
 

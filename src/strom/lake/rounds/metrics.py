@@ -15,10 +15,10 @@ from pathlib import Path
 
 from strom.client.admin.lake_status import LakeStatus
 from strom.errors import LagUnknown, StromError
+from strom.lake.rounds.round import RoundResult
 from strom.model.table import TablePath
 from strom.rpc.http_server import HttpAnswer, HttpThread
 from strom.runtime.metrics import METRICS_TYPE, Metrics, render
-from strom.spark.tiering.round import RoundResult
 
 ROUND_SECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000)
 logger = logging.getLogger(__name__)

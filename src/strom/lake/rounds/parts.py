@@ -95,7 +95,7 @@ Task = tuple[RoundPart, ...]
 
 
 @dataclass(frozen=True)
-class RoundPlan:
+class RoundParts:
     """What a round does."""
 
     kind: Kind
@@ -114,7 +114,7 @@ class RoundPlan:
         return not self.ends
 
 
-def plan_round(
+def plan_parts(
     kind: Kind,
     lake: Mapping[BucketId, Tiered],
     endings: Mapping[BucketId, Ending],
@@ -122,7 +122,7 @@ def plan_round(
     bounds: Bounds,
     *,
     whole: bool,
-) -> RoundPlan:
+) -> RoundParts:
     """The tasks of a round. ``whole``: buckets hold transactions, so nothing may be left for later."""
     wanted = [_wanted(kind, bucket, lake.get(bucket), ending) for bucket, ending in endings.items()]
     behind = [part for part in wanted if part.width > 0]
@@ -132,7 +132,7 @@ def plan_round(
     target = min(max(size / max(bounds.tasks_wanted, 1), bounds.task_bytes_min), bounds.task_bytes)
     pieces = [piece for part in chosen for piece in _cut(part, sizes[part.bucket], target)]
     left = sum(part.width for part in behind) - sum(part.width for part in chosen)
-    return RoundPlan(
+    return RoundParts(
         kind=kind,
         tasks=_packed(pieces, sizes, target),
         ends={part.bucket: part.end for part in chosen},

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import Cuts
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
+from strom.lake.iceberg.commit import adopt, commit_round, drop_partitions
 from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.read.live_rows import live_rows
-from strom.lake.rounds.commit import adopt, commit_round, drop_partitions
+from strom.lake.rounds.cluster import Buckets, TieringCluster
+from strom.lake.rounds.parts import Bounds, Ending, Kind, plan_parts
+from strom.lake.rounds.plan import RoundPlan
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.runtime.clock import Clock
-from strom.spark.tiering.cluster import Buckets, TieringCluster
-from strom.spark.tiering.round_plan import Bounds, Ending, Kind, RoundPlan, plan_round
 
 SMALL_ROWS = 10_000
 """So few rows are one task, however large they are: nobody is asked for sizes."""
@@ -33,20 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Aim:
-    """What a round sets out to do."""
-
-    truth: Truth
-    plan: RoundPlan
-    offsets: Mapping[LakeKey, Tiered]
-    """Of the buckets of the round, after it."""
-    partitions: Mapping[int, str]
-    lag_rows: int
-    """What the lake lacked when it was looked at, in this round or a later one."""
-
-
-@dataclass(frozen=True)
-class Aiming:
+class RoundPlanner:
     """Plans rounds of one table."""
 
     cluster: TieringCluster
@@ -63,7 +51,7 @@ class Aiming:
         """What the table's rounds bring: records or images."""
         return "keys" if self.table.description.has_primary_key else "log"
 
-    def aim(self) -> Aim:
+    def plan(self) -> RoundPlan:
         """The next round, from what is there now."""
         for _ in range(BUCKETS_LOST_MAX):
             truth = self._without_dropped(adopt(self.lake, read_truth(self.lake), clock=self.clock))
@@ -75,7 +63,7 @@ class Aiming:
                 continue
             lost = self._made_again(truth, buckets, vector)
             if lost is None:
-                return self._aim(truth, buckets, vector)
+                return self._plan(truth, buckets, vector)
             self._go_on(truth, *lost)
         raise LakeCorrupt(f"too many buckets of {self.table.path} lost their end")
 
@@ -102,7 +90,7 @@ class Aiming:
                 **error.facts,
             ) from error
 
-    def _aim(self, truth: Truth, buckets: Buckets, vector: Cuts) -> Aim:
+    def _plan(self, truth: Truth, buckets: Buckets, vector: Cuts) -> RoundPlan:
         known = _known(self.table.table_id, truth) | self._taken_over(truth, buckets, vector)
         endings = {
             bucket: Ending(partition, vector[bucket].start, vector[bucket].end, _epoch(vector, bucket))
@@ -111,17 +99,17 @@ class Aiming:
         lag = sum(max(one.end - _begin(known.get(bucket), one), 0) for bucket, one in endings.items())
         sizes = {} if lag <= SMALL_ROWS else self.cluster.row_bytes(self.table, buckets)
         whole = any(cut.grouped for cut in vector.values())
-        plan = plan_round(self.kind, known, endings, sizes, self.bounds, whole=whole)
-        early = {bucket: end for bucket, end in plan.ends.items() if end < endings[bucket].end}
-        epochs = {bucket: endings[bucket].epoch for bucket in plan.ends} | self._epochs_at(early)
-        return Aim(
+        parts = plan_parts(self.kind, known, endings, sizes, self.bounds, whole=whole)
+        early = {bucket: end for bucket, end in parts.ends.items() if end < endings[bucket].end}
+        epochs = {bucket: endings[bucket].epoch for bucket in parts.ends} | self._epochs_at(early)
+        return RoundPlan(
             truth=truth,
-            plan=plan,
-            offsets={_key(bucket): Tiered(end, epochs[bucket]) for bucket, end in plan.ends.items()},
+            parts=parts,
+            offsets={_key(bucket): Tiered(end, epochs[bucket]) for bucket, end in parts.ends.items()},
             partitions={
                 bucket.partition_id: partition
                 for bucket, partition in buckets
-                if bucket.partition_id is not None and partition is not None and bucket in plan.ends
+                if bucket.partition_id is not None and partition is not None and bucket in parts.ends
             },
             lag_rows=lag,
         )

@@ -20,7 +20,8 @@ from strom.model.lake.lake import Tiered
 from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
 from strom.runtime.world import World
-from strom.spark.connect.options import ConnectOptions
+
+RETRY_S = 60
 
 Result = TypeVar("Result")
 Buckets = Sequence[tuple[BucketId, str | None]]
@@ -29,10 +30,13 @@ Buckets = Sequence[tuple[BucketId, str | None]]
 class TieringCluster:
     """One connection for all threads of a service."""
 
-    def __init__(self, server: ConnectOptions) -> None:
+    def __init__(
+        self, address: str, *, user: str | None = None, password: str | None = None, retry_s: int = RETRY_S
+    ) -> None:
         self._background = Background.of_this_process()
-        options = ClientOptions(retry_timeout_ms=server.retry_s * 1000)
-        self._cluster = self._background.run(_connect(server, options))
+        options = ClientOptions(retry_timeout_ms=retry_s * 1000)
+        connecting = Cluster.connect(World.system(), address, user=user, password=password, options=options)
+        self._cluster = self._background.run(connecting)
         self._admin = LakeAdmin(self._cluster)
 
     def __enter__(self) -> TieringCluster:
@@ -156,9 +160,3 @@ class TieringCluster:
     def restore(self, table: TableInfo, bucket: BucketId, place: Tiered, rows: Iterable[OffsetRows]) -> int:
         """Let a bucket of a primary-key table that lost its end go on where the lake ends, with the lake's rows."""
         return self._run(self._admin.restore(table, bucket, place, rows))
-
-
-async def _connect(server: ConnectOptions, options: ClientOptions) -> Cluster:
-    return await Cluster.connect(
-        World.system(), server.address, user=server.user, password=server.password, options=options
-    )

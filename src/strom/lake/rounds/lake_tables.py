@@ -11,7 +11,7 @@ from strom.client.admin.lake_admin import LakeFacts
 from strom.client.cluster.metadata import TableInfo
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
 from strom.lake.iceberg.table import LakeTable
-from strom.spark.tiering.cluster import TieringCluster
+from strom.lake.rounds.cluster import TieringCluster
 
 
 class LakeTables:

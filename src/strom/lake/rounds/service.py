@@ -26,14 +26,14 @@ from strom.errors import (
     StromError,
     TableNotFound,
 )
+from strom.lake.rounds.jobs import Cancelled
+from strom.lake.rounds.metrics import TieringMetrics
+from strom.lake.rounds.parts import Bounds
+from strom.lake.rounds.quarantine import quarantined
+from strom.lake.rounds.round import RoundProgress, RoundResult
 from strom.model.lake.lake_record import LakeReport
 from strom.model.names import nearest
 from strom.model.table import TablePath
-from strom.spark.tiering.jobs import Cancelled
-from strom.spark.tiering.metrics import TieringMetrics
-from strom.spark.tiering.quarantine import quarantined
-from strom.spark.tiering.round import RoundProgress, RoundResult
-from strom.spark.tiering.round_plan import Bounds
 
 WRONG = (LakeCorrupt, LakeForeignCommit, LakeUnsupported)
 """What no further try mends: the table is quarantined."""
@@ -98,7 +98,7 @@ class Coordination(Protocol):
 
 
 class Rounds(Protocol):
-    """What runs a round; ``rounds.py`` is the real one."""
+    """What runs a round; ``runner.py`` is the real one."""
 
     def run(self, progress: RoundProgress) -> RoundResult: ...
 
@@ -110,7 +110,7 @@ class Rounds(Protocol):
 
 
 class RoundListener:
-    """Hears what a service does; ``progress.py`` shows it to people."""
+    """Hears what a service does; ``strom.spark.tiering.progress`` shows it to people."""
 
     def began(self, assigned: Assigned) -> None:
         """A round begins."""

@@ -17,12 +17,12 @@ from strom.coordinator.tiering import Beat, ReportedProgress, Tiering
 from strom.errors import Disconnected, LakeCorrupt, LakeUnavailable, TableNotFound
 from strom.lake.iceberg.lake_head import Truth
 from strom.lake.iceberg.summary import LakeOffsets
+from strom.lake.rounds.jobs import Cancelled
+from strom.lake.rounds.metrics import MetricsServer, write_page
+from strom.lake.rounds.round import RoundProgress, RoundResult
+from strom.lake.rounds.service import RoundEnd, RoundListener, TieringOptions, TieringService
 from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
-from strom.spark.tiering.jobs import Cancelled
-from strom.spark.tiering.metrics import MetricsServer, write_page
-from strom.spark.tiering.round import RoundProgress, RoundResult
-from strom.spark.tiering.service import RoundEnd, RoundListener, TieringOptions, TieringService
 
 NOTHING = Truth(None, LakeOffsets(1, ""))
 QUICK = TieringOptions(beat_s=0.01)

@@ -13,11 +13,12 @@ from strom.errors import LakeCommitUnknown, LakeConflict
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.iceberg.catalogs import LakeCatalog
 from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.rounds.committer import RoundCommitter
+from strom.lake.rounds.files import RoundFiles
+from strom.lake.rounds.parts import RoundParts
+from strom.lake.rounds.plan import RoundPlan
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.runtime.clock import SystemClock
-from strom.spark.tiering.aim import Aim
-from strom.spark.tiering.landing import Catch, Landing
-from strom.spark.tiering.round_plan import RoundPlan
 
 KEY = LakeKey(None, 0)
 
@@ -30,9 +31,9 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     found.catalog.close()
 
 
-def _aim(lake: Lake, end: int) -> Aim:
-    plan = RoundPlan("keys", (), {}, 0, 0, more=False)
-    return Aim(lake.truth, plan, {KEY: Tiered(end, 1)}, {}, lag_rows=0)
+def _plan(lake: Lake, end: int) -> RoundPlan:
+    parts = RoundParts("keys", (), {}, 0, 0, more=False)
+    return RoundPlan(lake.truth, parts, {KEY: Tiered(end, 1)}, {}, lag_rows=0)
 
 
 def _there(lake: Lake, file: DataFileDescription) -> list[bool]:
@@ -59,24 +60,24 @@ def test_after_an_unknown_outcome_files_stay_when_another_round_moves_the_bucket
 ) -> None:
     """The commit may land yet, wherever it hangs: only the sweep of orphans, a day later, may take its files."""
     mine = lake.file(events(2, 3), [1, 4])
-    aim = _aim(lake, 5)
+    plan = _plan(lake, 5)
     _unknown_and_then(monkeypatch, lambda: lake.round(lake.file(events(2), [1]), end=3, name="other"))
     with pytest.raises(LakeConflict, match="another service brought the rows"):
-        Landing(lake.table, SystemClock(), "mine").land(aim, Catch([mine], {}))
+        RoundCommitter(lake.table, SystemClock(), "mine").commit(plan, RoundFiles([mine], {}))
     assert _there(lake, mine) == [True, True]
     assert lake.ids() == [1, 2]
 
 
 def test_after_a_known_conflict_they_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = lake.file(events(2, 3), [1, 4])
-    aim = _aim(lake, 5)
+    plan = _plan(lake, 5)
     _unknown_and_then(
         monkeypatch,
         lambda: lake.round(lake.file(events(2), [1]), end=3, name="other"),
         error=LakeConflict,
     )
     with pytest.raises(LakeConflict, match="another service brought the rows"):
-        Landing(lake.table, SystemClock(), "mine").land(aim, Catch([mine], {}))
+        RoundCommitter(lake.table, SystemClock(), "mine").commit(plan, RoundFiles([mine], {}))
     assert _there(lake, mine) == [False, False]
 
 
@@ -85,6 +86,6 @@ def test_after_an_unknown_outcome_that_was_none_the_same_files_are_committed(
 ) -> None:
     mine = lake.file(events(2, 3), [1, 4])
     _unknown_and_then(monkeypatch, lambda: None)
-    landed = Landing(lake.table, SystemClock(), "mine").land(_aim(lake, 5), Catch([mine], {}))
+    landed = RoundCommitter(lake.table, SystemClock(), "mine").commit(_plan(lake, 5), RoundFiles([mine], {}))
     assert landed == read_truth(lake.table)
     assert lake.ids() == [1, 2, 3]

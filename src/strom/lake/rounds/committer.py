@@ -8,21 +8,15 @@ LakeCommitUnknown   the catalog did not say. The lake tells whether the commit i
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from strom.errors import LakeCommitUnknown, LakeConflict, StromError
-from strom.lake.files.file_description import DataFileDescription
+from strom.lake.iceberg.commit import commit_round
 from strom.lake.iceberg.lake_head import Truth, read_truth
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.rounds.commit import commit_round
-from strom.model.lake.lake import LakeKey
+from strom.lake.rounds.files import RoundFiles
+from strom.lake.rounds.plan import RoundPlan
 from strom.runtime.clock import Clock
-from strom.spark.tiering.aim import Aim
-from strom.spark.tiering.worker import PartResult
 
 TRIES = 10
 """Commits that move none of our buckets may come before ours so often."""
@@ -31,53 +25,20 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Catch:
-    """What the tasks brought."""
-
-    files: Sequence[DataFileDescription]
-    dead: Mapping[LakeKey, npt.NDArray[np.int64]]
-
-    @classmethod
-    def of(cls, found: Sequence[PartResult]) -> Catch:
-        """All parts together."""
-        dead = {
-            LakeKey(one.part.bucket.partition_id, one.part.bucket.bucket): one.dead
-            for one in found
-            if one.dead is not None and len(one.dead)
-        }
-        return cls([one.file for one in found if one.file is not None], dead)
-
-    @property
-    def rows(self) -> int:
-        """Rows in the files."""
-        return sum(one.rows for one in self.files)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the files."""
-        return sum(one.size for one in self.files)
-
-    @property
-    def deletes(self) -> int:
-        """Rows of earlier rounds that died."""
-        return sum(len(one) for one in self.dead.values())
-
-
-@dataclass(frozen=True)
-class Landing:
+class RoundCommitter:
     """Commits rounds of one table."""
 
     lake: LakeTable
     clock: Clock
     round_id: str
 
-    def land(self, aim: Aim, catch: Catch) -> Truth:
+    def commit(self, plan: RoundPlan, files: RoundFiles) -> Truth:
         """The lake with the round in it; LakeConflict when another round brought its rows."""
-        base = aim.truth
+        base = plan.truth
         unknown = False
         for _ in range(TRIES):
             try:
-                return self._commit(base, aim, catch)
+                return self._commit(base, plan, files)
             except LakeCommitUnknown as error:
                 logger.warning(
                     "%s: whether round %s landed is not known: %s", self.lake, self.round_id, error
@@ -86,29 +47,29 @@ class Landing:
             except LakeConflict:
                 pass
             base = read_truth(self.lake)
-            if base.round == self.round_id or _landed(base, aim, unknown=unknown):
+            if base.round == self.round_id or _landed(base, plan, unknown=unknown):
                 return base
-            if _moved(base, aim):
+            if _moved(base, plan):
                 if not unknown:
-                    self.drop(catch)
+                    self.delete(files)
                 raise LakeConflict(f"another service brought the rows of round {self.round_id} into the lake")
         raise LakeConflict(f"round {self.round_id} could not be committed: other commits always came first")
 
-    def _commit(self, base: Truth, aim: Aim, catch: Catch) -> Truth:
+    def _commit(self, base: Truth, plan: RoundPlan, files: RoundFiles) -> Truth:
         return commit_round(
             self.lake,
             base,
             round_id=self.round_id,
-            added=catch.files,
-            dead=catch.dead,
-            offsets=aim.offsets,
-            partitions=aim.partitions,
+            added=files.files,
+            dead=files.dead,
+            offsets=plan.offsets,
+            partitions=plan.partitions,
             clock=self.clock,
         )
 
-    def drop(self, catch: Catch) -> None:
+    def delete(self, files: RoundFiles) -> None:
         """Delete files that are in no snapshot and never will be. What stays is swept by maintenance."""
-        for one in catch.files:
+        for one in files.files:
             places = [one.path] if one.sidecar is None else [one.path, one.sidecar]
             for place in places:
                 try:
@@ -117,10 +78,10 @@ class Landing:
                     logger.warning("%s could not be deleted: %s", place, error)
 
 
-def _moved(now: Truth, aim: Aim) -> bool:
-    return any(now.offsets.get(key) != aim.truth.offsets.get(key) for key in aim.offsets)
+def _moved(now: Truth, plan: RoundPlan) -> bool:
+    return any(now.offsets.get(key) != plan.truth.offsets.get(key) for key in plan.offsets)
 
 
-def _landed(now: Truth, aim: Aim, *, unknown: bool) -> bool:
+def _landed(now: Truth, plan: RoundPlan, *, unknown: bool) -> bool:
     """After a commit of unknown outcome: whether the lake is where the round would have brought it."""
-    return unknown and all(now.offsets.get(key) == tiered for key, tiered in aim.offsets.items())
+    return unknown and all(now.offsets.get(key) == tiered for key, tiered in plan.offsets.items())

@@ -24,19 +24,20 @@ from strom.client.admin.lake_admin import Assigned
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import Expired, LakeConflict, LakeCorrupt, Retry, TableNotFound
 from strom.lake.iceberg.lake_head import Truth
+from strom.lake.iceberg.lake_report import readable_low, report_of
 from strom.lake.iceberg.table import LakeTable
-from strom.lake.rounds.reporting import readable_low, report_of
+from strom.lake.rounds.cluster import TieringCluster
+from strom.lake.rounds.committer import RoundCommitter
+from strom.lake.rounds.files import RoundFiles
+from strom.lake.rounds.jobs import Cancelled, Jobs
+from strom.lake.rounds.parts import Bounds
+from strom.lake.rounds.plan import RoundPlan
+from strom.lake.rounds.planner import RoundPlanner
+from strom.lake.rounds.work import PartResult, RoundWork
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.lake.lake_record import LakeReport
 from strom.model.properties import lake_upkeep
 from strom.runtime.clock import Clock
-from strom.spark.connect.options import ConnectOptions
-from strom.spark.tiering.aim import Aim, Aiming
-from strom.spark.tiering.cluster import TieringCluster
-from strom.spark.tiering.jobs import Cancelled, SparkJobs
-from strom.spark.tiering.landing import Catch, Landing
-from strom.spark.tiering.round_plan import Bounds
-from strom.spark.tiering.worker import PartResult, RoundWork
 
 TRIES = 5
 """How often a round is planned anew: another service was faster, or an instant was no longer kept."""
@@ -49,8 +50,7 @@ class RoundContext:
     """What all rounds of a service share."""
 
     cluster: TieringCluster
-    jobs: SparkJobs
-    server: ConnectOptions
+    jobs: Jobs
     service_id: str
     bounds: Bounds
     clock: Clock
@@ -63,7 +63,7 @@ class RoundProgress:
 
     assigned: Assigned
     group: str
-    """Of the Spark job."""
+    """What ``Jobs`` knows the round by."""
     step: str = "planning"
     rows_planned: int = 0
     size_bytes: int = 0
@@ -126,23 +126,23 @@ class Round:
     def _attempt(self, attempt: str) -> RoundResult:
         context, round_id = self.context, f"{self.round_id}{attempt}"
         with self._step("planning"):
-            aim = self._aiming(round_id).aim()
+            plan = self._planner(round_id).plan()
             self._keep_in_step()
-        if aim.plan.empty:
-            return RoundResult(aim.truth, lag_rows=aim.lag_rows)
+        if plan.parts.empty:
+            return RoundResult(plan.truth, lag_rows=plan.lag_rows)
         with self._step("writing"):
-            catch = Catch.of(self._write(aim, round_id))
+            files = RoundFiles.of(self._write(plan, round_id))
         context.jobs.check(self.progress.group)  # the last moment at which nothing has happened
         with self._step("committing"):
-            truth = Landing(self.lake, context.clock, round_id).land(aim, catch)
+            truth = RoundCommitter(self.lake, context.clock, round_id).commit(plan, files)
         return RoundResult(
             truth,
-            rows=catch.rows,
-            deletes=catch.deletes,
-            files=len(catch.files),
-            size_bytes=catch.size_bytes,
-            lag_rows=aim.lag_rows,
-            more=aim.plan.more,
+            rows=files.rows,
+            deletes=files.deletes,
+            files=len(files.files),
+            size_bytes=files.size_bytes,
+            lag_rows=plan.lag_rows,
+            more=plan.parts.more,
         )
 
     def _keep_in_step(self) -> None:
@@ -189,9 +189,9 @@ class Round:
         record = self.context.cluster.describe(self.table.path).record
         return set() if record is None or record.snapshot_id is None else {record.snapshot_id}
 
-    def _aiming(self, round_id: str) -> Aiming:
+    def _planner(self, round_id: str) -> RoundPlanner:
         context = self.context
-        return Aiming(
+        return RoundPlanner(
             context.cluster,
             self.lake,
             self.table,
@@ -201,24 +201,23 @@ class Round:
             lambda truth: self._tell(self._report_of(truth), goes_on=True, ahead=True),
         )
 
-    def _write(self, aim: Aim, round_id: str) -> Sequence[PartResult]:
-        plan, description = aim.plan, self.table.description
+    def _write(self, plan: RoundPlan, round_id: str) -> Sequence[PartResult]:
+        parts, description = plan.parts, self.table.description
         progress = self.progress
-        progress.rows_planned, progress.size_bytes = plan.rows, plan.size_bytes
-        progress.tasks = len(plan.tasks)
+        progress.rows_planned, progress.size_bytes = parts.rows, parts.size_bytes
+        progress.tasks = len(parts.tasks)
         work = RoundWork(
-            server=self.context.server,
             path=self.table.path,
             table_id=self.table.table_id,
             schema=description.schema,
-            kind=plan.kind,
+            kind=parts.kind,
             partition_keys=description.partition_keys,
             storage=self.lake.storage,
             location=self.lake.location,
             round_id=round_id,
-            tasks=plan.tasks,
+            tasks=parts.tasks,
         )
-        found = self.context.jobs.run(work, group=progress.group, pool=f"strom-{self.table.table_id}")
+        found = self.context.jobs.run(work, group=progress.group)
         _check(found)
         return found
 

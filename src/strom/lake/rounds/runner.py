@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from strom.errors import TableNotFound
+from strom.lake.rounds.lake_tables import LakeTables
+from strom.lake.rounds.round import Round, RoundContext, RoundProgress, RoundResult
 from strom.runtime.random import Randomness
-from strom.spark.tiering.lake_tables import LakeTables
-from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult
 
 
-class SparkRounds:
-    """Runs rounds on one Spark session."""
+class RoundRunner:
+    """Runs rounds. Any thread may call."""
 
     def __init__(self, context: RoundContext, lakes: LakeTables, randomness: Randomness) -> None:
         self._context = context

@@ -9,9 +9,9 @@ import pytest
 
 from strom.client.plan.cut import Cut
 from strom.errors import LakeConflict
+from strom.lake.rounds.parts import Bounds
+from strom.lake.rounds.planner import RoundPlanner
 from strom.model.bucket import BucketId
-from strom.spark.tiering.aim import Aiming
-from strom.spark.tiering.round_plan import Bounds
 
 A, B = BucketId(1, None, 0), BucketId(1, None, 1)
 END = 20
@@ -31,23 +31,23 @@ class Servers:
         return {one: Cut(0, end, end // 5, self.grouped) for one, end in ends.items()}
 
 
-def aiming(servers: Servers) -> Aiming:
+def planner(servers: Servers) -> RoundPlanner:
     table = cast(Any, SimpleNamespace(path="db.t"))
-    return Aiming(cast(Any, servers), cast(Any, None), table, Bounds(), cast(Any, None), "r1", print)
+    return RoundPlanner(cast(Any, servers), cast(Any, None), table, Bounds(), cast(Any, None), "r1", print)
 
 
 def test_the_epoch_of_an_earlier_end_is_asked_for_at_that_end() -> None:
     servers = Servers()
-    assert aiming(servers)._epochs_at({A: 5, B: 12}) == {A: 1, B: 2}
+    assert planner(servers)._epochs_at({A: 5, B: 12}) == {A: 1, B: 2}
     assert servers.asked == [{A: 5, B: 12}]
 
 
 def test_nobody_is_asked_where_every_bucket_comes_to_its_end() -> None:
     servers = Servers()
-    assert aiming(servers)._epochs_at({}) == {}
+    assert planner(servers)._epochs_at({}) == {}
     assert servers.asked == []
 
 
 def test_a_round_that_is_split_gives_way_to_the_first_transaction() -> None:
     with pytest.raises(LakeConflict, match="first transaction"):
-        aiming(Servers(grouped=True))._epochs_at({A: 5})
+        planner(Servers(grouped=True))._epochs_at({A: 5})

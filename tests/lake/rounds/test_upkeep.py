@@ -10,21 +10,19 @@ import pytest
 
 import strom
 from api.place import events
+from lake.local_jobs import LocalJobs
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import facts_of, iceberg, in_lake
 from strom.errors import LakeUnavailable
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.table import LakeTable
+from strom.lake.rounds.cluster import TieringCluster
+from strom.lake.rounds.metrics import TieringMetrics
+from strom.lake.rounds.parts import Bounds
+from strom.lake.rounds.round import Round, RoundContext, RoundProgress, RoundResult
 from strom.lake.upkeep.maintenance import EVERY, Maintenance, Upkept
 from strom.runtime.clock import SystemClock
-from strom.spark.connect.options import ConnectOptions
-from strom.spark.tiering.cluster import TieringCluster
-from strom.spark.tiering.jobs import SparkJobs
-from strom.spark.tiering.metrics import TieringMetrics
 from strom.spark.tiering.progress import told
-from strom.spark.tiering.round import Round, RoundContext, RoundProgress, RoundResult
-from strom.spark.tiering.round_plan import Bounds
-from strom.spark.tiering.worker import PartResult, RoundWork
 from strom.testing.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -37,26 +35,14 @@ SMALL = {
 }
 
 
-class Here(SparkJobs):
-    """Tasks run in this process, one after the other: Spark has no part in what is asked here."""
-
-    def __init__(self) -> None:
-        """There is no session."""
-
-    def run(self, work: RoundWork, *, group: str, pool: str) -> list[PartResult]:
-        return [found for number in range(len(work.tasks)) for found in work.run(number, 0)]
-
-    def check(self, group: str) -> None:
-        """Nobody cancels."""
-
-
 class Service:
     """Rounds of one table as one service runs them."""
 
-    def __init__(self, server: ServerProcess, cluster: TieringCluster, table: strom.Table) -> None:
-        address = ConnectOptions(server.address, retry_s=10)
+    def __init__(
+        self, server: ServerProcess, db: strom.Database, cluster: TieringCluster, table: strom.Table
+    ) -> None:
         self._table = table
-        self._context = RoundContext(cluster, Here(), address, "here", Bounds(tasks_wanted=1), SystemClock())
+        self._context = RoundContext(cluster, LocalJobs(db), "here", Bounds(tasks_wanted=1), SystemClock())
         config = facts_of(server, table).config
         assert config is not None
         self.catalog = open_catalog(config)
@@ -75,8 +61,8 @@ class Service:
 
 @contextmanager
 def service(server: ServerProcess, table: strom.Table) -> Iterator[Service]:
-    with TieringCluster(ConnectOptions(server.address, retry_s=10)) as cluster:
-        found = Service(server, cluster, table)
+    with strom.connect(server.address) as db, TieringCluster(server.address, retry_s=10) as cluster:
+        found = Service(server, db, cluster, table)
         try:
             yield found
         finally:
