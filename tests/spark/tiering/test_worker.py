@@ -101,7 +101,7 @@ def test_tasks_bring_live_images_and_what_died(
         table.delete(list(range(100)))
         table.flush()
         at = {one.bucket: Tiered(one.at, one.epoch) for task in first.tasks for one in task}  # type: ignore[arg-type]
-        found = jobs.run(work_of(table, plan_of(table, at), tmp_path, round_id="2-ab"), group="g3", pool="p")
+        found = jobs.run(work_of(table, plan_of(table, at), tmp_path, round_id="2-ab"), group="g3")
         dead = {
             (one.part.bucket.bucket, int(offset))
             for one in found
