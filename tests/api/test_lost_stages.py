@@ -13,8 +13,8 @@ from cli import command
 from strom.api.staging import publish
 from strom.client.admin.admin import SinkStatus
 from strom.client.cluster.options import ClientOptions
+from strom.client.write.decision import Sink
 from strom.client.write.staging import StageFact
-from strom.client.write.transaction import Sink
 from strom.errors import SinkNotFound
 from strom.testing.process import ServerProcess
 
@@ -54,7 +54,7 @@ class Held:
     def __init__(self, server: ServerProcess, db: strom.Database, table: strom.Table, name: str) -> None:
         self.tx = db.transaction(name, 0)
         self.tx.append(table, rows(*range(100)))
-        facts: list[StageFact] = list(db.session.run(self.tx._face.core.prepare()))
+        facts: list[StageFact] = list(db.session.run(self.tx._core.prepare()))
         (self.fact,) = facts
         assert self.fact.buckets == (0, 1)
         self.path = damage(server, table, self.fact.stage_id, 1)

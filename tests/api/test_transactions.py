@@ -10,11 +10,11 @@ import pytest
 
 import strom
 from api.place import new_name, table_on
+from strom.aio import transaction as deciding
 from strom.api.staging import Staging, free, publish
 from strom.client.write import staging
-from strom.client.write import transaction as deciding
+from strom.client.write.decision import Sink
 from strom.client.write.staging import StageOrder
-from strom.client.write.transaction import Sink
 from strom.errors import (
     ConnectionClosed,
     InvalidRequest,
@@ -344,7 +344,7 @@ def test_a_stage_that_is_decided_cannot_be_given_up(server: ServerProcess) -> No
         name = new_name("given up")
         tx = db.transaction(name, 0)
         tx.append(log, rows(1, 2, 3))
-        core = tx._face.core
+        core = tx._core
         facts = list(db.session.run(core.prepare()))
         free(db, [fact._replace(stage_id=bytes(16)) for fact in facts])  # unknown ones are no error
         publish(db, Sink(name, name), 0, [log.table_id], facts, wait=False)

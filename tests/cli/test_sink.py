@@ -10,7 +10,7 @@ import strom
 from api.place import new_name
 from cli.command import strom as run
 from strom.api.staging import publish
-from strom.client.write.transaction import Sink
+from strom.client.write.decision import Sink
 from strom.errors import InvalidRequest
 from strom.testing.process import ServerProcess
 

@@ -32,13 +32,13 @@ EMPTY: dict[str, Any] = {
 
 
 async def append(cluster: Any, table: Any) -> None:
-    writer = await AppendWriter.open(cluster, table)
+    writer = await AppendWriter(cluster, table).open()
     await writer.append({"id": list(range(100))})
     await writer.flush()
 
 
 async def upsert(cluster: Any, table: Any) -> None:
-    writer = await KeyWriter.open(cluster, table)
+    writer = await KeyWriter(cluster, table).open()
     await writer.upsert({"id": list(range(100))})
     await writer.flush()
 

@@ -54,7 +54,7 @@ def table(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[str
 
 
 def ways(table: strom.Table, columns: list[str] | None = None) -> tuple[Any, BatchLookup]:
-    lookup = Lookups(table._session.face.session.cluster, lambda: table.info).by_key(columns)
+    lookup = Lookups(table._session.cluster, lambda: table.info).by_key(columns)
     quick = BatchLookup.of(lookup)
     assert quick is not None
     return lookup, quick
@@ -114,7 +114,7 @@ def test_no_keys_and_an_unknown_leader_go_the_general_way(table: strom.Table) ->
 @pytest.mark.parametrize("buckets", [2, 3])
 def test_a_table_of_several_buckets_has_no_such_way(server: ServerProcess, buckets: int) -> None:
     with table_on(server, {"id": "BIGINT", "x": "INT"}, primary_key="id", buckets=buckets) as table:
-        lookup = Lookups(table._session.face.session.cluster, lambda: table.info).by_key(None)
+        lookup = Lookups(table._session.cluster, lambda: table.info).by_key(None)
         assert BatchLookup.of(lookup) is None
         table.upsert([{"id": n, "x": n} for n in range(50)])
         table.flush()

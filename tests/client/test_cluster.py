@@ -69,7 +69,7 @@ def test_a_bucket_that_lost_its_leader_is_asked_of_nobody_until_it_has_another()
 def test_a_moment_that_has_not_come_is_the_end_of_what_is_there() -> None:
     async def main() -> None:
         async with playing(description_of(buckets=2)) as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             await writer.append({"id": list(range(10))})
             await writer.close()
 

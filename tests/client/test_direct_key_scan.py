@@ -142,7 +142,7 @@ def test_all_rows_come_once_and_without_the_loop(
 
 def test_the_order_is_that_of_the_loop(table: strom.Table) -> None:
     scan = table.scan(columns=["id"])
-    assert scan.to_arrow().equals(scan._background.run(scan._face.to_arrow()))
+    assert scan.to_arrow().equals(scan._background.run(scan._core.to_arrow()))
 
 
 def test_the_next_request_leaves_before_the_answer_is_complete_and_so_does_the_next_buckets(

@@ -76,7 +76,7 @@ def test_all_rows_come_without_the_loop(table: strom.Table, by_the_loop: list[in
 
 def test_the_order_is_that_of_partition_bucket_and_offset(table: strom.Table) -> None:
     scan = table.scan(columns=["id"])
-    assert scan.to_arrow().equals(scan._background.run(scan._face.to_arrow()))
+    assert scan.to_arrow().equals(scan._background.run(scan._core.to_arrow()))
 
 
 def test_the_next_request_leaves_before_the_answer_is_complete(

@@ -37,7 +37,7 @@ def rows(tail: strom.Tail, count: int) -> list[int]:
 
 
 def is_direct(tail: strom.Tail) -> bool:
-    return tail._face.core.direct is not None
+    return tail._core.direct is not None
 
 
 def test_the_reading_thread_receives_by_itself(table: strom.Table) -> None:
@@ -65,7 +65,7 @@ def test_closing_ends_the_wait_of_another_thread(table: strom.Table) -> None:
     found: list[list[int]] = []
     thread = threading.Thread(target=lambda: found.append(rows(tail, 1)))
     thread.start()
-    while tail._face.core.direct is None or tail._face.core.direct._asked is None:
+    while tail._core.direct is None or tail._core.direct._asked is None:
         pass
     tail.close()
     thread.join(10)

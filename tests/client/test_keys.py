@@ -47,7 +47,7 @@ def test_changes_of_a_key_keep_their_order_when_answers_are_lost() -> None:
                 return RequestTimeout("too slow") if lost % 2 else None
 
             play.faults["UpsertRows"].append(Stay(lose))
-            writer = await KeyWriter.open(cluster, table, WriterOptions(linger_ms=0))
+            writer = await KeyWriter(cluster, table, WriterOptions(linger_ms=0)).open()
             for number in range(30):
                 await writer.upsert(row(number % 3, number))
                 await writer.delete([number % 3 + 1])
@@ -62,7 +62,7 @@ def test_changes_of_a_key_keep_their_order_when_answers_are_lost() -> None:
 def test_rows_of_other_columns_travel_apart_and_in_order() -> None:
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert([row(1, 5), row(2, 5)])
             await writer.upsert({"id": [1, 3], "score": [6, 7]}, ["score", "id"])
             await writer.delete([2])
@@ -83,7 +83,7 @@ def test_what_was_written_last_is_of_the_latest_epoch_whatever_overtakes_it() ->
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
             bucket = BucketId(table.table_id, None, 0)
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             told = [(10, 1), (4, 2), (12, 1), (3, 2), (5, 2)]
             known = [(10, 1), (4, 2), (4, 2), (4, 2), (5, 2)]
             for number, ((end, epoch), expected) in enumerate(zip(told, known, strict=True)):
@@ -106,7 +106,7 @@ def test_changes_go_to_the_bucket_of_their_key() -> None:
             for bucket in range(4):
                 play.leaders[BucketId(play.table_id, None, bucket)] = bucket % 2
             table = await cluster.table(table.path)
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert([row(number) for number in range(200)])
             await writer.delete(list(range(100)))
             await writer.flush()
@@ -126,7 +126,7 @@ def test_changes_go_to_the_bucket_of_their_key() -> None:
 def test_a_write_that_is_refused_is_told_at_the_flush_and_the_writer_goes_on() -> None:
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             play.faults["UpsertRows"].append(lambda call: DeletionDisabled("this table deletes nothing"))
             await writer.delete([1])
             with pytest.raises(DeletionDisabled, match="1 row of table"):
@@ -148,9 +148,9 @@ def test_memory_stays_within_its_bound() -> None:
                 await gate.wait()
 
             play.faults["UpsertRows"].append(Stay(wait))
-            writer = await KeyWriter.open(
+            writer = await KeyWriter(
                 cluster, table, WriterOptions(batch_bytes_max=1024, memory_bytes_max=8192)
-            )
+            ).open()
 
             async def write() -> None:
                 for number in range(100):
@@ -171,7 +171,7 @@ def test_memory_stays_within_its_bound() -> None:
 def test_a_lookup_follows_a_bucket_that_moved() -> None:
     async def main() -> None:
         async with key_playing(servers=2) as (play, cluster, table):
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert(row(1))
             await writer.close()
             for error in (NotLeader, LeaderNotAvailable, Disconnected):
@@ -205,7 +205,7 @@ def test_rows_are_counted_at_the_instant_of_the_plan_where_tables_have_transacti
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
             bucket = BucketId(table.table_id, None, 0)
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert([row(number) for number in range(5)])
             await writer.close()
             late = [row(number) for number in range(5, 5 + meanwhile)]
@@ -234,7 +234,7 @@ def test_rows_are_counted_at_the_instant_of_the_plan_where_tables_have_transacti
 def test_an_instant_that_expires_before_the_first_row_is_planned_again() -> None:
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert([row(number) for number in range(5)])
             await writer.close()
             play.expired = 2
@@ -251,7 +251,7 @@ def test_an_instant_that_expires_before_the_first_row_is_planned_again() -> None
 def test_an_instant_that_expires_after_the_first_row_is_an_error() -> None:
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert([row(number) for number in range(5)])
             await writer.close()
             stream = await scan_of(cluster, table).stream(ordered=True)
@@ -269,7 +269,7 @@ def test_a_plan_that_was_given_is_not_replaced_by_another() -> None:
 
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert([row(1)])
             await writer.close()
             plan = await scan_of(cluster, table).plan()
@@ -284,7 +284,7 @@ def test_a_plan_that_was_given_is_not_replaced_by_another() -> None:
 def test_an_instant_that_was_asked_for_is_not_planned_again() -> None:
     async def main() -> None:
         async with key_playing() as (play, cluster, table):
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert([row(1)])
             await writer.close()
             play.expired = 1
@@ -299,7 +299,7 @@ def test_an_instant_that_was_asked_for_is_not_planned_again() -> None:
 def test_a_count_reads_no_row() -> None:
     async def main() -> None:
         async with key_playing(keyed(buckets=3)) as (play, cluster, table):
-            writer = await KeyWriter.open(cluster, table)
+            writer = await KeyWriter(cluster, table).open()
             await writer.upsert([row(number) for number in range(50)])
             await writer.close()
             scan = scan_of(cluster, table)
@@ -319,7 +319,7 @@ def test_a_log_table_has_no_key_writer() -> None:
 
         async with playing() as (_, cluster, table):
             with pytest.raises(NotPrimaryKeyTable, match="appended"):
-                await KeyWriter.open(cluster, table)
+                await KeyWriter(cluster, table).open()
             with pytest.raises(NotPrimaryKeyTable):
                 lookups_of(cluster, table).by_key(None)
 

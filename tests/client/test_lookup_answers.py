@@ -31,7 +31,7 @@ def table(server: ServerProcess) -> Iterator[strom.Table]:
 
 def asked(table: strom.Table) -> tuple[Lookup, Request]:
     """Three keys for the only bucket."""
-    lookup = Lookups(table._session.face.session.cluster, lambda: table.info).by_key(None)
+    lookup = Lookups(table._session.cluster, lambda: table.info).by_key(None)
     [request] = lookup.ask(lookup.keys([0, 1, 2]), {}, None)
     return lookup, request
 

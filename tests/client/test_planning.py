@@ -239,7 +239,7 @@ def test_partitions_by_true_and_false_are_told_apart() -> None:
 def test_ends_are_those_of_whole_transactions_where_any_bucket_ever_had_one() -> None:
     async def main() -> None:
         async with playing(description_of(buckets=2)) as (play, cluster, info):
-            writer = await AppendWriter.open(cluster, info, WriterOptions(batch_bytes_max=1024))
+            writer = await AppendWriter(cluster, info, WriterOptions(batch_bytes_max=1024)).open()
             await writer.append({"id": list(range(1000))})
             await writer.close()
             one, other = (BucketId(7, None, number) for number in range(2))

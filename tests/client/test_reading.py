@@ -32,7 +32,7 @@ from strom.rpc.call import Call
 
 
 async def fill(cluster: Cluster, table: TableInfo, count: int, start: int = 0) -> None:
-    writer = await AppendWriter.open(cluster, table)
+    writer = await AppendWriter(cluster, table).open()
     for number in range(start, start + count, 10):
         rows = range(number, number + 10)
         await writer.append(
@@ -71,7 +71,7 @@ def test_a_scan_reads_buckets_in_order_however_they_arrive() -> None:
             play.faults["FetchRows"] = [slow] * 3
             options = ReadOptions(fetch_bytes_max=1000)
             scan = LogScan(cluster, table, options=options)
-            batches = [batch async for batch in scan.batches()]
+            batches = [batch async for batch in scan.to_batches()]
             expected = [one for number in range(5) for one in play.rows(number)]
             assert pa.Table.from_batches(batches).column("id").to_pylist() == expected
             assert (await scan.to_arrow()).column("id").to_pylist() == expected
@@ -209,7 +209,7 @@ def test_a_partition_that_comes_and_goes_does_not_end_a_tail() -> None:
             ] * 2
             assert await seen(tail) == []
             assert "short" not in play.partitions
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             await writer.append({"id": [100], "day": ["long"]})
             await writer.close()
             assert await seen(tail) == [100]
@@ -316,7 +316,7 @@ def test_a_bucket_without_a_word_on_where_to_begin_is_read_from_its_beginning() 
     async def main() -> None:
         async with playing(description_of(buckets=2)) as (play, cluster, table):
             await fill(cluster, table, 100)
-            writer = await AppendWriter.open(cluster, table, WriterOptions(batch_bytes_max=1024))
+            writer = await AppendWriter(cluster, table, WriterOptions(batch_bytes_max=1024)).open()
             await writer.append({"id": list(range(100, 1000))})
             await writer.close()
             assert play.rows(0)
@@ -360,7 +360,7 @@ def test_the_schema_of_a_batch_is_asked_for_once() -> None:
             play.schemas[2] = wider
             play.description = type(play.description)(schema=wider, bucket_count=1)
             newer = await cluster.table(table.path)
-            writer = await AppendWriter.open(cluster, newer)
+            writer = await AppendWriter(cluster, newer).open()
             await writer.append({"id": [100], "extra": [5]})
             await writer.close()
             cluster.metadata.schemas.clear()

@@ -70,7 +70,7 @@ def appended_but(play: Play, error: Exception) -> Any:
 def test_rows_arrive_in_order_over_many_batches() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             for number in range(500):
                 await writer.append(ids(number))
             await writer.append(pa.table({"id": list(range(500, 2000))}))
@@ -83,7 +83,7 @@ def test_rows_arrive_in_order_over_many_batches() -> None:
 def test_small_appends_share_batches_while_one_is_on_its_way() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             for number in range(100):
                 await writer.append(ids(number))
             await writer.close()
@@ -96,7 +96,7 @@ def test_small_appends_share_batches_while_one_is_on_its_way() -> None:
 def test_big_input_is_cut_into_batches_of_the_size_that_was_said() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             await writer.append(pa.table({"id": list(range(10_000))}))
             await writer.close()
             assert play.rows() == list(range(10_000))
@@ -114,7 +114,7 @@ def test_big_input_is_cut_into_batches_of_the_size_that_was_said() -> None:
 def test_an_error_that_passes_is_retried_in_order(error: Exception) -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             play.faults["ProduceLog"] = [bucket_error(error)] * 7
             await writer.append(pa.table({"id": list(range(3000))}))
             await writer.close()
@@ -126,7 +126,7 @@ def test_an_error_that_passes_is_retried_in_order(error: Exception) -> None:
 def test_a_lost_acknowledgement_does_not_double_rows() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             play.faults["ProduceLog"] = [appended_but(play, RequestTimeout("lost"))] * 5
             await writer.append(pa.table({"id": list(range(3000))}))
             await writer.close()
@@ -139,7 +139,7 @@ def test_a_server_that_does_not_answer_is_asked_again() -> None:
     async def main() -> None:
         options = ClientOptions(request_timeout_ms=1000)
         async with playing(options=options) as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             play.faults["ProduceLog"] = [lambda call: asyncio.sleep(3600)] * 2
             await writer.append(ids(1, 2, 3))
             await writer.close()
@@ -151,7 +151,7 @@ def test_a_server_that_does_not_answer_is_asked_again() -> None:
 def test_a_broken_connection_is_made_again_and_nothing_is_lost() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
 
             async def cut(call: Call) -> Any:
                 play.world.network.cut()  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ def test_a_broken_connection_is_made_again_and_nothing_is_lost() -> None:
 def test_a_bucket_that_moved_is_found_at_its_new_server() -> None:
     async def main() -> None:
         async with playing(servers=2) as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             await writer.append(ids(1))
             await writer.flush()
             bucket = BucketId(7, None, 0)
@@ -187,7 +187,7 @@ def test_when_the_server_forgot_the_writer_it_goes_on_under_a_new_id() -> None:
 
         async def main(error: Exception = error) -> None:
             async with playing() as (play, cluster, table):
-                writer = await AppendWriter.open(cluster, table, SMALL)
+                writer = await AppendWriter(cluster, table, SMALL).open()
                 await writer.append(ids(1))
                 await writer.flush()
                 play.logs[BucketId(7, None, 0)].sequences.clear()
@@ -205,7 +205,7 @@ def test_when_the_server_forgot_the_writer_it_goes_on_under_a_new_id() -> None:
 def test_what_fails_for_good_is_raised_by_flush_with_the_facts_and_then_the_writer_goes_on() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             play.faults["ProduceLog"] = [bucket_error(RecordTooLarge("too large"))]
             await writer.append(ids(1, 2, 3))
             with pytest.raises(RecordTooLarge, match=r"too large .*3 rows of table fluss\.t") as caught:
@@ -222,7 +222,7 @@ def test_what_fails_for_good_is_raised_by_flush_with_the_facts_and_then_the_writ
 def test_after_a_failure_nothing_later_is_written_until_it_was_told() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             play.faults["ProduceLog"] = [bucket_error(RecordTooLarge("no"))]
             await writer.append(pa.table({"id": list(range(1000))}))
             await asyncio.sleep(1)
@@ -241,7 +241,7 @@ def test_a_batch_that_cannot_be_delivered_in_time_fails_with_its_last_error() ->
     async def main() -> None:
         async with playing() as (play, cluster, table):
             options = WriterOptions(delivery_timeout_ms=5_000)
-            writer = await AppendWriter.open(cluster, table, options)
+            writer = await AppendWriter(cluster, table, options).open()
             play.faults["ProduceLog"] = [Stay(bucket_error(StorageFull("disk full")))]
             await writer.append(ids(1))
             with pytest.raises(StorageFull, match="disk full"):
@@ -254,7 +254,7 @@ def test_a_batch_that_cannot_be_delivered_in_time_fails_with_its_last_error() ->
 def test_a_dropped_table_ends_the_writer_with_a_clear_error() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             play.table_id = 8
             await writer.append(ids(1))
             with pytest.raises(TableNotFound, match="was dropped"):
@@ -267,7 +267,7 @@ def test_append_waits_while_too_much_is_on_its_way() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
             options = WriterOptions(batch_bytes_max=1024, memory_bytes_max=8 * 1024)
-            writer = await AppendWriter.open(cluster, table, options)
+            writer = await AppendWriter(cluster, table, options).open()
             gate = asyncio.Event()
 
             async def held(call: Call) -> None:
@@ -291,7 +291,7 @@ def test_partitions_are_created_when_their_first_row_comes() -> None:
 
     async def main() -> None:
         async with playing(description) as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             await writer.append({"id": [1, 2, 3], "day": ["a", "b", "a"]})
             await writer.append({"id": [4], "day": ["b"]})
             await writer.close()
@@ -307,7 +307,7 @@ def test_a_partition_that_somebody_else_dropped_fails_once_and_is_then_made_agai
 
     async def main() -> None:
         async with playing(description) as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             await writer.append({"id": [1], "day": ["a"]})
             await writer.flush()
             play.partitions = {"b": 70}  # so that the next one has another id
@@ -326,7 +326,7 @@ def test_a_writer_that_may_not_create_partitions_says_which_is_missing() -> None
 
     async def main() -> None:
         async with playing(description) as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, WriterOptions(create_partitions=False))
+            writer = await AppendWriter(cluster, table, WriterOptions(create_partitions=False)).open()
             with pytest.raises(PartitionNotFound):
                 await writer.append({"id": [1], "day": ["a"]})
             await writer.close()
@@ -338,7 +338,7 @@ def test_a_writer_that_may_not_create_partitions_says_which_is_missing() -> None
 def test_rows_without_a_bucket_key_go_to_one_bucket_until_it_has_a_full_batch() -> None:
     async def main() -> None:
         async with playing(description_of(buckets=3)) as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             for number in range(100):
                 await writer.append(ids(number))
             await writer.flush()
@@ -356,7 +356,7 @@ def test_rows_without_a_bucket_key_go_to_one_bucket_until_it_has_a_full_batch() 
 def test_a_column_added_by_somebody_else_is_learned_when_rows_have_it() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             await writer.append(ids(1))
             with pytest.raises(SchemaMismatch, match="'extra'"):
                 await writer.append({"id": [2], "extra": [5]})
@@ -397,7 +397,7 @@ def test_any_pattern_of_trouble_delivers_every_row_once_and_in_order(troubles: l
                 "timeout": lambda call: asyncio.sleep(3600),
             }
             play.faults["ProduceLog"] = [faults[trouble] for trouble in troubles]
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             for start in range(0, 3000, 300):
                 await writer.append(pa.table({"id": list(range(start, start + 300))}))
             await writer.close()

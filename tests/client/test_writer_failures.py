@@ -57,7 +57,7 @@ class Interrupted:
 def test_everyone_who_waits_for_a_flush_hears_of_the_failure() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             play.faults["ProduceLog"].append(refusing(after_s=1.0))
             await writer.append(ids(1))
             told = await asyncio.gather(writer.flush(), writer.flush(), return_exceptions=True)
@@ -79,7 +79,7 @@ def writers_of(call: Call) -> int:
 def test_a_batch_that_was_sent_once_is_sent_again_under_a_new_writer_id() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             seen: list[int] = []
 
             def forgotten(call: Call) -> StromError | None:
@@ -101,7 +101,7 @@ def test_a_batch_that_was_sent_once_is_sent_again_under_a_new_writer_id() -> Non
 def test_a_batch_that_may_be_there_is_not_sent_again_by_another_writer() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             seen: list[int] = []
 
             def lost(call: Call) -> StromError:
@@ -126,10 +126,10 @@ def test_an_interrupt_while_rows_are_encoded_does_not_hold_up_the_rest(
 ) -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             Interrupted(monkeypatch, problem)
             with pytest.raises(type(problem)):
-                list(writer.steps(ids(1)))
+                list(writer.append_steps(ids(1)))
             await writer.append(ids(2))
             await asyncio.wait_for(writer.flush(), 30)
             await writer.close()
@@ -141,7 +141,7 @@ def test_an_interrupt_while_rows_are_encoded_does_not_hold_up_the_rest(
 def test_rows_that_cannot_be_encoded_fail_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             Interrupted(monkeypatch, MemoryError("first"), MemoryError("again"))
             with pytest.raises(MemoryError, match="first"):
                 await writer.append(ids(1))
@@ -157,7 +157,7 @@ def test_rows_that_cannot_be_encoded_fail_the_flush(monkeypatch: pytest.MonkeyPa
 def test_an_append_beside_the_flush_that_told_the_failure_says_so_too() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             play.faults["ProduceLog"].append(refusing(after_s=1.0))
             appending = asyncio.create_task(writer.append(ids(*range(2000))))
             await asyncio.sleep(0.5)
@@ -171,7 +171,7 @@ def test_an_append_beside_the_flush_that_told_the_failure_says_so_too() -> None:
 def test_a_flush_beside_the_end_of_the_writer_does_not_wait_for_ever() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             play.faults["ProduceLog"].append(refusing(after_s=1000.0))
             await writer.append(ids(1))
             flushing = asyncio.create_task(writer.flush())
@@ -190,7 +190,7 @@ def test_a_batch_that_is_numbered_anew_while_it_is_encoded_leaves_under_its_new_
 
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             await writer.append(ids(1))
             await writer.flush()
             bucket, encode = BucketId(table.table_id, None, 0), Encoder.encode
@@ -216,7 +216,7 @@ def test_a_batch_that_is_numbered_anew_while_it_is_encoded_leaves_under_its_new_
 def test_room_of_rows_that_failed_is_there_for_others() -> None:
     async def main() -> None:
         async with playing() as (play, cluster, table):
-            writer = await AppendWriter.open(cluster, table, SMALL)
+            writer = await AppendWriter(cluster, table, SMALL).open()
             for number in range(20):
                 play.faults["ProduceLog"] = [refusing()]
                 async with asyncio.timeout(60):
@@ -241,7 +241,7 @@ def test_rows_that_the_server_refuses_for_now_are_told_of_while_they_wait(
                 return None if full.is_set() else StorageFull("/data has 5 bytes left")
 
             play.faults["ProduceLog"] += [fault] * 1000
-            writer = await AppendWriter.open(cluster, table)
+            writer = await AppendWriter(cluster, table).open()
             await writer.append(ids(1))
             flushing = asyncio.create_task(writer.flush())
             await asyncio.sleep(2)

@@ -11,8 +11,8 @@ import pytest
 
 import strom
 from strom.api.staging import Staging, free, publish
+from strom.client.write.decision import Sink
 from strom.client.write.staging import StageOrder
-from strom.client.write.transaction import Sink
 from strom.errors import StageNotFound
 from strom.testing.process import ServerProcess
 

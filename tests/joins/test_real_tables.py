@@ -17,7 +17,7 @@ from strom.api.matching import written_to
 from strom.api.staging import publish
 from strom.api.table import Table
 from strom.client.plan.log_plan import BucketRange
-from strom.client.write.transaction import Sink
+from strom.client.write.decision import Sink
 from strom.spark.connect import connections
 from strom.spark.connect.options import ConnectOptions
 from strom.spark.connect.tasks import ReadTask as Ranges

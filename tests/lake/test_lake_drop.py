@@ -223,7 +223,7 @@ def test_a_round_that_reports_when_its_lake_is_gone_is_not_believed(house: House
         table = db.create_table("t", COLUMNS, buckets=2, properties=LAKE)
         put(table, *range(10))
         truth = tierer.round(table, end="commit")
-        admin = LakeAdmin(db.session.face.session.cluster)
+        admin = LakeAdmin(db.session.cluster)
         beat = db.session.run(admin.heartbeat("late", wants=1, tables=[table.table_id]))
         (held,) = beat.assigned
         table.alter(set=OFF)

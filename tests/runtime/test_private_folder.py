@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strom.client.write.transaction import Sink
+from strom.client.write.decision import Sink
 from strom.errors import InvalidSetting
 from strom.runtime.private_folder import private_folder
 from strom.spark.engine import java_home

@@ -302,7 +302,7 @@ def test_one_backup_at_a_time_and_one_that_nobody_copies_is_forgotten(tmp_path: 
         return db.session.run(work)
 
     with strom.open(tmp_path / "data") as db:
-        admin = BackupAdmin(db.session.face.session.cluster)
+        admin = BackupAdmin(db.session.cluster)
         cut = ask(admin.begin())
         assert Path(cut.folder).is_dir()
         with pytest.raises(InvalidRequest, match="already under way"):
@@ -332,7 +332,7 @@ def test_a_cut_during_which_writing_went_on_is_none(tmp_path: Path, monkeypatch:
         await engage(self)
 
     with strom.open(tmp_path / "data") as db:
-        admin = BackupAdmin(db.session.face.session.cluster)
+        admin = BackupAdmin(db.session.cluster)
         with monkeypatch.context() as patch:
             patch.setattr(Hold, "engage", noted)
             patch.setattr(Backups, "_still", slowly)

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from strom.aio import Writer
 from strom.aio.table import Table
-from strom.aio.writer import Writer
 from strom.client.cluster.options import ClientOptions
 from strom.errors import StorageOffline, StromError
 from strom.testing import loop as virtual

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 import strom
 from spark.place import QUERY_TIMEOUT_S, table_on, users, users_on, write
 from strom.api.staging import publish
-from strom.client.write.transaction import Sink
+from strom.client.write.decision import Sink
 from strom.testing.process import ServerProcess
 
 if TYPE_CHECKING:

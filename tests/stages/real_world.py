@@ -135,7 +135,7 @@ class RealWorld:
                 wanted[name, table.table_id] = {row["id"] for row in rows}
                 await (tx.upsert if name == KEYED else tx.append)(table, rows)
             await self.pause(self.draw.choice((0.01, 0.3)))
-            await tx.core.prepare()
+            await tx.prepare()
             await self.pause(self.draw.choice((0.01, 0.3, 0.3, 5.0 if not self.calm else 0.3)))
             self.asked.add(number)
             committed = await tx.commit()

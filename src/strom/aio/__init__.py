@@ -12,9 +12,9 @@ are drawn over these. Does no work of its own: the core is ``strom.client``.
 from __future__ import annotations
 
 from strom.aio.database import Database, connect, open
-from strom.aio.scan import Scan
 from strom.aio.table import Table
 from strom.aio.tail import Tail
-from strom.aio.writer import Writer
+from strom.client.read.row_scan import RowScan as Scan
+from strom.client.write.row_writer import RowWriter as Writer
 
 __all__ = ["Database", "Scan", "Table", "Tail", "Writer", "connect", "open"]

@@ -289,8 +289,7 @@ class Database:
         self, id: str | None = None, version: int | None = None, *, lease_ms: int | None = None
     ) -> Transaction:
         """Publish rows of many tables at once, and once; see ``strom.Database.transaction``."""
-        core = self._session.new_transaction(id, version, lease_ms)
-        return Transaction(self._session, core, self.name)
+        return Transaction(self._session, self.name, id, version, lease_ms=lease_ms)
 
     async def sinks(self, *, every: bool = False) -> list[SinkStatus]:
         """What every sink and transaction id has published last; with ``every``, unnamed transactions too."""

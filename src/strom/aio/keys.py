@@ -120,8 +120,9 @@ class Keys:
 
     async def flush_if_needed(self) -> None:
         """A lookup sees what this connection wrote before."""
-        if self._session.outstanding(self._info.table_id):
-            await self._session.flush_table(self._info.table_id)
+        writer = self._session.writers.get(self._info.table_id)
+        if writer is not None and writer.has_outstanding():
+            await writer.flush()
 
     # --- indexes ----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from strom.aio.keys import Keys
-from strom.aio.scan import Scan
 from strom.aio.tail import Tail
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
@@ -16,8 +15,8 @@ from strom.client.plan.partition_choice import PartitionChoice
 from strom.client.read.beginning import Missing, check_beginning, check_missing
 from strom.client.read.changelog import Changelog
 from strom.client.read.row_reader import RowReader
+from strom.client.read.row_scan import RowScan as Scan
 from strom.client.read.source import Source
-from strom.client.read.tail import LogTail
 
 if TYPE_CHECKING:
     from strom.lake.read.lake_only_log import LakeOnlyLog
@@ -61,7 +60,7 @@ class TableLog(Keys):
             await self.flush()
             await self._check_beginning(begin, partitions, missing)
 
-        core = Changelog(
+        return Changelog(
             self._session.cluster,
             info,
             columns=columns,
@@ -72,7 +71,6 @@ class TableLog(Keys):
             partitions=partitions,
             before=before,
         )
-        return Scan(core)
 
     async def _check_beginning(
         self, start: Place, partitions: PartitionChoice | Sequence[PartitionChoice] | None, missing: Missing
@@ -93,7 +91,7 @@ class TableLog(Keys):
     ) -> Scan:
         from strom.lake.read.union_changelog import UnionChangelog
 
-        core = UnionChangelog(
+        return UnionChangelog(
             self._session.cluster,
             self._session.warehouses,
             self.info,
@@ -106,7 +104,6 @@ class TableLog(Keys):
             lookups=self.lookups,
             before=self.flush,
         )
-        return Scan(core)
 
     def tail(
         self,
@@ -124,27 +121,22 @@ class TableLog(Keys):
         check_missing(missing)
         info = self.info
         found = filter_of(where, info.schema)
-        cluster = self._session.cluster
         source = Source(
-            cluster=cluster,
+            cluster=self._session.cluster,
             table=info,
             reader=RowReader(info.schema, columns),
             predicate=None if found is None else found.wire,
             options=ReadOptions(discovery_ms=int(discovery_s * 1000)),
         )
         begin = place_of(start, default=LATEST)
-        core = LogTail(
-            source,
-            start=begin,
-            partitions=partitions,
-            predicate=None if found is None else found.predicate,
-        )
         lake_only = None
         if missing == "error" and begin != LATEST and tiered(info) and not info.description.has_primary_key:
             lake_only = self._lake_only(begin, source.reader.arrow.names, found, partitions)
         return Tail(
-            core,
-            cluster.world.clock,
+            source,
+            start=begin,
+            partitions=partitions,
+            predicate=None if found is None else found.predicate,
             timeout=timeout,
             idle=idle,
             lake_only=lake_only,

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from strom.aio.writer import Writer
 from strom.client.admin.admin import Admin
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.lookup.lookups import Lookups
-from strom.client.write.transaction import Transaction
+from strom.client.write.append_writer import AppendWriter
+from strom.client.write.key_writer import KeyWriter
+from strom.client.write.row_writer import RowWriter
 from strom.errors import ConnectionClosed
 
 if TYPE_CHECKING:
     from strom.lake.read.warehouses import Warehouses
+
+
+class OpenTransaction(Protocol):
+    """A transaction that is not over."""
+
+    async def abort(self) -> None: ...
 
 
 class Session:
@@ -25,12 +32,13 @@ class Session:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._admin = Admin(cluster)
-        self._writers: dict[int, Writer] = {}
-        """Behind ``append`` and ``upsert``, by table id."""
+        self.writers: dict[int, RowWriter] = {}
+        """The writers behind ``append`` and ``upsert``, by table id. Changed on the loop, read by any thread."""
         self._lookups: dict[int, Lookups] = {}
-        self._own_writers: set[Writer] = set()
-        """Made by ``Table.writer`` and not closed yet: nobody may forget them, their failures would be lost."""
-        self._transactions: set[Transaction] = set()
+        self._own_writers: set[RowWriter] = set()
+        """Made by ``Table.writer`` and not closed yet: kept here, or their failures would be lost."""
+        self.transactions: set[OpenTransaction] = set()
+        """Those that are not over; the session aborts them when it closes."""
         self._warehouses: Warehouses | None = None
         self.closed = False
 
@@ -61,24 +69,27 @@ class Session:
         """Where it is connected to."""
         return ",".join(map(str, self._cluster.addresses))
 
-    def writer_of(self, table: TableInfo) -> Writer:
-        """The writer behind ``append``, shared by all handles of a table."""
-        writer = self._writers.get(table.table_id)
+    def writer_of(self, table: TableInfo) -> RowWriter:
+        """The writer behind ``append`` and ``upsert``, shared by all handles of a table."""
+        writer = self.writers.get(table.table_id)
         if writer is None:
-            writer = self._writers[table.table_id] = Writer(self.cluster, table, WriterOptions())
+            writer = self.writers[table.table_id] = self._made(table, WriterOptions())
         return writer
 
-    def new_writer(self, table: TableInfo, options: WriterOptions) -> Writer:
-        """A writer of its own; closed with the session if not before."""
-        writer = Writer(self.cluster, table, options, on_close=self._own_writers.discard)
+    async def opened_writer(self, table: TableInfo) -> RowWriter:
+        """The same for another thread, which must not make it: a writer belongs to the loop."""
+        return self.writer_of(table)
+
+    def new_writer(self, table: TableInfo, options: WriterOptions) -> RowWriter:
+        """A writer with its own options; closed with the session if not before."""
+        writer = self._made(table, options)
+        writer.on_close = self._own_writers.discard
         self._own_writers.add(writer)
         return writer
 
-    def new_transaction(self, id: str | None, version: int | None, lease_ms: int | None) -> Transaction:
-        """A transaction; given up with the session if it is not over before."""
-        made = Transaction(self.cluster, id, version, lease_ms=lease_ms, on_end=self._transactions.discard)
-        self._transactions.add(made)
-        return made
+    def _made(self, table: TableInfo, options: WriterOptions) -> RowWriter:
+        kind = KeyWriter if table.description.has_primary_key else AppendWriter
+        return kind(self.cluster, table, options)
 
     def lookups_of(self, table: TableInfo) -> Lookups:
         """The lookups of a table, shared by all of its handles."""
@@ -92,34 +103,29 @@ class Session:
         known = self._cluster.metadata.tables.get(table.path)
         return known if known is not None and known.table_id == table.table_id else table
 
-    def outstanding(self, table_id: int) -> bool:
-        """Whether rows of a table are on their way that ``flush_table`` would wait for."""
-        writer = self._writers.get(table_id)
-        return writer is not None and writer.outstanding_rows > 0
-
-    def forget_writer(self, table_id: int) -> Writer | None:
-        """Take a table's writer away, as when the table is dropped."""
+    def forget_writer(self, table_id: int) -> RowWriter | None:
+        """Remove a table's writer, as when the table is dropped."""
         self._lookups.pop(table_id, None)
-        return self._writers.pop(table_id, None)
+        return self.writers.pop(table_id, None)
 
     async def flush_table(self, table_id: int) -> None:
         """Wait until the rows of one table are acknowledged."""
-        writer = self._writers.get(table_id)
+        writer = self.writers.get(table_id)
         if writer is not None:
             await writer.flush()
 
     async def flush(self) -> None:
         """Wait until all rows given to ``append`` and ``upsert`` are acknowledged; raise what went wrong first."""
-        await _all([writer.flush() for writer in self._writers.values()])
+        await _all([writer.flush() for writer in self.writers.values()])
 
     async def close(self) -> None:
         """Flush and close; raise what went wrong. The second time does nothing."""
         if self.closed:
             return
         try:
-            for transaction in list(self._transactions):
+            for transaction in list(self.transactions):
                 await transaction.abort()
-            await _all([writer.close() for writer in (*self._writers.values(), *self._own_writers)])
+            await _all([writer.close() for writer in (*self.writers.values(), *self._own_writers)])
         finally:
             self.closed = True
             if self._warehouses is not None:

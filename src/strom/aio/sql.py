@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strom.aio.session import Session
 from strom.aio.system_tables import find_table
-from strom.client.show.frames import pandas_of, polars_of
+from strom.client.read.frames import pandas_of, polars_of
 
 if TYPE_CHECKING:
     import pandas as pd

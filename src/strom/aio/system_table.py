@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from strom.aio.scan import Scan
 from strom.aio.session import Session
 from strom.aio.system_tables import LAKE, OFFSETS, system_rows
 from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.filters import WhereLike, filter_of
 from strom.client.plan.log_place import LATEST, PlaceKind, PlaceLike, place_of
 from strom.client.plan.partition_choice import PartitionChoice
+from strom.client.read.row_scan import RowScan as Scan
 from strom.errors import InvalidRequest
 from strom.model.table import TablePath
 
@@ -58,14 +58,13 @@ class SystemTable:
         from strom.lake.read.system_scan import SystemScan
 
         path = TablePath(self._info.path.database, f"{self._info.path.table}${self._kind}")
-        core = SystemScan(
+        return SystemScan(
             self.schema,
             lambda: system_rows(self._session, path),
             columns=columns,
             where=where,
             limit=limit,
         )
-        return Scan(core)
 
     def _lake_scan(
         self,
@@ -86,7 +85,7 @@ class SystemTable:
                 raise InvalidRequest("at= of the lake is a snapshot's id or a datetime", found=repr(at)[:60])
             timed = place.kind is PlaceKind.TIME
             moment = Moment(time_ms=place.value) if timed else Moment(snapshot_id=place.value)
-        core = UnionScan(
+        return UnionScan(
             self._session.cluster,
             self._session.warehouses,
             info,
@@ -98,7 +97,6 @@ class SystemTable:
             at=moment,
             lookups=self._session.lookups_of(info),
         )
-        return Scan(core)
 
     async def count(self) -> int:
         """How many rows there are."""

@@ -10,8 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.aio.log import TableLog, tiered
-from strom.aio.scan import Scan
-from strom.aio.writer import Writer
 from strom.client.admin.admin import TableStatus
 from strom.client.admin.describing import TypeLike, property_text, type_of
 from strom.client.cluster.metadata import PartitionInfo
@@ -32,8 +30,10 @@ from strom.client.read.changelog import Changelog, Images
 from strom.client.read.damage import DamagedRange, DamageMarks
 from strom.client.read.key_scan import KeyScan
 from strom.client.read.log_scan import LogScan
+from strom.client.read.row_scan import RowScan as Scan
 from strom.client.read.stamped_scan import StampedImages, StampedLog
 from strom.client.show import display
+from strom.client.write.row_writer import RowWriter as Writer
 from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId
 from strom.model.schema import Column
@@ -219,10 +219,10 @@ class Table(TableLog):
         if info.description.has_primary_key:
             _refuse_places(start, end)
             instant = place_of(at, default=LATEST)
-            return Scan(self._key_scan(columns, found, instant, limit, partitions))
+            return self._key_scan(columns, found, instant, limit, partitions)
         if at is not None and end is not None:
             raise InvalidRequest("at= and end= say the same of a log table: give one of them")
-        core = LogScan(
+        return LogScan(
             self._session.cluster,
             info,
             columns=columns,
@@ -234,7 +234,6 @@ class Table(TableLog):
             partitions=partitions,
             before=self.flush,
         )
-        return Scan(core)
 
     def _union_scan(
         self,
@@ -263,13 +262,13 @@ class Table(TableLog):
                 PlaceKind.OFFSET,
                 PlaceKind.EACH,
             ):
-                return Scan(self._key_scan(columns, where, place, limit, partitions))
+                return self._key_scan(columns, where, place, limit, partitions)
         elif at is not None and end is not None:
             raise InvalidRequest("at= and end= say the same of a log table: give one of them")
         timed = place.kind is PlaceKind.TIME
         if moment is None and timed and (info.description.has_primary_key or tier == "lake"):
             moment = Moment(time_ms=place.value)
-        core = UnionScan(
+        return UnionScan(
             self._session.cluster,
             self._session.warehouses,
             info,
@@ -284,7 +283,6 @@ class Table(TableLog):
             lookups=self.lookups,
             before=self.flush,
         )
-        return Scan(core)
 
     def read_plan(
         self,
@@ -298,31 +296,24 @@ class Table(TableLog):
         """Exactly what a plan says, wherever it was made; with ``changes`` in the form of ``changelog``."""
         info = self.info
         found = filter_of(where, info.schema)
-        core: LogScan | KeyScan
-        if not isinstance(plan, ScanPlan | KeyScanPlan):
-            return self._read_union_plan(plan, columns, found, limit, changes)
+        cluster = self._session.cluster
         if isinstance(plan, KeyScanPlan):
-            kind = Images if changes else KeyScan
-            core = kind(
-                self._session.cluster,
-                info,
-                columns=columns,
-                where=found,
-                limit=limit,
-                lookups=self.lookups,
-                plan=plan,
+            keyed = Images if changes else KeyScan
+            return keyed(
+                cluster, info, columns=columns, where=found, limit=limit, lookups=self.lookups, plan=plan
             )
-        else:
-            log = Changelog if changes else LogScan
-            core = log(
-                self._session.cluster,
-                info,
-                columns=columns,
-                where=found,
-                limit=limit,
-                plan=plan if limit is None or found is not None or changes else plan.limited(limit),
-            )
-        return Scan(core)
+        if not isinstance(plan, ScanPlan):
+            return self._read_union_plan(plan, columns, found, limit, changes)
+        log = Changelog if changes else LogScan
+        exact = limit is not None and found is None and not changes
+        return log(
+            cluster,
+            info,
+            columns=columns,
+            where=found,
+            limit=limit,
+            plan=plan.limited(limit) if exact else plan,
+        )
 
     def _read_union_plan(
         self,
@@ -336,7 +327,7 @@ class Table(TableLog):
 
         if changes:
             raise InvalidRequest("a plan of lake and log together has no changes: the lake keeps rows only")
-        core = UnionScan(
+        return UnionScan(
             self._session.cluster,
             self._session.warehouses,
             self.info,
@@ -346,14 +337,13 @@ class Table(TableLog):
             lookups=self.lookups,
             plan=plan,
         )
-        return Scan(core)
 
     def read_stamped(self, plan: ScanPlan | KeyScanPlan, *, columns: Sequence[str] | None = None) -> Scan:
         """Exactly what a plan says, with the offset and the commit time of every row behind its columns."""
         info, cluster = self.info, self._session.cluster
         if isinstance(plan, KeyScanPlan):
-            return Scan(StampedImages(cluster, info, columns=columns, lookups=self.lookups, plan=plan))
-        return Scan(StampedLog(cluster, info, columns=columns, plan=plan))
+            return StampedImages(cluster, info, columns=columns, lookups=self.lookups, plan=plan)
+        return StampedLog(cluster, info, columns=columns, plan=plan)
 
     async def dead_offsets(
         self, instant: Instant, *, start_epoch: int | None = None

@@ -1,21 +1,23 @@
-"""The async face of a tail."""
+"""A tail for asyncio: rows that only the lake has, then the servers' log, until a time limit."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from strom.client.read.tail import Arrived
-from strom.client.read.tail import LogTail as Core
+from strom.client.plan.log_place import Place
+from strom.client.plan.partition_choice import PartitionChoice
+from strom.client.read.source import Source
+from strom.client.read.tail import Arrived, LogTail
 from strom.client.read.tail_batch import TailBatch
-from strom.runtime.clock import Clock
+from strom.model.filters.predicate import Predicate
 
 if TYPE_CHECKING:
     from strom.lake.read.lake_only_log import LakeOnlyLog
 
 
-class Tail:
+class Tail(LogTail):
     """Live batches of a table, for ever, or until ``timeout`` or ``idle`` seconds have passed.
 
     >>> async for batch in table.tail(start="earliest", idle=5):
@@ -24,22 +26,26 @@ class Tail:
 
     def __init__(
         self,
-        core: Core,
-        clock: Clock,
+        source: Source,
         *,
-        timeout: float | None,
-        idle: float | None,
+        start: Place,
+        partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
+        predicate: Predicate | None = None,
+        timeout: float | None = None,
+        idle: float | None = None,
         lake_only: LakeOnlyLog | None = None,
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._core = core
+        super().__init__(source, start=start, partitions=partitions, predicate=predicate)
         self._lake_only = lake_only
-        """What is read of the lake first."""
-        self._past = lake_only is not None
+        """Read first, before the servers' log."""
+        self.past = lake_only is not None
+        """Whether rows of the lake may still come: then ``from_lake`` gives them."""
         self._check = check
-        """Refuses what cannot be read from its beginning."""
-        self._opened = False
-        self._clock = clock
+        """Raises if the table cannot be read from the start."""
+        self._checked = False
+        self.now = source.cluster.world.clock.monotonic
+        """The clock of ``patience_s``, in seconds."""
         self._idle = idle
         self._timeout = timeout
         self._deadline: float | None = None
@@ -48,88 +54,72 @@ class Tail:
         return f"Tail({self.positions})"
 
     @property
-    def core(self) -> Core:
-        """What the blocking face drives."""
-        return self._core
-
-    @property
     def positions(self) -> dict[tuple[str | None, int], int]:
         """Where the reader is, by (partition, bucket): give it to ``start=`` to go on from here."""
         if self._lake_only is None:
-            return self._core.positions
-        return {**self._lake_only.positions, **({} if self._past else self._core.positions)}
-
-    @property
-    def past(self) -> bool:
-        """Whether rows of the lake come first, and may still: then ``from_lake`` gives them."""
-        return self._past
+            return super().positions
+        return {**self._lake_only.positions, **({} if self.past else super().positions)}
 
     async def from_lake(self) -> TailBatch | None:
-        """The next rows of the lake; None when there are no more, and the servers are followed from now on, or when the
-        time is over (``past`` still)."""
+        """The next rows of the lake. None after the last ones, when the servers are followed, or when the time is over
+        (``past`` still)."""
         await self.ready()
-        if not self._past:
+        if not self.past:
             return None
         assert self._lake_only is not None
-        if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+        if self._deadline is not None and self.now() >= self._deadline:
             return None
         batch = await self._lake_only.next()
         if batch is None:
-            self._past = False
-            await self._core.open(self._lake_only.rest)
+            self.past = False
+            await self.open(self._lake_only.rest)
         return batch
 
     async def ready(self) -> Tail:
         """Fix where the tail begins now, not at the first batch."""
-        if not self._opened:
-            self._opened = True
+        if not self._checked:
+            self._checked = True
             if self._check is not None:
                 await self._check()
             if self._lake_only is not None:
                 await self._lake_only.open()
-        if not self._past:
-            await self._core.open()
+        if not self.past:
+            await self.open()
         if self._timeout is not None and self._deadline is None:
-            self._deadline = self._clock.monotonic() + self._timeout
+            self._deadline = self.now() + self._timeout
         return self
-
-    def now(self) -> float:
-        """The clock of ``patience_s``, in seconds."""
-        return self._clock.monotonic()
 
     def patience_s(self) -> float | None:
         """How long to wait for the next batch; None for ever."""
         limits = [] if self._idle is None else [self._idle]
         if self._deadline is not None:
-            limits.append(max(self._deadline - self._clock.monotonic(), 0.0))
+            limits.append(max(self._deadline - self.now(), 0.0))
         return min(limits, default=None)
 
-    async def arrival(self, patience_s: float | None = None) -> Arrived | None:
-        """The next batch, not decoded; None at the end, which comes when none did for ``patience_s``."""
+    async def arrival(self, timeout_s: float | None = None) -> Arrived | None:
+        """The next batch, not decoded; None at the end, which comes when none did in time."""
         await self.ready()
-        arrived = await self._core.arrival(self.patience_s() if patience_s is None else patience_s)
+        arrived = await super().arrival(self.patience_s() if timeout_s is None else timeout_s)
         if arrived is None:
-            await self.aclose()
+            await self.close()
         return arrived
 
     def __aiter__(self) -> Tail:
         return self
 
     async def __anext__(self) -> TailBatch:
-        if self._past and (batch := await self.from_lake()) is not None:
+        if self.past and (batch := await self.from_lake()) is not None:
             return batch
-        if self._past:  # the time is over
-            await self.aclose()
+        if self.past:  # the time is over
+            await self.close()
             raise StopAsyncIteration
-        while (arrived := await self.arrival()) is not None:
-            batch = self._core.read(arrived)
-            if batch is not None:
-                return batch
+        if (batch := await self.next()) is not None:
+            return batch
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
         """Stop following."""
-        await self._core.close()
+        await self.close()
 
     async def __aenter__(self) -> Tail:
         return await self.ready()
@@ -137,4 +127,4 @@ class Tail:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await self.close()

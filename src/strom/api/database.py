@@ -8,9 +8,8 @@ from html import escape
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from strom import aio
 from strom.aio.database import start_server
-from strom.aio.transaction import Transaction as Face
+from strom.aio.transaction import Transaction as Core
 from strom.api.session import ConnectTarget, Session
 from strom.api.table import Table
 from strom.api.transaction import Transaction
@@ -24,13 +23,13 @@ from strom.model.lake.lake_owner import LakeOwner
 from strom.model.table import DEFAULT_DATABASE
 
 if TYPE_CHECKING:
+    from strom.api.result import Result
     from strom.api.system_table import SystemTable
     from strom.lake.upkeep.lake_admin import LakeDrop, LakeRebuild
     from strom.lake.upkeep.maintenance import Upkept
     from strom.moving.backup import BackupFacts, Progress
     from strom.sql.instants import At
     from strom.sql.parameters import Parameters
-    from strom.sql.result import Result
 
 
 def connect(
@@ -218,11 +217,7 @@ class Database:
 
         >>> db.drop_table("events", if_missing="ignore")
         """
-        face = self._session.face
-        known = face.session.cluster.metadata.tables.get(face.path(name))
-        self._session.run(face.drop_table(name, if_missing=if_missing))
-        if known is not None:
-            self._session.forget_writer(known.table_id)
+        self._session.run(self._session.face.drop_table(name, if_missing=if_missing))
 
     # --- SQL --------------------------------------------------------------------------------------------------
 
@@ -237,8 +232,8 @@ class Database:
         >>> db.sql("SELECT name, sum(price) FROM events WHERE price > ? GROUP BY name", [10]).to_pandas()
         """
         from strom.aio.sql import house_of
+        from strom.api.result import Result
         from strom.sql.query import Query
-        from strom.sql.result import Result
 
         session = self._session
         house = house_of(session.face.session, session.background.run)
@@ -260,8 +255,12 @@ class Database:
         ...     tx.upsert("customers", customers)
         """
         face = self._session.face
-        made = self._session.run(_made(face, id, version, lease_ms))
-        return Transaction(self._session.background, made)
+
+        async def made() -> Core:
+            """On the loop, where a transaction belongs."""
+            return face.transaction(id, version, lease_ms=lease_ms)
+
+        return Transaction(self._session.background, self._session.run(made()))
 
     def lake(self, table: str) -> LakeStatus:
         """How far the lake is behind a table: rows, seconds, the last round, bucket by bucket.
@@ -417,8 +416,3 @@ class Database:
             if error is None:
                 raise
             error.add_note(f"and the connection could not be closed in order: {failure}")
-
-
-async def _made(face: aio.Database, id: str | None, version: int | None, lease_ms: int | None) -> Face:
-    """On the loop, where a transaction belongs."""
-    return face.transaction(id, version, lease_ms=lease_ms)

@@ -155,8 +155,8 @@ class Keys:
     def _ready(self) -> Lookups:
         """The lookups of the table, once what this connection wrote is there."""
         face = self._face
-        session = face.session
-        if session.outstanding(face.table_id):
+        writer = face.session.writers.get(face.table_id)
+        if writer is not None and writer.has_outstanding():
             self._session.flush_table(face.table_id)
         return face.lookups
 

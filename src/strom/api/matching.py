@@ -68,7 +68,7 @@ class Matching:
         self._session = database.session
         self.at_once = KEYS_MOST
         """How many keys are asked for in one call: fewer after a refusal, then slowly more again."""
-        lookups = Lookups(self._session.face.session.cluster, lambda: table)
+        lookups = Lookups(self._session.cluster, lambda: table)
         if index is not None:
             self._lookup: Lookup = lookups.by_index(index, columns)
         elif prefix is not None:
@@ -156,7 +156,7 @@ def written_to(database: Database, table: TableInfo) -> dict[BucketId, WrittenUp
     session = database.session
 
     async def ask() -> dict[BucketId, WrittenUpTo]:
-        cluster = session.face.session.cluster
+        cluster = session.cluster
         buckets = [bucket for bucket, _ in await Planner(cluster, table, None, None).buckets()]
         facts = await KeyFacts(cluster, table).of(buckets)
         return {bucket: WrittenUpTo(known.high_watermark, known.epoch) for bucket, known in facts.items()}

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strom import aio
-from strom.aio.scan import duckdb_of
 from strom.client.cluster.blocking import Background
 from strom.client.plan.key_plan import KeyScanPlan
 from strom.client.plan.log_plan import ScanPlan
 from strom.client.read.direct_scan import BlockingChunks
+from strom.client.read.frames import duckdb_of, pandas_of, polars_of
 from strom.client.read.row_scan import Collected, Rest
 from strom.client.read.source import ReadStatistics
-from strom.client.show.frames import pandas_of, polars_of
 from strom.client.show.row_text import PREVIEW_ROWS, Preview, shown
 from strom.errors import LakeCorrupt
 
@@ -41,19 +40,22 @@ class Scan:
     """
 
     def __init__(
-        self, background: Background, face: aio.Scan, first: Callable[[int], aio.Scan] | None = None
+        self, background: Background, core: aio.Scan, first: Callable[[int], aio.Scan] | None = None
     ) -> None:
         self._background = background
-        self._face = face
-        self._core = face.core
+        self._core = core
         self._first = first
-        """The same question again, for so many rows: a preview does not fix the moment of this scan."""
+        """Builds the same scan with a row limit, so that a preview does not pin this scan's instant."""
 
     def __repr__(self) -> str:
-        return shown(repr(self._face), self._preview, Preview.text)
+        return shown(self._plainly, self._preview, Preview.text)
 
     def _repr_html_(self) -> str:
-        return shown(escape(repr(self._face)), self._preview, Preview.html)
+        return shown(escape(self._plainly), self._preview, Preview.html)
+
+    @property
+    def _plainly(self) -> str:
+        return f"Scan({', '.join(self.schema.names)})"
 
     def _preview(self) -> Preview:
         again = self if self._first is None else Scan(self._background, self._first(PREVIEW_ROWS + 1))

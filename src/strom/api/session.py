@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from strom import aio
 from strom.api.writer import Writer
 from strom.client.cluster.blocking import Background
+from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.options import ClientOptions
 from strom.errors import ConnectionClosed
 
@@ -64,9 +65,6 @@ class Session:
         _open_sessions.add(self)
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._writers: dict[int, Writer] = {}
-        """Behind ``append``, by table id."""
         self._background = Background.of_this_process()
         self._face = self._background.run(self.target.connect())
         # Left behind without close(), the connection still sends its rows and closes.
@@ -84,6 +82,11 @@ class Session:
         return self._face
 
     @property
+    def cluster(self) -> Cluster:
+        """The cluster as this connection sees it."""
+        return self.face.session.cluster
+
+    @property
     def background(self) -> Background:
         """The loop that works for this connection."""
         _ = self.face
@@ -99,23 +102,17 @@ class Session:
     # --- writers ----------------------------------------------------------------------------------------------
 
     def writer_of(self, table: aio.Table) -> Writer:
-        """The writer behind ``append``, shared by all handles of a table."""
-        with self._lock:
-            writer = self._writers.get(table.table_id)
-            if writer is None:
-                face = table.session.writer_of(table.info)
-                writer = self._writers[table.table_id] = Writer(self._background, face)
-            return writer
-
-    def forget_writer(self, table_id: int) -> None:
-        """Its table is dropped."""
-        self._writers.pop(table_id, None)
+        """The writer behind ``append`` and ``upsert``, shared by all handles of a table."""
+        writer = table.session.writers.get(table.table_id)
+        if writer is None:
+            writer = self._background.run(table.session.opened_writer(table.info))
+        return Writer(self._background, writer)
 
     def flush_table(self, table_id: int) -> None:
         """Wait until the rows of one table are acknowledged."""
-        writer = self._writers.get(table_id)
+        writer = self._face.session.writers.get(table_id)
         if writer is not None:
-            writer.flush()
+            Writer(self._background, writer).flush()
 
     # --- the end ----------------------------------------------------------------------------------------------
 
@@ -129,8 +126,8 @@ class Session:
             self.closed = True  # the parent's connection: nothing here is ours
             return
         try:
-            for writer in list(self._writers.values()):
-                writer.seal()
+            for writer in list(self._face.session.writers.values()):
+                Writer(self._background, writer).seal()
             self._background.run(self._face.close(), timeout_s)
         finally:
             self.closed = True

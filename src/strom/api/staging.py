@@ -6,23 +6,21 @@ In one process, ``Database.transaction`` is both.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
+from strom.client.write.decision import Committed, Sink, begin, decide
 from strom.client.write.staging import (
-    StagedAppends,
-    StagedChanges,
     StageFact,
     StageOrder,
     StagingWriter,
     drop_facts,
     staging_writer,
 )
-from strom.client.write.transaction import Committed, Sink, begin, decide
 
 if TYPE_CHECKING:
     from strom.api.database import Database
@@ -41,29 +39,25 @@ class Staging:
         self, table: TableInfo, order: StageOrder, options: WriterOptions | None
     ) -> StagingWriter:
         """On the loop, where a writer belongs."""
-        return staging_writer(self._session.face.session.cluster, table, order, options)
+        return staging_writer(self._session.cluster, table, order, options)
 
     def append(self, data: object) -> None:
         """Stage rows of a log table."""
-        assert isinstance(self._writer, StagedAppends)
-        self._drive(self._writer.steps(data))
+        self._session.background.drive(self._writer.append_steps(data))
 
     def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
         """Stage rows of a primary-key table."""
-        assert isinstance(self._writer, StagedChanges)
-        self._drive(self._writer.upsert_steps(data, columns))
+        self._session.background.drive(self._writer.upsert_steps(data, columns))
 
     def delete(self, keys: object) -> None:
         """Stage deletes of a primary-key table."""
-        assert isinstance(self._writer, StagedChanges)
-        self._drive(self._writer.delete_steps(keys))
+        self._session.background.drive(self._writer.delete_steps(keys))
 
     def change(
         self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
     ) -> None:
         """Stage upserts and deletes of a primary-key table, in their order."""
-        assert isinstance(self._writer, StagedChanges)
-        self._drive(self._writer.change_steps(rows, kinds, columns))
+        self._session.background.drive(self._writer.change_steps(rows, kinds, columns))
 
     def seal(self) -> list[StageFact]:
         """Make everything durable; what was staged."""
@@ -74,16 +68,11 @@ class Staging:
         """Let the servers free what they have."""
         self._session.run(self._writer.give_up())
 
-    def _drive(self, steps: Iterator[Awaitable[object]]) -> None:
-        background = self._session.background
-        for need in steps:
-            background.run_awaitable(need)
-
 
 def published(database: Database, sink: Sink) -> Mapping[int, int]:
     """The last version that a sink published, by table id."""
     session = database.session
-    return session.run(begin(session.face.session.cluster, sink))
+    return session.run(begin(session.cluster, sink))
 
 
 def publish(
@@ -98,11 +87,11 @@ def publish(
 ) -> Committed:
     """Let everything that was staged be visible at once, or find that this version is."""
     session = database.session
-    cluster = session.face.session.cluster
+    cluster = session.cluster
     return session.run(decide(cluster, sink, version, tables, facts, overwrites=overwrites, wait=wait))
 
 
 def free(database: Database, facts: Iterable[StageFact]) -> None:
     """Free stages that nobody will publish; only when no decision may have been asked for."""
     session = database.session
-    session.run(drop_facts(session.face.session.cluster, facts))
+    session.run(drop_facts(session.cluster, facts))

@@ -234,16 +234,21 @@ class Table(Keys):
         >>> with table.writer(compression="none") as writer:
         ...     writer.append(batch)
         """
-        face = self._face.writer(
-            compression=compression,
-            acks=acks,
-            batch_bytes=batch_bytes,
-            linger_ms=linger_ms,
-            memory_bytes=memory_bytes,
-            delivery_timeout_ms=delivery_timeout_ms,
-            create_partitions=create_partitions,
-        )
-        return Writer(self._session.background, face)
+        face, background = self._face, self._session.background
+
+        async def made() -> aio.Writer:
+            """On the loop, where a writer belongs."""
+            return face.writer(
+                compression=compression,
+                acks=acks,
+                batch_bytes=batch_bytes,
+                linger_ms=linger_ms,
+                memory_bytes=memory_bytes,
+                delivery_timeout_ms=delivery_timeout_ms,
+                create_partitions=create_partitions,
+            )
+
+        return Writer(background, background.run(made()))
 
     # --- reading ----------------------------------------------------------------------------------------------
 

@@ -51,20 +51,19 @@ class Tail:
     ...     print(batch.partition, batch.offsets, batch.timestamp, batch.data)
     """
 
-    def __init__(self, background: Background, face: aio.Tail) -> None:
+    def __init__(self, background: Background, core: aio.Tail) -> None:
         self._background = background
-        self._face = face
+        self._core = core
         self._bell = Bell()
-        self._now = face.now
-        face.core.on_news = self._bell.ring
-        face.core.by_thread = True
-        background.run(face.ready())
+        core.on_news = self._bell.ring
+        core.by_thread = True
+        background.run(core.ready())
         # Left behind without close(), it must not go on asking the server for ever.
-        self._finish = weakref.finalize(self, background.start, face.aclose)
+        self._finish = weakref.finalize(self, background.start, core.close)
         self._finish.atexit = False
 
     def __repr__(self) -> str:
-        return repr(self._face)
+        return repr(self._core)
 
     @property
     def positions(self) -> dict[tuple[str | None, int], int]:
@@ -72,16 +71,16 @@ class Tail:
 
         >>> table.tail(start=tail.positions)
         """
-        return self._face.positions
+        return self._core.positions
 
     def __iter__(self) -> Tail:
         return self
 
     def __next__(self) -> TailBatch:
-        core = self._face.core
-        if self._face.past and (batch := self._background.run(self._face.from_lake())) is not None:
+        core = self._core
+        if core.past and (batch := self._background.run(core.from_lake())) is not None:
             return batch
-        if self._face.past:  # the time is over
+        if core.past:  # the time is over
             self.close()
             raise StopIteration
         while (arrived := self._arrival()) is not None:
@@ -92,22 +91,22 @@ class Tail:
 
     def _arrival(self) -> Arrived | None:
         """The next batch. The wait is without the loop: this thread receives, or the loop's thread wakes it."""
-        core = self._face.core
-        patience_s = self._face.patience_s()
-        deadline = None if patience_s is None else self._now() + patience_s
+        core = self._core
+        patience_s = core.patience_s()
+        deadline = None if patience_s is None else core.now() + patience_s
         while True:
             arrived = core.take()
             if core.can_go_on:
                 self._background.loop.call_soon_threadsafe(core.go_on)
             if arrived is not None:
                 return arrived
-            left_s = None if deadline is None else max(deadline - self._now(), 0.0)
+            left_s = None if deadline is None else max(deadline - core.now(), 0.0)
             if core.ended or not self._wait(left_s):
-                return self._background.run(self._face.arrival(0.0))
+                return self._background.run(core.arrival(0.0))
 
     def _wait(self, left_s: float | None) -> bool:
         """Wait until there may be something; False when the time is over."""
-        core = self._face.core
+        core = self._core
         if core.direct is None:
             return self._bell.wait(lambda: core.has_news, left_s)
         try:
@@ -123,7 +122,7 @@ class Tail:
         >>> tail.close()
         """
         self._finish.detach()
-        self._background.run(self._face.aclose())
+        self._background.run(self._core.close())
 
     def __enter__(self) -> Tail:
         return self

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from strom.aio.transaction import Transaction as Face
+from strom.aio.transaction import Transaction as Core
 from strom.api.table import Table
 from strom.client.cluster.blocking import Background
-from strom.client.cluster.metadata import TableInfo
-from strom.client.write.transaction import Committed
+from strom.client.write.decision import Committed
 
 TableLike = str | Table
 
@@ -30,13 +29,13 @@ class Transaction:
     False
     """
 
-    def __init__(self, background: Background, face: Face) -> None:
+    def __init__(self, background: Background, core: Core) -> None:
         self._background = background
-        self._face = face
+        self._core = core
         self._turn = threading.Lock()
 
     def __repr__(self) -> str:
-        return repr(self._face)
+        return repr(self._core)
 
     @property
     def repeated(self) -> bool:
@@ -45,7 +44,7 @@ class Transaction:
         >>> tx.repeated
         False
         """
-        return self._face.repeated
+        return self._core.repeated
 
     @property
     def committed(self) -> Committed | None:
@@ -54,7 +53,7 @@ class Transaction:
         >>> tx.committed.number
         12
         """
-        return self._face.committed
+        return self._core.committed
 
     def append(self, table: TableLike, data: object) -> None:
         """Append rows to a log table: anything that ``Table.append`` takes.
@@ -62,10 +61,9 @@ class Transaction:
         >>> tx.append("orders", [{"id": 1, "amount": 3.5}])
         """
         with self._turn:
-            info = self._info(table)
-            writer = self._background.run(self._face.core.appends(info))
+            writer = self._background.run(self._core.writer_of(_name(table), keyed=False))
             if writer is not None:
-                self._drive(writer.steps(data))
+                self._background.drive(writer.append_steps(data))
 
     def upsert(self, table: TableLike, data: object, columns: Sequence[str] | None = None) -> None:
         """Write rows of a primary-key table; with ``columns`` only those columns.
@@ -73,10 +71,9 @@ class Transaction:
         >>> tx.upsert("customers", [{"id": 1, "name": "ann"}])
         """
         with self._turn:
-            info = self._info(table)
-            writer = self._background.run(self._face.core.changes(info))
+            writer = self._background.run(self._core.writer_of(_name(table), keyed=True))
             if writer is not None:
-                self._drive(writer.upsert_steps(data, columns))
+                self._background.drive(writer.upsert_steps(data, columns))
 
     def delete(self, table: TableLike, keys: object) -> None:
         """Delete rows of a primary-key table by their keys.
@@ -84,17 +81,16 @@ class Transaction:
         >>> tx.delete("customers", [7, 8])
         """
         with self._turn:
-            info = self._info(table)
-            writer = self._background.run(self._face.core.changes(info))
+            writer = self._background.run(self._core.writer_of(_name(table), keyed=True))
             if writer is not None:
-                self._drive(writer.delete_steps(keys))
+                self._background.drive(writer.delete_steps(keys))
 
     def overwrite(self, table: TableLike, partition: Mapping[str, Any] | None = None) -> None:
         """Empty a table, or one partition of it, in the same commit: readers see the old rows or the new ones.
 
         >>> tx.overwrite("orders", {"day": "2026-11-15"})
         """
-        self._background.run(self._face.overwrite(_name(table), partition))
+        self._background.run(self._core.overwrite(_name(table), partition))
 
     def commit(self) -> Committed:
         """Publish everything; leaving the ``with`` does it too. It may be called again when its answer was lost.
@@ -103,7 +99,7 @@ class Transaction:
         12
         """
         with self._turn:
-            return self._background.run(self._face.commit())
+            return self._background.run(self._core.commit())
 
     def abort(self) -> None:
         """Publish nothing.
@@ -111,14 +107,7 @@ class Transaction:
         >>> tx.abort()
         """
         with self._turn:
-            self._background.run(self._face.abort())
-
-    def _info(self, table: TableLike) -> TableInfo:
-        return self._background.run(self._face.info_of(_name(table)))
-
-    def _drive(self, steps: Iterator[Awaitable[object]]) -> None:
-        for need in steps:
-            self._background.run_awaitable(need)
+            self._background.run(self._core.abort())
 
     def __enter__(self) -> Transaction:
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -11,8 +10,6 @@ import pyarrow as pa
 from strom import aio
 from strom.client.cluster.blocking import Background
 from strom.client.cluster.written import WrittenTo
-from strom.client.write.append_writer import AppendWriter
-from strom.client.write.key_writer import KeyWriter
 
 
 class Writer:
@@ -28,13 +25,14 @@ class Writer:
     ...         writer.append(frame)
     """
 
-    def __init__(self, background: Background, face: aio.Writer) -> None:
+    __slots__ = ("_background", "_core")
+
+    def __init__(self, background: Background, core: aio.Writer) -> None:
         self._background = background
-        self._face = face
-        self._turn = threading.Lock()
+        self._core = core
 
     def __repr__(self) -> str:
-        return repr(self._face)
+        return repr(self._core)
 
     @property
     def outstanding_rows(self) -> int:
@@ -43,37 +41,34 @@ class Writer:
         >>> writer.outstanding_rows
         0
         """
-        return self._face.outstanding_rows
+        return self._core.outstanding_rows
 
     def append(self, data: object) -> None:
         """Take rows: anything that ``Table.append`` takes.
 
         >>> writer.append(pa.table({"id": [1, 2, 3]}))
         """
-        with self._turn:
-            core = self._face.core
-            if not isinstance(core, AppendWriter):
-                core = self._background.run(self._face.open_for_appends())
-            for need in core.steps(data):
-                self._background.run_awaitable(need)
+        core = self._core
+        with core.thread_turn:
+            self._background.drive(core.append_steps(data))
 
     def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
         """Take rows of a primary-key table: anything that ``Table.upsert`` takes.
 
         >>> writer.upsert([{"id": 1, "name": "ann"}])
         """
-        with self._turn:
-            for need in self._key_core().upsert_steps(data, columns):
-                self._background.run_awaitable(need)
+        core = self._core
+        with core.thread_turn:
+            self._background.drive(core.upsert_steps(data, columns))
 
     def delete(self, keys: object) -> None:
         """Delete the rows of these keys: anything that ``Table.delete`` takes.
 
         >>> writer.delete([1, 2])
         """
-        with self._turn:
-            for need in self._key_core().delete_steps(keys):
-                self._background.run_awaitable(need)
+        core = self._core
+        with core.thread_turn:
+            self._background.drive(core.delete_steps(keys))
 
     def change(
         self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
@@ -82,9 +77,9 @@ class Writer:
 
         >>> writer.change(batch, pa.array([3, 4, 3], pa.uint8()))
         """
-        with self._turn:
-            for need in self._key_core().change_steps(rows, kinds, columns):
-                self._background.run_awaitable(need)
+        core = self._core
+        with core.thread_turn:
+            self._background.drive(core.change_steps(rows, kinds, columns))
 
     @property
     def written(self) -> WrittenTo:
@@ -92,28 +87,21 @@ class Writer:
 
         >>> table.lookup(1, at_least=writer.written)
         """
-        return self._face.written
-
-    def _key_core(self) -> KeyWriter:
-        core = self._face.core
-        return core if isinstance(core, KeyWriter) else self._background.run(self._face.open_for_upserts())
+        return self._core.written
 
     def flush(self) -> None:
         """Wait until every row given so far is acknowledged; raise what went wrong since the last flush.
 
         >>> writer.flush()
         """
-        core = self._face.core
-        if core is not None:
-            mark = self.seal()
-            if not core.flushed_directly(mark):
-                self._background.run(core.flushed(mark))
+        mark = self.seal()
+        if not self._core.flushed_directly(mark):
+            self._background.run(self._core.flushed(mark))
 
     def seal(self) -> int:
-        """The part of a flush that is done by this thread."""
-        core = self._face.core
-        with self._turn:
-            return 0 if core is None else core.seal_from_thread()
+        """Encode what is gathered, in this thread. Gives the mark that ``flush`` waits for."""
+        with self._core.thread_turn:
+            return self._core.seal_from_thread()
 
     def close(self) -> None:
         """Flush and finish; raise what went wrong. The second time does nothing.
@@ -121,11 +109,10 @@ class Writer:
         >>> writer.close()
         """
         self.seal()
-        self._background.run(self._face.close())
+        self._background.run(self._core.close())
 
     def __enter__(self) -> Writer:
-        if self._face.core is None:
-            self._background.run(self._face.open())
+        self._background.run(self._core.open())
         return self
 
     def __exit__(

@@ -134,7 +134,7 @@ def let_retention_drop(db: strom.Database, table: strom.Table, name: str) -> Non
     gone = {number for number, known in record.partitions.items() if known == name}
     offsets = {key: place for key, place in record.offsets.items() if key.partition_id not in gone}
     names = {number: known for number, known in record.partitions.items() if number not in gone}
-    admin = LakeAdmin(db.session.face.session.cluster)
+    admin = LakeAdmin(db.session.cluster)
     for report in (
         LakeReport(record.snapshot_id, offsets, names, bounds=record.bounds),
         LakeReport(record.snapshot_id, record.offsets, record.partitions, bounds=record.bounds),

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
@@ -105,6 +105,11 @@ class Background:
     async def _settle(self, timeout_s: float) -> None:
         if self._left_behind:
             await asyncio.wait(set(self._left_behind), timeout=timeout_s)
+
+    def drive(self, steps: Iterable[Awaitable[object]]) -> None:
+        """Do the work between the steps in this thread, and wait for each step on the loop."""
+        for step in steps:
+            self.run_awaitable(step)
 
     def run_awaitable(self, work: Awaitable[Result]) -> Result:
         """Like ``run``, for any awaitable."""

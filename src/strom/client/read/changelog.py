@@ -66,7 +66,7 @@ class Changelog(LogScan):
 
     async def count(self) -> int:
         """How many changes there are; they are read for it."""
-        return sum([batch.num_rows async for batch in self.batches()])
+        return sum([batch.num_rows async for batch in self.to_batches()])
 
 
 class Images(KeyScan):

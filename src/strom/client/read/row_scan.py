@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import ReadOptions
 from strom.client.plan.filters import Filter
 from strom.client.read.bucket_read import Chunks
+from strom.client.read.frames import duckdb_of, pandas_of, polars_of
 from strom.client.read.row_reader import RowReader
 from strom.client.read.scan_chunk import AnyChunk
 from strom.client.read.source import ReadStatistics, Source
@@ -21,6 +22,10 @@ from strom.errors import InvalidRequest, LakeCorrupt
 from strom.model.bucket import BucketId
 
 if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
     from strom.client.plan.key_plan import KeyScanPlan
     from strom.client.plan.log_plan import ScanPlan
 
@@ -30,10 +35,20 @@ DEFAULT_OPTIONS = ReadOptions()
 
 
 class RowScan(ABC):
-    """A question to a table of any kind: planned once, then read as often as one likes."""
+    """The rows of a table at one instant, fixed when they are first read. This is ``strom.aio.Scan``.
+
+    It is planned once and can be read any number of times. ``stream`` and ``read`` are the halves of reading that the
+    blocking API drives: only the first needs the event loop.
+
+    >>> found = await table.scan(columns=["id"], where="id > 10").to_arrow()
+    """
 
     limit: int | None
     statistics: ReadStatistics
+    """What was moved so far, and what the server left out."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.schema.names)})"
 
     @property
     @abstractmethod
@@ -69,7 +84,7 @@ class RowScan(ABC):
         """Begin anew after an error while nothing was delivered, if that can help; else the error again."""
         raise error
 
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+    async def to_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The rows, batch by batch, in order."""
         rest = Rest(self.streaming_limit)
         stream = await self.stream(ordered=True)
@@ -81,7 +96,7 @@ class RowScan(ABC):
             await stream.close()
 
     async def to_arrow(self) -> pa.Table:
-        """All rows."""
+        """All rows as a pyarrow Table."""
         collected = Collected(self)
         stream = await self.stream(ordered=collected.ordered)
         try:
@@ -90,6 +105,18 @@ class RowScan(ABC):
         finally:
             await stream.close()
         return collected.table()
+
+    async def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas DataFrame; options as of ``pyarrow.Table.to_pandas``."""
+        return pandas_of(await self.to_arrow(), **options)
+
+    async def to_polars(self) -> pl.DataFrame:
+        """All rows as a polars DataFrame."""
+        return polars_of(await self.to_arrow())
+
+    async def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """All rows as a DuckDB relation."""
+        return duckdb_of(await self.to_arrow(), connection)
 
 
 class Rest:

@@ -1,1 +1,1 @@
-"""How tables and rows look: in a terminal, in a notebook, in a data frame of another library."""
+"""How tables and rows look: in a terminal and in a notebook."""

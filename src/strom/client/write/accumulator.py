@@ -305,6 +305,11 @@ class Accumulator:
         return next(iter(self._outstanding), None)
 
     @property
+    def has_outstanding(self) -> bool:
+        """Whether anything is not acknowledged; safe from any thread."""
+        return bool(self._outstanding)
+
+    @property
     def outstanding_rows(self) -> int:
         """Rows that are not acknowledged."""
         return sum(batch.rows for batch in self._outstanding.values())

@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from strom.client.cluster.address import Address
-from strom.client.cluster.cluster import Cluster, wire_path
+from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
 from strom.client.cluster.retry import MISPLACED, PASSING
 from strom.client.write.accumulator import Accumulator, BucketQueue, Outgoing, PendingRows
+from strom.client.write.batch_encoding import BatchEncoding
 from strom.client.write.fast_lane import FastLane
+from strom.client.write.flush_waits import FlushWaits
 from strom.client.write.memory_budget import MemoryBudget
 from strom.client.write.standstill import Standstill
 from strom.client.write.write_call import WriteCall
+from strom.client.write.write_failure import copy_of, explained
+from strom.client.write.writer_id import new_writer_id
 from strom.errors import (
     ChecksumMismatch,
     ConnectionClosed,
@@ -38,17 +42,12 @@ from strom.errors import (
     UnknownWriter,
 )
 from strom.model.bucket import BucketId
-from strom.protocol.api_keys import INIT_WRITER
 from strom.protocol.message import Message
-from strom.protocol.messages.log import InitWriterRequest
 from strom.record.batch import seal
-from strom.record.gathered import Gathered
+from strom.record.layout import NO_WRITER_ID
 from strom.rpc.promise import Promise
 from strom.runtime.tasks import Tasks
-from strom.runtime.units import counted
 
-ENCODE_INLINE_BYTES_MAX = 256 * 1024
-"""A larger batch is not encoded on the event loop."""
 TIMER_SECONDS_MIN = 0.001
 ANSWER_GRACE_MS = 2_000
 """How much longer we wait for an answer than the server was told to wait for its disk and replicas."""
@@ -58,7 +57,13 @@ class Delivery:
     """The way of one writer's batches to their servers."""
 
     def __init__(
-        self, cluster: Cluster, table: TableInfo, options: WriterOptions, call: WriteCall, *, writer_id: int
+        self,
+        cluster: Cluster,
+        table: TableInfo,
+        options: WriterOptions,
+        call: WriteCall,
+        *,
+        writer_id: int | None,
     ) -> None:
         self._cluster = cluster
         self._table = table
@@ -67,22 +72,24 @@ class Delivery:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._call = call
-        self.room = MemoryBudget(options.memory_bytes_max)
+        self.memory = MemoryBudget(options.memory_bytes_max)
         self._lock = threading.Lock()
         """Guards the accumulator and ``_failure``: appending threads and the loop share them. Never held long."""
-        self._accumulator = Accumulator(options, writer_id=writer_id)
+        self._accumulator = Accumulator(options, writer_id=NO_WRITER_ID if writer_id is None else writer_id)
         self._standstill = Standstill(str(table.path), self._clock)
         self._failure: StromError | None = None
         self._last_failure: StromError | None = None
         """The same, and kept when it was told."""
-        self.spent = False
-        """After a failure: the sequences have a gap, so the writer id cannot be used any more."""
-        self._flushes: list[tuple[int, asyncio.Future[StromError | None]]] = []
-        """Those who wait for the batches up to a mark: for None, or for what keeps them from coming."""
+        self.spent = writer_id is None
+        """``begin_again`` must fetch a writer id: there is none yet, or a failure left a gap in its sequences."""
+        self._flushes = FlushWaits()
         self._timer: asyncio.TimerHandle | None = None
         self._pump_scheduled = False
         self._closed = False
         self._renewing: set[BucketId] = set()
+        self.encoding = BatchEncoding(
+            call, self._lock, cluster.world.offload, self._tasks, encoded=self._pump, failed=self._fail
+        )
         self._lane: FastLane | None = None
         self._lane_tried = False
         if cluster.direct is not None:
@@ -104,6 +111,10 @@ class Delivery:
         with self._lock:
             return self._accumulator.outstanding_rows
 
+    def has_outstanding(self) -> bool:
+        """Whether rows are not acknowledged yet."""
+        return self._accumulator.has_outstanding
+
     @property
     def failure(self) -> StromError | None:
         """What ended the delivery, until a flush has told it."""
@@ -114,7 +125,7 @@ class Delivery:
         with self._lock:
             if self._failure is not None:
                 raise copy_of(self._failure)
-            if self.spent:  # a flush beside this append has told it: the first part of the append is gone
+            if self.spent:  # a flush beside this append has raised it: the first part of the append is gone
                 assert self._last_failure is not None
                 raise copy_of(self._last_failure)
             now = self._clock.monotonic()
@@ -125,34 +136,9 @@ class Delivery:
         with self._lock:
             return self._accumulator.last_number, self._accumulator.seal_all()
 
-    def encode(self, batch: Outgoing, *, borrow: bool = False) -> None:
-        """Make a batch's bytes; it may leave then. Any thread; the second time does nothing.
-
-        With ``borrow`` its columns may stay in the memory of whoever gave them: ``send_directly`` is next.
-        """
-        with self._lock:
-            if batch.encoded is not None:
-                return
-            identity, pieces = (batch.writer_id, batch.sequence), batch.pieces
-        writer_id, sequence = identity
-        encoded = self._call.encode(pieces, batch.form, writer_id=writer_id, sequence=sequence)
-        if isinstance(encoded, Gathered) and not borrow:
-            encoded = encoded.joined()
-        with self._lock:
-            if batch.encoded is not None:
-                return
-            batch.encoded = encoded
-            batch.pieces = []
-            if (batch.writer_id, batch.sequence) != identity:  # numbered anew meanwhile
-                seal(batch.own(), writer_id=batch.writer_id, batch_sequence=batch.sequence)
-
-    def encode_later(self, batches: Sequence[Outgoing]) -> None:
-        """Whoever was to encode these was interrupted: the loop does it, since later ones wait behind them."""
-        self._loop.call_soon_threadsafe(self._encode_rest, batches)
-
-    def return_room(self, amount: int) -> None:
+    def return_memory(self, amount: int) -> None:
         """Give back room that was taken for rows that did not go anywhere; from any thread."""
-        self._loop.call_soon_threadsafe(self.room.give, amount)
+        self._loop.call_soon_threadsafe(self.memory.give, amount)
 
     def open_lane(self, bucket: BucketId) -> None:
         """Before the first ``send_directly``, in the same thread: then a bulk load never goes another way."""
@@ -212,12 +198,12 @@ class Delivery:
             sending = self._lane.sending if self._lane is not None else None
             awaited = bool(self._flushes) or self._accumulator.bucket(batch.bucket).waits(sending)
         self._standstill.acknowledged()
-        if self.room.give_quietly(batch.size_bytes) or awaited:
+        if self.memory.give_quietly(batch.size_bytes) or awaited:
             self._loop.call_soon_threadsafe(self._after_carried)
 
     def _after_carried(self) -> None:
         if not self._closed:
-            self.room.give(0)
+            self.memory.give(0)
             self._tell_flushes()
             self._pump()
 
@@ -241,9 +227,8 @@ class Delivery:
         with self._lock:
             oldest, failure = self._accumulator.oldest_number(), self._failure
             if oldest is not None and oldest <= mark and failure is None:
-                future = self._loop.create_future()
-                # Within the lock: another thread may settle the last one right now, and must see who waits.
-                self._flushes.append((mark, future))
+                # Within the lock: another thread may settle the last one right now, and must see that we wait.
+                future = self._flushes.add(mark)
         if future is not None:
             failure = await future or self._failure
         if failure is not None:
@@ -261,12 +246,12 @@ class Delivery:
 
     async def close(self) -> None:
         """Stop. What is not acknowledged stays unknown: flush before."""
-        self._closed = True
+        self._closed = self.encoding.closed = True
         if self._lane is not None:
             self._lane.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._answer_flushes(ConnectionClosed(f"the writer of {self._table.path} was closed meanwhile"))
+        self._flushes.fail(ConnectionClosed(f"the writer of {self._table.path} was closed meanwhile"))
         await self._tasks.close()
 
     def _pump(self) -> None:
@@ -281,7 +266,7 @@ class Delivery:
             due = self._accumulator.seal_due(now)
             fenced = [queue for queue in self._accumulator.fenced() if queue.bucket not in self._renewing]
         for batch in due:
-            self._encode_here(batch)
+            self.encoding.encode_here(batch)
         for queue in fenced:
             self._renewing.add(queue.bucket)
             self._tasks.spawn(self._renew(queue), f"new writer id for {queue.bucket}")
@@ -292,44 +277,6 @@ class Delivery:
                 break
             self._dispatch(ready)
         self._set_timer(now)
-
-    def _encode_here(self, batch: Outgoing) -> None:
-        if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
-            self._try_encode(batch)
-        else:
-            self._tasks.spawn(self._encode_there(batch), f"encode for {batch.bucket}")
-
-    def _encode_rest(self, batches: Sequence[Outgoing]) -> None:
-        if not self._closed:
-            for batch in batches:
-                self._encode_here(batch)
-            self._pump()
-
-    async def _encode_there(self, batch: Outgoing) -> None:
-        await self._aside(self._try_encode, batch)
-        self._pump()
-
-    async def encode_aside(self, batch: Outgoing) -> None:
-        """As ``encode``; a large batch not on the loop's thread."""
-        if batch.size_bytes <= ENCODE_INLINE_BYTES_MAX:
-            self.encode(batch)
-        else:
-            await self._aside(self.encode, batch)
-
-    async def _aside(self, work: Callable[[Outgoing], None], batch: Outgoing) -> None:
-        try:
-            await self._cluster.world.offload.run(work, batch)
-        except RuntimeError:
-            work(batch)  # the program ends, and takes no new work for its threads
-
-    def _try_encode(self, batch: Outgoing) -> None:
-        try:
-            self.encode(batch)
-        except Exception as error:
-            told = (
-                error if isinstance(error, StromError) else StromError(f"rows cannot be encoded: {error!r}")
-            )
-            self._loop.call_soon_threadsafe(self._fail, told, batch)
 
     def _set_timer(self, now: float) -> None:
         if self._timer is not None:
@@ -425,7 +372,7 @@ class Delivery:
             if error is None:
                 self._accumulator.acknowledged(batch)
         if error is None:
-            self.room.give(batch.size_bytes)
+            self.memory.give(batch.size_bytes)
             self._standstill.acknowledged()
             self._tell_flushes()
         elif isinstance(error, OutOfOrderSequence | UnknownWriter):
@@ -508,51 +455,12 @@ class Delivery:
                 return
             dropped = self._accumulator.clear()
             self.spent = True
-            failure = self._failure = self._last_failure = _explained(error, self._table, batch, dropped)
-        self.room.give(sum(one.size_bytes for one in dropped))
-        self._answer_flushes(failure)
-
-    def _answer_flushes(self, failure: StromError) -> None:
-        flushes, self._flushes = self._flushes, []
-        for _, future in flushes:
-            if not future.done():
-                future.set_result(failure)
+            failure = self._failure = self._last_failure = explained(error, self._table, batch, dropped)
+        self.memory.give(sum(one.size_bytes for one in dropped))
+        self._flushes.fail(failure)
 
     def _tell_flushes(self) -> None:
-        if not self._flushes:
-            return
-        with self._lock:
-            oldest = self._accumulator.oldest_number()
-        waiting = []
-        for mark, future in self._flushes:
-            if oldest is not None and oldest <= mark:
-                waiting.append((mark, future))
-            elif not future.done():
-                future.set_result(None)
-        self._flushes = waiting
-
-
-async def new_writer_id(cluster: Cluster, table: TableInfo) -> int:
-    """An id that no other writer has."""
-    response = await cluster.ask(INIT_WRITER, InitWriterRequest(table_path=[wire_path(table.path)]))
-    return response.writer_id
-
-
-def copy_of(error: StromError) -> StromError:
-    """The same error, to be raised in another place: a traceback belongs to one raise."""
-    return type(error)(error.message, **error.facts)
-
-
-def _explained(
-    error: StromError, table: TableInfo, batch: Outgoing | None, dropped: Sequence[Outgoing]
-) -> StromError:
-    """The error with what it means for the writer's rows."""
-    rows = sum(one.rows for one in dropped)
-    where = "" if batch is None else f", first in bucket {batch.bucket}"
-    facts = error.facts | {"table": str(table.path), "rows_not_acknowledged": rows}
-    if batch is not None:
-        facts |= {"bucket": batch.bucket, "sequence": batch.sequence, "attempts": batch.attempts}
-    text = f"{error.message} ({counted(rows, 'row')} of table {table.path} not acknowledged{where})"
-    explained = type(error)(text, **facts)
-    explained.__cause__ = error
-    return explained
+        if self._flushes:
+            with self._lock:
+                oldest = self._accumulator.oldest_number()
+            self._flushes.acknowledged(oldest)

@@ -18,7 +18,6 @@ from strom.client.cluster.written import WrittenTo
 from strom.client.input.arrow_input import ArrowInput, Columns
 from strom.client.input.filler_columns import filler
 from strom.client.input.key_input import key_schema, keyed, picked
-from strom.client.write.delivery import new_writer_id
 from strom.client.write.row_writer import RowWriter
 from strom.client.write.upsert_call import (
     ALL,
@@ -29,7 +28,6 @@ from strom.client.write.upsert_call import (
     UpsertCall,
     part_of,
 )
-from strom.errors import NotPrimaryKeyTable
 from strom.model.schema import Schema
 
 KIND = "__kind"
@@ -37,56 +35,31 @@ KIND = "__kind"
 
 
 class KeyWriter(RowWriter):
-    """Made by ``open``."""
+    """The writer of a primary-key table."""
 
-    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, *, writer_id: int) -> None:
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None) -> None:
+        options = options or WriterOptions()
         self._call = UpsertCall(table, options, timeout_ms=cluster.options.request_timeout_ms)
-        super().__init__(cluster, table, options, self._call, writer_id=writer_id)
+        super().__init__(cluster, table, options, self._call)
         self._upserts: dict[tuple[int, tuple[int, ...]], UpsertIntake] = {}
         self._deletes: dict[int, DeleteIntake] = {}
         self._mixed: dict[tuple[int, tuple[int, ...]], MixedIntake] = {}
 
-    @classmethod
-    async def open(
-        cls, cluster: Cluster, table: TableInfo, options: WriterOptions | None = None
-    ) -> KeyWriter:
-        """A writer for a primary-key table."""
-        if not table.description.has_primary_key:
-            raise NotPrimaryKeyTable(f"{table.path} is a log table: rows are appended, not upserted")
-        writer_id = await new_writer_id(cluster, table)
-        return cls(cluster, table, options or WriterOptions(), writer_id=writer_id)
-
     @property
     def written(self) -> WrittenTo:
-        """What was acknowledged so far: for ``at_least`` of a lookup."""
         return self._call.written
-
-    async def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
-        """Write rows: new keys are inserted, others updated; with ``columns`` only those columns."""
-        async with self._turn:
-            for need in self.upsert_steps(data, columns, aside=True):
-                await need
-
-    async def delete(self, keys: object) -> None:
-        """Delete the rows of these keys."""
-        async with self._turn:
-            for need in self.delete_steps(keys, aside=True):
-                await need
 
     def upsert_steps(
         self, data: object, columns: Sequence[str] | None = None, *, aside: bool = False
     ) -> Iterator[Awaitable[object]]:
-        """The work of ``upsert``, for whoever awaits what is yielded."""
         return self._steps(data, lambda table: self._upsert_intake(table, columns), aside=aside)
 
     def delete_steps(self, keys: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
-        """The work of ``delete``."""
         return self._steps(keys, self._delete_intake, aside=aside)
 
     def change_steps(
         self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
     ) -> Iterator[Awaitable[object]]:
-        """Upserts and deletes in the order they are given; ``kinds`` has ``UPSERT`` or ``DELETE`` for each row."""
         return self._steps(
             MixedRows(rows, kinds), lambda table: self._mixed_intake(table, columns), aside=False
         )

@@ -1,6 +1,6 @@
 """Writes rows to one table: batched, compressed, in order, once, within a bound of memory.
 
-``RowWriter`` is what all writers share; ``Writer`` appends to log tables (``key_writer.py`` upserts and deletes).
+``RowWriter`` is what all writers share; ``append_writer.py`` writes log tables, ``key_writer.py`` primary-key tables.
 
 The work on rows (making them fit, choosing buckets, encoding) is done by whoever writes; the event loop only sends.
 ``steps`` is that work as a generator: it yields what must be awaited (room, a new partition, a schema), so that a
@@ -13,8 +13,10 @@ writer go on; rows that were given before and not acknowledged are gone then, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -22,14 +24,18 @@ from strom.client.admin.admin import Admin
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
+from strom.client.cluster.written import WrittenTo
 from strom.client.input.arrow_input import Columns, is_lent, owned
 from strom.client.input.routing import BucketRows, Router, cut
 from strom.client.write.accumulator import Outgoing, PendingRows
-from strom.client.write.delivery import ENCODE_INLINE_BYTES_MAX, Delivery, copy_of
+from strom.client.write.batch_encoding import ENCODE_INLINE_BYTES_MAX
+from strom.client.write.delivery import Delivery
 from strom.client.write.write_call import WriteCall
+from strom.client.write.write_failure import copy_of
 from strom.errors import (
     ConnectionClosed,
     InvalidProjection,
+    NotPrimaryKeyTable,
     PartitionNotFound,
     SchemaMismatch,
     StromError,
@@ -54,11 +60,19 @@ class Intake(Protocol):
 
 
 class RowWriter:
-    """Belongs to the cluster's event loop, but any thread may drive its steps, one at a time."""
+    """Writes rows of one table in the background. This is ``strom.aio.Writer``.
 
-    def __init__(
-        self, cluster: Cluster, table: TableInfo, options: WriterOptions, call: WriteCall, *, writer_id: int
-    ) -> None:
+    A log table's writer appends; a primary-key table's upserts and deletes. It belongs to the cluster's event loop, but
+    any thread may drive its steps while it holds ``thread_turn``. The writer id is fetched when it is first needed.
+
+    >>> async with table.writer(compression="lz4") as writer:
+    ...     await writer.append({"id": [1, 2, 3]})
+    """
+
+    first_writer_id: int | None = None
+    """The id to begin with; None: ask a server for one."""
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, call: WriteCall) -> None:
         self._cluster = cluster
         self._table = table
         self._options = options
@@ -67,13 +81,30 @@ class RowWriter:
             table.description, cluster.world.randomness, batch_bytes_max=options.batch_bytes_max
         )
         self._partitions: dict[str | None, int | None] = {None: None}
-        self._delivery = Delivery(cluster, table, options, call, writer_id=writer_id)
+        self._delivery = Delivery(
+            cluster, table, options, self._carried_by(call), writer_id=self.first_writer_id
+        )
+        self.has_outstanding = self._delivery.has_outstanding
+        """Whether rows are not acknowledged yet; any thread. Every lookup asks this."""
         self._turn = asyncio.Lock()
+        self.thread_turn = threading.Lock()
+        """Held by the thread that drives the steps of one write."""
+        self.on_close: Callable[[RowWriter], None] | None = None
         self._closed = False
+
+    def _carried_by(self, call: WriteCall) -> WriteCall:
+        """The call that carries the batches that ``call`` encodes."""
+        return call
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.outstanding_rows:,} rows on their way"
-        return f"{type(self).__name__}({self._table.path}, {state})"
+        return f"Writer({self._table.path}, {state})"
+
+    async def open(self) -> Self:
+        """Fetch the writer id now, not with the first rows."""
+        if self._delivery.spent and self._delivery.failure is None:
+            await self._delivery.begin_again()
+        return self
 
     @property
     def outstanding_rows(self) -> int:
@@ -81,18 +112,60 @@ class RowWriter:
         return self._delivery.outstanding_rows
 
     @property
-    def closed(self) -> bool:
-        """Whether ``close`` was called."""
-        return self._closed
+    def written(self) -> WrittenTo:
+        """What was acknowledged so far, by bucket: for ``at_least=`` of a lookup."""
+        return {}
+
+    # --- rows in ----------------------------------------------------------------------------------------------
+
+    async def append(self, data: object) -> None:
+        """Take rows; they are safe after ``flush``. Waits when too much is on its way."""
+        async with self._turn:
+            for need in self.append_steps(data, aside=True):
+                await need
+
+    async def upsert(self, data: object, columns: Sequence[str] | None = None) -> None:
+        """Take rows of a primary-key table: new keys are inserted, others updated (only ``columns``, when given)."""
+        async with self._turn:
+            for need in self.upsert_steps(data, columns, aside=True):
+                await need
+
+    async def delete(self, keys: object) -> None:
+        """Delete the rows of these keys."""
+        async with self._turn:
+            for need in self.delete_steps(keys, aside=True):
+                await need
+
+    def append_steps(self, data: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
+        """The work of ``append``: the driver awaits each step on the loop before it takes the next."""
+        raise _wrong_kind(self._table)
+
+    def upsert_steps(
+        self, data: object, columns: Sequence[str] | None = None, *, aside: bool = False
+    ) -> Iterator[Awaitable[object]]:
+        """The work of ``upsert``."""
+        raise _wrong_kind(self._table)
+
+    def delete_steps(self, keys: object, *, aside: bool = False) -> Iterator[Awaitable[object]]:
+        """The work of ``delete``."""
+        raise _wrong_kind(self._table)
+
+    def change_steps(
+        self, rows: pa.RecordBatch, kinds: pa.UInt8Array, columns: Sequence[str] | None = None
+    ) -> Iterator[Awaitable[object]]:
+        """Upserts and deletes in the order they are given; ``kinds`` has ``UPSERT`` or ``DELETE`` for each row."""
+        raise _wrong_kind(self._table)
+
+    # --- the end of a write -----------------------------------------------------------------------------------
 
     async def flush(self) -> None:
         """Wait until every row given so far is acknowledged; raise what went wrong since the last flush."""
         mark, sealed = self._delivery.seal_all()
         try:
             for batch in sealed:
-                await self._delivery.encode_aside(batch)
+                await self._delivery.encoding.encode_aside(batch)
         except BaseException:
-            self._delivery.encode_later(sealed)
+            self._delivery.encoding.encode_later(sealed)
             raise
         await self.flushed(mark)
 
@@ -101,9 +174,9 @@ class RowWriter:
         mark, sealed = self._delivery.seal_all()
         try:
             for batch in sealed:
-                self._delivery.encode(batch)
+                self._delivery.encoding.encode(batch)
         except BaseException:
-            self._delivery.encode_later(sealed)
+            self._delivery.encoding.encode_later(sealed)
             raise
         return mark
 
@@ -122,19 +195,34 @@ class RowWriter:
             raise
 
     async def close(self) -> None:
-        """Flush, then finish. The second time does nothing."""
+        """Flush and finish; raise what went wrong. The second time does nothing."""
         if self._closed:
             return
         try:
             await self.flush()
         finally:
             self._closed = True
+            if self.on_close is not None:
+                self.on_close(self)
             await self._delivery.close()
 
     async def abandon(self) -> None:
         """Finish without a flush; rows on their way may or may not arrive."""
         self._closed = True
         await self._delivery.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and the writer could not be closed: {failure}")
 
     # --- the work on rows -------------------------------------------------------------------------------------
 
@@ -181,19 +269,19 @@ class RowWriter:
         overhead = PIECE_OVERHEAD_BYTES * part.batch.num_columns
         for rows, size in cut(part.batch, part.size_bytes, bytes_max=self._options.batch_bytes_max):
             size += overhead
-            if not self._delivery.room.try_take(size):
-                yield self._delivery.room.take(size)
+            if not self._delivery.memory.try_take(size):
+                yield self._delivery.memory.take(size)
             if lent and size < self._options.alone_bytes_min:
                 rows = owned(rows)  # it may wait for others, longer than it is lent
             sealed = self._add(bucket, intake.piece(rows), size, intake.form)
             try:
                 for batch in sealed:
                     if aside and batch.size_bytes > ENCODE_INLINE_BYTES_MAX:
-                        yield self._delivery.encode_aside(batch)
+                        yield self._delivery.encoding.encode_aside(batch)
                     else:
-                        self._delivery.encode(batch, borrow=not aside)
+                        self._delivery.encoding.encode(batch, borrow=not aside)
             except BaseException:
-                self._delivery.encode_later(sealed)
+                self._delivery.encoding.encode_later(sealed)
                 raise
             if aside or not self._delivery.send_directly(sealed):
                 self._delivery.wake()
@@ -211,7 +299,7 @@ class RowWriter:
         try:
             return self._delivery.add(bucket, piece, size_bytes=size, form=form)
         except BaseException:
-            self._delivery.return_room(size)
+            self._delivery.return_memory(size)
             raise
 
     async def _find_partition(self, part: BucketRows) -> None:
@@ -231,3 +319,15 @@ class RowWriter:
         found = await self._cluster.table(self._table.path)
         if found.table_id == self._table.table_id:
             self._table = found
+
+
+def check_kind(table: TableInfo, *, keyed: bool) -> None:
+    """NotPrimaryKeyTable unless the table has a primary key (``keyed``), or has none."""
+    if table.description.has_primary_key != keyed:
+        raise _wrong_kind(table)
+
+
+def _wrong_kind(table: TableInfo) -> NotPrimaryKeyTable:
+    if table.description.has_primary_key:
+        return NotPrimaryKeyTable(f"{table.path} is a primary-key table: rows are upserted, not appended")
+    return NotPrimaryKeyTable(f"{table.path} is a log table: rows are appended, not upserted")

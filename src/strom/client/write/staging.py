@@ -22,7 +22,7 @@ from strom.client.write.append_writer import AppendWriter
 from strom.client.write.key_writer import KeyWriter
 from strom.client.write.row_writer import Intake, RowWriter
 from strom.client.write.upsert_call import UpsertCall
-from strom.client.write.write_call import AppendCall, Outcomes, WriteCall
+from strom.client.write.write_call import Outcomes, WriteCall
 from strom.errors import ConnectionClosed, StromError
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import DROP_STAGES, STAGE_ROWS
@@ -132,8 +132,16 @@ def stage_request(
 class _Staged(RowWriter):
     """What staging writers of both kinds of tables share."""
 
-    order: StageOrder
+    first_writer_id = NO_WRITER_ID
     stage_call: StageCall
+
+    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, order: StageOrder) -> None:
+        self.order = order
+        super().__init__(cluster, table, options)  # type: ignore[call-arg]
+
+    def _carried_by(self, call: WriteCall) -> WriteCall:
+        self.stage_call = StageCall(call, self._table.table_id, self.order)
+        return self.stage_call
 
     def _steps(
         self, data: object, intake_of: Callable[[TableInfo], Intake], *, aside: bool
@@ -189,25 +197,9 @@ class _Staged(RowWriter):
 class StagedAppends(_Staged, AppendWriter):
     """Stages rows of a log table."""
 
-    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, order: StageOrder) -> None:
-        self.order = order
-        self._call = AppendCall(table, options, timeout_ms=cluster.options.request_timeout_ms)
-        self.stage_call = StageCall(self._call, table.table_id, order)
-        RowWriter.__init__(self, cluster, table, options, self.stage_call, writer_id=NO_WRITER_ID)
-        self._intake = self._intake_for(table)
-
 
 class StagedChanges(_Staged, KeyWriter):
     """Stages upserts and deletes of a primary-key table."""
-
-    def __init__(self, cluster: Cluster, table: TableInfo, options: WriterOptions, order: StageOrder) -> None:
-        self.order = order
-        self._call = UpsertCall(table, options, timeout_ms=cluster.options.request_timeout_ms)
-        self.stage_call = StageCall(self._call, table.table_id, order)
-        RowWriter.__init__(self, cluster, table, options, self.stage_call, writer_id=NO_WRITER_ID)
-        self._upserts = {}
-        self._deletes = {}
-        self._mixed = {}
 
 
 StagingWriter = StagedAppends | StagedChanges

@@ -190,7 +190,7 @@ class UnionScan(RowScan):
         where = None if self._where is None else self._where.predicate
         yield from read_one(storage, self._plan, file, self._table.schema, columns, where)
 
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+    async def to_batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The rows, batch by batch, in order; files are read beside the loop."""
         left = self.limit
         begun = False

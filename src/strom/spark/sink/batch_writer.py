@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from strom.api.staging import published
+from strom.client.write.decision import Sink
 from strom.client.write.staging import StageFact
-from strom.client.write.transaction import Sink
 from strom.errors import InvalidRequest
 from strom.spark.connect import connections
 from strom.spark.connect.spark_errors import translate_errors

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strom.api.staging import free, publish
+from strom.client.write.decision import Committed, Sink
 from strom.client.write.staging import StageFact
-from strom.client.write.transaction import Committed, Sink
 from strom.errors import PartitionNotFound, Refused
 from strom.runtime.private_folder import private_folder
 from strom.spark.connect import connections

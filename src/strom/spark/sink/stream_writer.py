@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from strom.api.staging import published
-from strom.client.write.transaction import Sink
+from strom.client.write.decision import Sink
 from strom.errors import InvalidRequest
 from strom.spark.connect import connections
 from strom.spark.connect.spark_errors import translate_errors

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from strom.api.staging import publish, published
-from strom.client.write.transaction import Sink
+from strom.client.write.decision import Sink
 from strom.errors import InvalidRequest
 from strom.spark.connect import connections
 from strom.spark.connect.spark_errors import translate_errors

@@ -1,4 +1,4 @@
-"""Arrow tables as data frames of other libraries."""
+"""Arrow tables as data frames of other libraries, which are imported when they are asked for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
     import polars as pl
 
@@ -52,3 +53,10 @@ def polars_of(table: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def duckdb_of(table: pa.Table, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
+    """An Arrow table as a DuckDB relation."""
+    import duckdb
+
+    return duckdb.from_arrow(table) if connection is None else connection.from_arrow(table)

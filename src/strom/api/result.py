@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strom.client.show.frames import pandas_of, polars_of
+from strom.client.read.frames import pandas_of, polars_of
 from strom.client.show.row_text import Preview, shown
 from strom.sql.query import Query, QueryStatistics
 
