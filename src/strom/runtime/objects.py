@@ -1,4 +1,4 @@
-"""Objects, as a thing that is passed in: whole values under keys, as object stores keep them.
+"""The port to object stores: whole values under keys. On a folder here, in S3 (``s3_objects.py``), in memory (tests).
 
 The contract (``tests/contracts/objects_contract.py``) runs on every implementation:
 

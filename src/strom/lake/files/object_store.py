@@ -11,13 +11,12 @@ import configparser
 import os
 import re
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any
 
 from pyarrow import fs
 
-from strom.errors import LakeUnavailable, NotInstalled
+from strom.errors import LakeUnavailable
 from strom.model.lake.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
+from strom.runtime.s3_objects import ATTEMPTS, CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3Bucket, S3Objects
 
 ACCESS_KEY = "s3.access-key-id"
 SECRET_KEY = "s3.secret-access-key"
@@ -26,15 +25,13 @@ SECRETS = (ACCESS_KEY, SECRET_KEY, SESSION_TOKEN)
 
 REGION_ANYWHERE = "us-east-1"
 """Stores other than AWS have no regions; the signature needs a word."""
-CONNECT_TIMEOUT_S = 5
-REQUEST_TIMEOUT_S = 30
-ATTEMPTS = 3
 
 _ENVIRONMENT = {
     ACCESS_KEY: "AWS_ACCESS_KEY_ID",
     SECRET_KEY: "AWS_SECRET_ACCESS_KEY",
     SESSION_TOKEN: "AWS_SESSION_TOKEN",
 }
+_OBSTORE = {name: variable.lower() for name, variable in _ENVIRONMENT.items()}
 _CODE = re.compile(r"AWS Error ([A-Za-z0-9_ ]{1,60}?) (?:\(|during)|<Code>([A-Za-z]{1,60})</Code>")
 _CURL = re.compile(r"curlCode: \d+, ([A-Za-z' ]{1,60})")
 _REFUSED = re.compile("access ?denied|signature|credential|token|access ?key|forbidden|unauthori", re.I)
@@ -46,7 +43,7 @@ class ObjectStore:
     def __init__(self, config: LakeConfig, secrets: Mapping[str, str]) -> None:
         self._options = config.options
         self._secrets = secrets
-        self._conditional: Any = None
+        self._opened: S3Bucket | None = None
         self.bucket = config.warehouse.removeprefix("s3://").partition("/")[0]
 
     @property
@@ -99,22 +96,14 @@ class ObjectStore:
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Put an object unless there is one (``If-None-Match: *``); whether it was put. Of many at once one wins.
 
-        An answer that was lost is asked for again, and then the object is there: whoever must know compares contents.
+        An answer that was lost is asked for again, and then the object is there: a caller that must know compares
+        contents.
         """
+        folder, _, name = key.rpartition("/")
         try:
-            import obstore
-            from obstore.exceptions import AlreadyExistsError, BaseError
-        except ImportError:
-            raise NotInstalled(
-                "an S3 warehouse needs obstore: pip install 'strom[lake]'", extra="lake"
-            ) from None
-        try:
-            obstore.put(self._opened(), key, content, mode="create")
-        except AlreadyExistsError:
-            return False
-        except (BaseError, OSError) as problem:  # a bucket that is not there is a file that is not there
+            return S3Objects(self._s3(), folder).put_if_absent(name, content)
+        except OSError as problem:  # a missing bucket is reported as a missing file
             raise LakeUnavailable(self.explained(problem), bucket=self.bucket) from None
-        return True
 
     def check_bucket(self, filesystem: fs.FileSystem) -> None:
         """LakeUnavailable when there is no such bucket: then no file of it is *missing*."""
@@ -151,28 +140,12 @@ class ObjectStore:
         where = f"at {self.endpoint}" if self.endpoint else "at AWS"
         return f"there is no bucket {self.bucket!r} {where}: make it, or correct lake.warehouse and lake.s3.endpoint"
 
-    def _opened(self) -> Any:
-        if self._conditional is None:
-            from obstore.store import S3Store
-
-            keys = self._keys()
-            settings = {
-                "aws_access_key_id": keys.get(ACCESS_KEY),
-                "aws_secret_access_key": keys.get(SECRET_KEY),
-                "aws_session_token": keys.get(SESSION_TOKEN),
-                "aws_region": self.region,
-                "aws_endpoint": self.endpoint,
-                "aws_virtual_hosted_style_request": "false" if self.path_style else "true",
-            }
-            config: Any = {name: value for name, value in settings.items() if value is not None}
-            client: Any = {
-                "allow_http": (self.endpoint or "").startswith("http://"),
-                "timeout": f"{REQUEST_TIMEOUT_S}s",
-                "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
-            }
-            retry: Any = {"max_retries": ATTEMPTS, "retry_timeout": timedelta(seconds=REQUEST_TIMEOUT_S)}
-            self._conditional = S3Store(self.bucket, config=config, client_options=client, retry_config=retry)
-        return self._conditional
+    def _s3(self) -> S3Bucket:
+        if self._opened is None:
+            given = self._keys()
+            keys = {_OBSTORE[name]: given[name] for name in SECRETS if given.get(name)}
+            self._opened = S3Bucket(self.bucket, self.endpoint, self.region, self.path_style, keys)
+        return self._opened
 
     def _keys(self) -> Mapping[str, str]:
         """Where Arrow looks too: given, in the environment, in AWS' file. None of them: the machine's own role."""

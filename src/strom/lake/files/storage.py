@@ -167,7 +167,8 @@ class Storage:
             return self._objects.put_if_absent(path.partition("/")[2], content)
         with self.translated(uri):
             trees.make_folders(os.path.dirname(path))
-            # In a folder of its own, and not as a temporary file, which nobody else may read.
+            # Other users read the warehouse. So not by ``LocalObjects`` or a temporary file, which only their owner
+            # may read, but by a new file in a temporary folder.
             with tempfile.TemporaryDirectory(dir=os.path.dirname(path), suffix=UNFINISHED) as place:
                 with open(f"{place}/new", "xb") as file:
                     file.write(content)
