@@ -1,5 +1,6 @@
 """Rows by key: one, many, by prefix or by index.
 
-Read ``lookup.py`` first: it answers every question. ``row_lookup.py`` and ``batch_lookup.py`` are the short ways of a
-caller who waits. Imports nothing above ``plan``.
+Read ``lookup.py`` first: the general way, which handles every lookup. ``row_lookup.py`` (one key) and
+``batch_lookup.py`` (many keys of one bucket) are shortcuts for a caller that waits; where they do not apply they
+return None, and the general way is taken. Imports nothing above ``plan``.
 """

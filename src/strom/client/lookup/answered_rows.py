@@ -1,9 +1,9 @@
-"""The rows of an answer to a lookup, as one batch.
+"""Decodes the rows in a lookup's answer.
 
-A server writes them as every other batch of ours: plain, whole, the Arrow message laid out as by ``MessageTemplate``. A
-message that differs from the template in nothing but its numbers needs no reader of flatbuffers: one ``struct`` takes
-them all, and they are held against the schema as ``record.decode`` does. Whatever else comes goes to ``decode``, which
-also says what is wrong with it.
+Servers lay these batches out like all of ours: plain, complete, the Arrow message as ``MessageTemplate`` writes it. A
+message that differs from the template only in its numbers needs no flatbuffers reader: one ``struct`` unpacks them all,
+and they are checked against the schema as ``record.decode`` does. Anything else goes to ``decode``, which also reports
+what is wrong with it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from strom.record.message import CODEC_NONE, message_template
 from strom.runtime.files import Bytes
 
 _COUNTS_KEPT = 16
-"""Numbers of rows of which the sizes of all buffers are remembered."""
+"""Row counts for which the buffer sizes are cached."""
 _OFFSET = np.dtype("<i4")
 _VALUE_ALIGNMENT = 8
 
 
 class AnsweredRows:
-    """Reads batches of one schema, and gives them as ``nullable``: the same where a row may be missing."""
+    """Reads batches of one schema and returns them as ``nullable``: the same schema, where a row may be missing."""
 
     def __init__(self, schema: pa.Schema, nullable: pa.Schema) -> None:
         self._schema = schema
@@ -55,7 +55,7 @@ class AnsweredRows:
         assert self._numbers.size == template.size
 
     def read(self, records: Bytes) -> pa.RecordBatch:
-        """The rows. MalformedBatch, TornBatch or ChecksumMismatch when they cannot be read."""
+        """The rows. Raises MalformedBatch, TornBatch or ChecksumMismatch when they cannot be read."""
         view = memoryview(records)
         header = read_header(view)
         plain = header.magic == at.MAGIC_PLAIN and header.attributes == at.ATTRIBUTE_APPEND_ONLY
@@ -70,7 +70,7 @@ class AnsweredRows:
         return pa.RecordBatch.from_arrays(rows.columns, schema=self._nullable)
 
     def _plain(self, view: memoryview, header: BatchHeader) -> pa.RecordBatch | None:
-        """The rows, if the message is like the template, sound, and lies where values may."""
+        """The rows, if the message matches the template, is sound, and is aligned; else None."""
         start, rows = header.records_position, header.record_count
         body = start + self._numbers.size
         if body > len(view):
@@ -110,7 +110,7 @@ class AnsweredRows:
         rows: int,
         size: int,
     ) -> bool:
-        """Whether all columns have these rows, and their buffers lie one behind the other and are large enough."""
+        """Whether all columns have this many rows, and their buffers do not overlap and are large enough."""
         if counts.count(rows) != len(counts):
             return False
         needed = self._sizes.get(rows) or self._size_of(rows)
@@ -121,14 +121,14 @@ class AnsweredRows:
             for node, missing in zip(self._nodes, nulls, strict=True):
                 if missing:
                     needed[node.buffer] = (rows + 7) >> 3
-        # In bounds one by one, so that no sum of theirs can be more than it seems.
+        # Check each bound by itself, so that no sum can overflow past it.
         if min(starts) < 0 or max(starts) > size or min(lengths) < 0 or max(lengths) > size:
             return False
         ends = list(map(add, starts, lengths))
         return ends[-1] <= size and all(map(ge, starts[1:], ends)) and all(map(ge, lengths, needed))
 
     def _size_of(self, rows: int) -> list[int]:
-        """The least size of every buffer of so many rows without NULLs."""
+        """The minimum size of every buffer for this many rows without NULLs."""
         sizes = [0] * self._buffer_count
         for kind, _, buffer, width, _, _ in self._nodes:
             if kind == NodeKind.FIXED:

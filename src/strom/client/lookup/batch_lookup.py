@@ -1,8 +1,8 @@
-"""Many keys of a table of one bucket, for the caller who waits: the way of ``lookup_many`` without making messages.
+"""Looks up many keys of a single-bucket table for a caller that waits: ``lookup_many`` without building messages.
 
-Whatever does not depend on the keys is encoded once: of the request what stands before and behind them, and of a batch
-of numbers also its head. Where something is out of the ordinary the answer is None here, and the keys go the general
-way, which can ask again, and says what is wrong.
+Everything that does not depend on the keys is encoded once: the request around them, and for numeric keys also the head
+of their batch. In any unusual case the result is None, and the caller takes the general way, which can retry and
+reports what is wrong.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from strom.record.message import CODEC_NONE, message_template
 from strom.runtime.files import Bytes
 
 KEYS_MAX = 1 << 16
-"""More keys than this take so long that nobody notices how they travel."""
+"""With more keys than this the saving does not matter."""
 HEADS_MAX = 64
 
 _PLAIN = at.MAGIC_PLAIN
 
 
 class BatchLookup:
-    """The quick way of one lookup by primary key. ``of`` gives None where there is none."""
+    """The shortcut of one lookup by primary key. ``of`` returns None where it does not apply."""
 
     def __init__(self, lookup: Lookup, calls: DirectCalls) -> None:
         self._lookup = lookup
@@ -57,7 +57,7 @@ class BatchLookup:
         keyed = LookupRowsBucketRequest(bucket_id=0, keys=b"")
         self._template = RequestTemplate(keyed, lookup.message((), None))
         self._usual: tuple[int, bytes] = (-1, b"")
-        """A number of keys, and the positions of an answer that has them all."""
+        """A number of keys, and the positions in an answer that has a row for each."""
 
     @classmethod
     def of(cls, lookup: Lookup) -> BatchLookup | None:
@@ -99,7 +99,7 @@ class BatchLookup:
         rows = self._rows.read(whole(answer.records or b""))
         if 4 * rows.num_rows != len(positions):
             raise MalformedBatch("the server's answer has rows that belong to no key", bucket=self._bucket)
-        usual = self._usual  # looked at once: another thread may ask for another number of keys
+        usual = self._usual  # a local copy: another thread may look up another number of keys
         if usual[0] != count:
             usual = self._usual = (count, np.arange(count, dtype="<u4").tobytes())
         if positions == usual[1]:
@@ -111,7 +111,7 @@ class BatchLookup:
 
 
 class KeyBatchEncoder:
-    """Keys as a batch of records; the head of a batch of numbers depends on nothing but how many they are."""
+    """Encodes keys as a record batch; for numeric keys the head depends only on their count."""
 
     def __init__(self, schema: pa.Schema, schema_id: int) -> None:
         self._schema_id = schema_id
@@ -120,7 +120,7 @@ class KeyBatchEncoder:
         self._heads: dict[int, bytes] = {}
 
     def encode(self, keys: pa.RecordBatch) -> Bytes:
-        """The batch. ``keys`` has exactly these columns, in any order."""
+        """The encoded batch. ``keys`` has exactly the key columns, in any order."""
         if keys.schema.names != self._names:
             keys = keys.select(self._names)
         numbers = self._numbers(keys)
@@ -133,7 +133,7 @@ class KeyBatchEncoder:
         return encoded
 
     def _numbers(self, keys: pa.RecordBatch) -> list[Bytes] | None:
-        """The values of all columns, if they are numbers and none is NULL."""
+        """The value buffers of all columns, if all are numeric and without NULLs; else None."""
         found: list[Bytes] = []
         count = keys.num_rows
         for column, width in zip(keys.columns, self._widths, strict=True):
@@ -146,7 +146,7 @@ class KeyBatchEncoder:
         return found
 
     def _head(self, count: int) -> bytes:
-        """Header and metadata of so many keys; the checksum is still to be written."""
+        """Header and metadata for this many keys; the checksum is filled in later."""
         template = message_template(len(self._widths), 2 * len(self._widths), CODEC_NONE)
         nodes, buffers, end = [], [], 0
         for width in self._widths:
@@ -165,7 +165,7 @@ class KeyBatchEncoder:
 
 
 def _width(kind: pa.DataType) -> int:
-    """Bytes of a value, 0 where it is not a number."""
+    """Bytes of a value; 0 when it is not numeric."""
     types = pa.types
     if types.is_integer(kind) or types.is_floating(kind) or types.is_date32(kind) or types.is_timestamp(kind):
         return int(kind.bit_width) // 8

@@ -1,9 +1,9 @@
 """Looks up rows of a primary-key table: by its key, by the bucket key (a prefix), or by an index.
 
-Keys are split by partition and bucket in whole columns, and one request per server asks for all of them. What a lookup
-sees is the table at the high watermark of each bucket; whoever gives ``at_least`` sees at least that.
+Keys are split by partition and bucket, column-wise, and one request per server carries all of them. A lookup sees each
+bucket at its high watermark; ``at_least`` demands a minimum.
 
-The work has three parts, so that an event loop and a blocking thread share all but the middle one:
+The work has three parts; an event loop and a blocking thread share all but the middle one:
 
     ``ask``      keys -> one request per server                 any thread
     (send the requests, wait for the answers)
@@ -50,7 +50,7 @@ from strom.runtime.files import Bytes
 
 _REMEMBERED_KEYS_MAX = 1 << 16
 ROW = "\0row"
-"""A column that no table has: where in the caller's order a key stands, while keys are split."""
+"""A column that no table has: the position of each key in the caller's order, while keys are split."""
 
 Rows = npt.NDArray[np.int64]
 
@@ -61,13 +61,13 @@ class BucketQuestion(NamedTuple):
     bucket: BucketId
     keys: bytearray
     rows: Rows | None
-    """The places of these keys in the caller's order; None when they are all keys, in order."""
+    """The positions of these keys in the caller's order; None when they are all keys, in order."""
     size: int
-    """How many keys these are."""
+    """The number of keys."""
 
 
 class Request(NamedTuple):
-    """What one server is asked."""
+    """The request for one server."""
 
     address: Address
     message: LookupRowsRequest
@@ -82,33 +82,33 @@ class LookupHits(NamedTuple):
 
 
 class LookupShape(NamedTuple):
-    """A way to look a table up."""
+    """A way to look up rows of a table."""
 
     name: str | None
     """None for the primary key."""
     given: tuple[str, ...]
-    """The columns a caller gives."""
+    """The columns that the caller gives."""
     sent: tuple[str, ...]
-    """Those that travel: partition columns are told by the partition."""
+    """The columns that are sent: partition columns follow from the partition."""
 
 
 class _AllKeys(NamedTuple):
-    """The usual answer: every key has a row, and they come in order."""
+    """The usual answer: every key has a row, in order."""
 
     positions: bytes
-    """As a server writes them."""
+    """As servers encode them."""
     rows: Rows
 
 
 @lru_cache(maxsize=8)
 def _all_keys(count: int) -> _AllKeys:
     rows = np.arange(count, dtype=np.int64)
-    rows.flags.writeable = False  # whoever gets it has it in common with others
+    rows.flags.writeable = False  # shared by all callers
     return _AllKeys(rows.astype("<u4").tobytes(), rows)
 
 
 def _places(positions: Bytes, count: int) -> Rows:
-    """The places that an answer names, of ``count`` keys; those of all keys in order are always the same array."""
+    """The positions that an answer names, out of ``count`` keys; for all keys in order always the same array."""
     if len(positions) == 4 * count <= 4 * _REMEMBERED_KEYS_MAX:
         usual = _all_keys(count)
         if positions == usual.positions:
@@ -122,7 +122,7 @@ def _places(positions: Bytes, count: int) -> Rows:
 
 
 def _are_all(keys: Rows, count: int) -> bool:
-    """Whether these are the places of ``count`` keys, in order."""
+    """Whether these are the positions of all ``count`` keys, in order."""
     if len(keys) != count:
         return False
     if count <= _REMEMBERED_KEYS_MAX and keys is _all_keys(count).rows:
@@ -131,7 +131,7 @@ def _are_all(keys: Rows, count: int) -> bool:
 
 
 class Lookup:
-    """One way to look up one table, with the columns that are wanted. Kept: it remembers what can be known before."""
+    """One way to look up one table. Kept for reuse: what does not depend on the keys is computed once."""
 
     def __init__(
         self, cluster: Cluster, table: TableInfo, shape: LookupShape, columns: Sequence[str] | None
@@ -144,9 +144,9 @@ class Lookup:
         self._columns = () if columns is None else schema.projected(columns)
         wanted = [schema.columns[at] for at in self._columns] if self._columns else list(schema.columns)
         self.schema: pa.Schema = pa.schema([column.to_arrow() for column in wanted])
-        """The columns of the rows that are found."""
+        """The columns of the rows."""
         self.nullable: pa.Schema = pa.schema([field.with_nullable(True) for field in self.schema])
-        """The same where a row may be missing."""
+        """The same, for results where a row may be missing."""
         self._input = KeyInput(schema, shape.given, table=f"the key of {table.path}", verb="lookup")
         self.sent: pa.Schema = key_schema(schema, shape.sent).to_arrow()
         self._same = shape.given == shape.sent
@@ -156,7 +156,7 @@ class Lookup:
         self._answered = AnsweredRows(self.schema, self.schema)
 
     def keys(self, data: object) -> pa.RecordBatch:
-        """Keys as people give them, as one batch."""
+        """Keys in any supported form, as one batch."""
         return self._input.batch(data)
 
     def one(self, key: object) -> pa.RecordBatch:
@@ -174,7 +174,7 @@ class Lookup:
         partitions: Mapping[str, int | None],
         at_least: Mapping[BucketId, WrittenUpTo] | None,
     ) -> list[Request]:
-        """One request per server. ``partitions``: the id of each that may hold rows; keys of others are missing."""
+        """One request per server. ``partitions``: the ids of those that exist; keys in others have no row."""
         by_server: dict[Address, list[BucketQuestion]] = {}
         for question in self._questions(keys, partitions):
             by_server.setdefault(self.cluster.leader(question.bucket), []).append(question)
@@ -189,7 +189,7 @@ class Lookup:
         at_least: Mapping[BucketId, WrittenUpTo] | None,
         rows_after: int | None = None,
     ) -> LookupRowsRequest:
-        """What a server is asked about these keys; ``rows_after``: for a page."""
+        """The message for these keys; ``rows_after``: for a page."""
         return LookupRowsRequest(
             table_id=self.table.table_id,
             schema_id=self._schema_id,
@@ -200,7 +200,7 @@ class Lookup:
         )
 
     def question(self, bucket: BucketId) -> LookupRowQuestion:
-        """The part of a request for one row that is the same for every key of a bucket."""
+        """The part of a one-row request that is the same for every key of a bucket."""
         return LookupRowQuestion(
             table_id=self.table.table_id,
             schema_id=self._schema_id,
@@ -263,7 +263,7 @@ class Lookup:
         return encode(keys, schema_id=self._schema_id)
 
     def partition_names(self, keys: pa.RecordBatch) -> list[str]:
-        """The partitions these keys lie in; none where the keys do not tell."""
+        """The partitions of these keys; empty when the keys do not determine them."""
         if not self._by_partition:
             return []
         split = split_by_partition(keys, self.table.description.partition_keys)
@@ -281,7 +281,7 @@ class Lookup:
         ]
 
     def read(self, request: Request, response: LookupRowsResponse) -> Iterator[LookupHits]:
-        """The rows of one server's answer; raises the first error of a bucket."""
+        """The rows in one server's answer; raises a bucket's error."""
         answers = {(one.partition_id, one.bucket_id): one for one in response.buckets_resp}
         for question in request.questions:
             answer = answers.get(question.bucket[1:])
@@ -314,11 +314,11 @@ class Lookup:
         return pa.Table.from_arrays(chosen.columns, schema=self.nullable)
 
     def row_of(self, found: Sequence[LookupHits]) -> dict[str, Any] | None:
-        """The one row that was asked for."""
+        """The one row, None when it does not exist."""
         return found[0].rows.to_pylist()[0] if found else None
 
     def by_key(self, found: Sequence[LookupHits]) -> pa.Table:
-        """All rows, those of the first key first."""
+        """All rows, ordered by key position."""
         if not found:
             return pa.Table.from_batches([self.empty])
         rows = concatenate([one.rows for one in found])
@@ -332,9 +332,9 @@ class Lookup:
     def find_directly(
         self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None = None
     ) -> list[LookupHits] | None:
-        """The rows of these keys, asked for by this thread; None where only ``find`` can go on.
+        """The rows of these keys, requested by this thread in one attempt; None where only ``find`` can go on.
 
-        That is when something has to be learned first, or an error passes: this tries once.
+        That is the case when metadata has to be learned first, and after a transient error.
         """
         calls = self.cluster.direct
         partitions = self._known_partitions(keys)
@@ -347,7 +347,7 @@ class Lookup:
         return calls.attempt([one.address for one in requests], lambda *lent: self._ask(lent, requests))
 
     def _ask(self, callers: Sequence[DirectCaller], requests: Sequence[Request]) -> list[LookupHits]:
-        """Ask all servers at once."""
+        """Send all requests, then wait for the answers."""
         timeout_s = self.cluster.options.request_timeout_ms / 1000
         ids = [caller.start(LOOKUP_ROWS, one.message) for caller, one in zip(callers, requests, strict=True)]
         answers = [
@@ -357,7 +357,7 @@ class Lookup:
         return self._read_all(requests, answers)
 
     def _known_partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None] | None:
-        """The ids of the partitions that are asked; None when one of them has to be looked for."""
+        """The ids of the partitions involved; None when one of them is not known yet."""
         if not self.table.partitioned:
             return {}
         if not self._by_partition:
@@ -375,13 +375,13 @@ class Lookup:
     async def find(
         self, keys: pa.RecordBatch, at_least: Mapping[BucketId, WrittenUpTo] | None = None
     ) -> list[LookupHits]:
-        """The rows of these keys, again while errors pass."""
+        """The rows of these keys; retries transient errors."""
         return await self.cluster.retrying.run(
             lambda: self._attempt(keys, at_least), between=self._between(keys)
         )
 
     def _between(self, keys: pa.RecordBatch) -> Callable[[StromError], Awaitable[None]]:
-        """What is done before another attempt."""
+        """The step before another attempt."""
 
         async def between(error: StromError) -> None:
             if isinstance(error, MISPLACED):
@@ -393,7 +393,7 @@ class Lookup:
         return between
 
     def _forget_partitions(self, keys: pa.RecordBatch) -> None:
-        """One of them was dropped, and may have been made again: the next attempt asks for them by their names."""
+        """One of them was dropped and may have been recreated: the next attempt resolves them by name."""
         for name in self.partition_names(keys):
             self.cluster.metadata.forget_partition(self.table.table_id, name)
 
@@ -410,17 +410,17 @@ class Lookup:
         after: int,
         at_least: Mapping[BucketId, WrittenUpTo] | None = None,
     ) -> tuple[LookupHits | None, int | None]:
-        """Some rows of one key in one bucket, of those written after an offset (-1: all); where the next page begins.
+        """Some rows of one key in one bucket, written after an offset (-1: all), and where the next page begins.
 
-        For a key whose rows are more than an answer holds. One that changes meanwhile may come twice: as it was, and as
-        it is. One that does not comes once.
+        For keys with more rows than an answer holds. A row that changes meanwhile may come twice, in its old and its
+        new form; all others come once.
         """
 
         async def attempt() -> tuple[LookupHits | None, int | None]:
             asked = self._questions(key, await self._partitions(key))
             question = next((one for one in asked if one.bucket == bucket), None)
             if question is None:
-                return None, None  # its partition is gone
+                return None, None  # its partition was dropped
             message = self.message([question], at_least, after)
             request = Request(self.cluster.leader(bucket), message, [question])
             response = await self._send(request)
@@ -430,14 +430,14 @@ class Lookup:
         return await self.cluster.retrying.run(attempt, between=self._between(key))
 
     async def buckets(self, keys: pa.RecordBatch) -> list[BucketId]:
-        """The buckets that are asked for these keys."""
+        """The buckets that hold these keys."""
         return await self._buckets(keys)
 
     async def _send(self, request: Request) -> LookupRowsResponse:
         return await self.cluster.call(request.address, LOOKUP_ROWS, request.message)
 
     async def _partitions(self, keys: pa.RecordBatch) -> Mapping[str, int | None]:
-        """The ids of the partitions that are asked; those that do not exist are left out."""
+        """The ids of the partitions involved; partitions that do not exist are left out."""
         if not self.table.partitioned:
             return {}
         if not self._by_partition:

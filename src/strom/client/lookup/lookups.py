@@ -1,4 +1,4 @@
-"""Every way to look up one table, made when it is first needed and kept while the schema stays."""
+"""The lookups of one table, created on first use and kept while the schema stays the same."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from strom.model.key_properties import indexes_of
 from strom.model.names import nearest
 
 PREFIX = "$prefix"
-"""The name by which servers know the lists by bucket key."""
+"""The servers' name for the index by bucket key."""
 KEPT_MAX = 64
 
 
 class Lookups:
-    """The lookups of one table. ``info`` gives the table as it is known now."""
+    """The lookups of one table. ``info`` returns the table as currently known."""
 
     def __init__(self, cluster: Cluster, info: Callable[[], TableInfo]) -> None:
         self._cluster = cluster
         self._info = info
         self._kept: dict[object, Lookup] = {}
         self._row_lookups: tuple[TableInfo, dict[tuple[str, ...] | None, RowLookup | None]] | None = None
-        """By columns, while the table stays as it is known."""
+        """By columns, for the table as last seen."""
         self._quick_many: dict[Lookup, BatchLookup | None] = {}
 
     # --- which way --------------------------------------------------------------------------------------------
@@ -43,9 +43,9 @@ class Lookups:
         return self._lookup(table, LookupShape(None, given, sent), columns)
 
     def one_by_key(self, columns: Sequence[str] | None) -> RowLookup | None:
-        """The quick way of ``by_key`` for a single one, for a thread that blocks; None where there is none."""
+        """The shortcut for a single key in a blocking thread; None where it does not apply."""
         table, wanted = self._info(), None if columns is None else tuple(columns)
-        known = self._row_lookups  # kept in hand: another thread may replace it at any time
+        known = self._row_lookups  # a local copy: another thread may replace it at any time
         if known is None or known[0] is not table or len(known[1]) >= KEPT_MAX:
             known = self._row_lookups = (table, {})
         try:
@@ -55,7 +55,7 @@ class Lookups:
             return found
 
     def many_by_key(self, lookup: Lookup) -> BatchLookup | None:
-        """The quick way of ``by_key`` for many, likewise."""
+        """The shortcut for many keys, likewise."""
         try:
             return self._quick_many[lookup]
         except KeyError:
@@ -63,7 +63,7 @@ class Lookups:
             return found
 
     def by_prefix(self, names: Sequence[str], columns: Sequence[str] | None) -> Lookup:
-        """By the bucket key; where there are partitions, with their keys or without (then all are asked)."""
+        """By the bucket key, with the partition keys or without them (then all partitions are searched)."""
         table = self._info()
         _check(table)
         description = table.description
@@ -75,7 +75,7 @@ class Lookups:
                 f"a prefix of {table.path} is its bucket key: {', '.join(prefix)}{also}, not {', '.join(names)}"
             )
         whole = tuple(name for name in table.schema.primary_key if name not in partition)
-        if set(whole) == set(prefix):  # the bucket key is the whole key: one row at most
+        if set(whole) == set(prefix):  # the bucket key is the whole key: at most one row
             return self._lookup(table, LookupShape(None, given, whole), columns)
         return self._lookup(table, LookupShape(PREFIX, given, prefix), columns)
 
@@ -101,13 +101,13 @@ class Lookups:
     # --- on the loop ------------------------------------------------------------------------------------------
 
     async def many(self, keys: object, columns: Sequence[str] | None, at_least: WrittenTo | None) -> pa.Table:
-        """A row for every key, in the caller's order: NULLs where there is none."""
+        """A row for every key, in the caller's order; NULLs for keys without a row."""
         lookup = self.by_key(columns)
         batch = lookup.keys(keys)
         return lookup.in_order(await lookup.find(batch, at_least), batch.num_rows)
 
     async def rows_of(self, keys: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-        """The rows there are of these keys."""
+        """The existing rows of these keys."""
         lookup = self.by_key(columns)
         [batch] = lookup.by_key(await lookup.find(keys)).combine_chunks().to_batches() or [lookup.empty]
         return batch
@@ -118,7 +118,7 @@ class Lookups:
 
 
 def names_of(keys: object) -> list[str]:
-    """The columns by which somebody looks up."""
+    """The columns of keys given by name."""
     if isinstance(keys, Mapping):
         return list(keys)
     if isinstance(keys, list | tuple) and keys and isinstance(keys[0], Mapping):

@@ -1,6 +1,6 @@
-"""The bucket of one key, without arrays: the rule of ``model/bucketing.py`` for a key that is looked up alone.
+"""The bucket of a single key, computed without arrays by the rule of ``model/bucketing.py``.
 
-Whole columns are hashed forty times faster there; for a single key its array operations cost more than this loop.
+That module hashes whole columns forty times faster; for one key its array operations cost more than this loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def bucket_of_key(key: bytes, buckets: int) -> int:
 
 
 def varint(value: int) -> bytes:
-    """A non-negative number in LEB128, as keys hold it."""
+    """A non-negative number in LEB128, as in encoded keys."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,7 +1,7 @@
-"""Plain rows, one row in one piece of bytes: as Python values, without Arrow (docs/formats/protocol.md, LookupRow).
+"""Plain rows: one row as bytes, read into Python values without Arrow (docs/formats/protocol.md, LookupRow).
 
-Reading gives what ``to_pylist()[0]`` gives for the same row. One ``struct`` holds all of fixed width; what Arrow has
-types of its own for (zones, nanoseconds, decimals, nested values) has no quick way: ``PlainRow.of`` gives None.
+Reading gives the same values as ``to_pylist()[0]``. One ``struct`` holds all fixed-width values. Types that need Arrow
+(time zones, nanoseconds, decimals, nested values) are not supported: ``PlainRow.of`` returns None.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class PlainRow:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> PlainRow | None:
-        """For columns of numbers, booleans, days, timestamps without a zone, text and bytes."""
+        """For columns of numbers, booleans, dates, timestamps without a zone, text and bytes; else None."""
         return cls(schema) if all(field.type in _CODES for field in schema) else None
 
     def write(self, values: Sequence[int | bytes]) -> bytes:
-        """A row without NULLs, of numbers and of bytes (text is UTF-8). struct.error when a number does not fit."""
+        """Encode a row of numbers and bytes (text as UTF-8) without NULLs. struct.error when a number does not fit."""
         if not self._parts:
             return self._fixed.pack(self._no_nulls, *values)
         sizes = [len(value) if type(value) is bytes else value for value in values]
@@ -90,9 +90,9 @@ class PlainRow:
         return b"".join((self._fixed.pack(self._no_nulls, *sizes), *parts))
 
     def read(self, view: Bytes, start: int) -> dict[str, Any]:
-        """The row that fills ``view`` from ``start`` on.
+        """Decode the row that fills ``view`` from ``start`` on.
 
-        OverflowError or ValueError for a day or an instant that Python has no value for.
+        Raises OverflowError or ValueError for a date or timestamp outside Python's range.
         """
         try:
             found = list(self._fixed.unpack_from(view, start))
@@ -109,7 +109,7 @@ class PlainRow:
             else:
                 self._with_nulls(found, int.from_bytes(nulls, "little"))
         except (struct.error, UnicodeDecodeError) as error:
-            raise MalformedBatch(f"a row that is none: {error}") from error
+            raise MalformedBatch(f"a row cannot be read: {error}") from error
         if at != len(view):
             raise MalformedBatch(f"a row of {len(view) - start} bytes ends after {at - start}")
         del found[0]

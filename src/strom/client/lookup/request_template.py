@@ -1,4 +1,4 @@
-"""A lookup's request, encoded once but for the keys: the rest is the same for all keys of a bucket."""
+"""A lookup's request, encoded once except for the keys: the rest is the same for all keys of a bucket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RequestTemplate:
             self._before += _BUCKET
 
     def fill(self, keys: Bytes, at_least: WrittenUpTo | None) -> bytes:
-        """The request for these keys; ``at_least``: what the answer has to see."""
+        """The request for these keys; ``at_least``: what the answer has to include."""
         head = self._head + encode_varint(len(keys))
         bound = b"" if at_least is None else self._bound(at_least)
         if not self._around:
@@ -43,7 +43,7 @@ class RequestTemplate:
         return b"".join((self._before, size, head, keys, bound, self._behind))
 
     def _bound(self, at_least: WrittenUpTo) -> bytes:
-        """What stands behind the keys."""
+        """The fields after the keys."""
         bounded = copy(self._keyed)
         bounded.at_least_offset, bounded.at_least_epoch = at_least
         return b"".join(encode(bounded))[len(self._empty) :]

@@ -1,8 +1,8 @@
-"""One key in, one row out, for the caller who waits: the way of ``lookup`` without building Arrow objects.
+"""Looks up one row by key for a caller that waits: ``lookup`` without building Arrow objects.
 
-The request's head is the same for all keys of a bucket, and kept; the key is packed behind it and the row unpacked from
-the answer where it lies. What is not so simple (other types, values that have to be converted, a server that does not
-know the call) is None here, and goes the general way, which also says what is wrong.
+The request is encoded once per bucket; the key is packed into it, and the row is unpacked straight from the answer. In
+other cases (other types, values that need conversion, a server without this call) the result is None, and the caller
+takes the general way, which also reports what is wrong.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from strom.protocol.frame import RESPONSE_HEAD
 from strom.protocol.messages.own_keys import LookupRowRequest, LookupRowResponse
 
 VALUE_BYTES_MAX = 4096
-"""Longer values are rare as keys: the general way says what a server takes."""
+"""Longer key values are rare: the general way reports what a server accepts."""
 
 _ROW = LookupRowResponse.fields["row"].tag
 _BODY = RESPONSE_HEAD.size
 
 
 class RowLookup:
-    """The quick way of one lookup by primary key. ``of`` gives None where there is none."""
+    """The shortcut of one lookup by primary key. ``of`` returns None where it does not apply."""
 
     def __init__(self, lookup: Lookup, calls: DirectCalls, key: PlainRow, row: PlainRow) -> None:
         table = lookup.table
@@ -59,7 +59,7 @@ class RowLookup:
 
     @classmethod
     def of(cls, lookup: Lookup) -> RowLookup | None:
-        """For keys of numbers and text, and rows of plain values, of a table without partitions."""
+        """For tables without partitions, with keys of integers and text, and rows of plain values."""
         calls, row = lookup.cluster.direct, PlainRow.of(lookup.schema)
         if calls is None or row is None or lookup.table.partitioned or lookup.shape.name is not None:
             return None
@@ -89,10 +89,10 @@ class RowLookup:
         try:
             return self._calls.attempt((address,), lambda lent: self._answer(lent, body))
         except (OverflowError, ValueError):
-            return None  # a day or an instant that Python has no value for: pyarrow says so in its own words
+            return None  # a date or timestamp outside Python's range: the general way raises pyarrow's error
 
     def _answer(self, caller: DirectCaller, body: bytes) -> dict[str, Any] | Missing:
-        """The row in the answer. Nearly always it is all there is."""
+        """The row in the answer. Nearly always the answer holds nothing else."""
         frame = caller.exchange(LOOKUP_ROW, body, timeout_s=self._timeout_s)
         size = len(frame)
         if size == _BODY:
@@ -121,7 +121,7 @@ class RowLookup:
         return found
 
     def _values(self, key: object) -> list[int | bytes] | None:
-        """The key's values in order, if they are exactly what the columns hold; text as bytes."""
+        """The key's values in column order, if their types match exactly; text as bytes."""
         if self._only is not None and not isinstance(key, dict):
             given: list[Any] = [key]
         elif isinstance(key, dict) and key.keys() == self._set:
@@ -157,7 +157,7 @@ class RowLookup:
 
 
 class Missing:
-    """There is no row of this key."""
+    """No row has this key."""
 
 
 MISSING = Missing()

@@ -1,5 +1,6 @@
-"""Rows on their way out: scans, changelogs and tails.
+"""Reading rows: scans, changelogs and tails.
 
-Read ``log_scan.py`` first, then ``fetching.py`` (several buckets at once) and ``tail.py``. The ``direct_*`` modules do
-the same for a thread that blocks, on sockets of its own. Never imports ``write``.
+Read ``bucket_read.py`` first (how one bucket is read), then ``fetching.py`` and ``direct_scan.py`` (its two drivers:
+the client's loop, and the caller's own thread), ``log_scan.py`` and ``key_scan.py``, and last ``tail.py`` with
+``direct_tail.py``. Never imports ``write``.
 """

@@ -1,4 +1,4 @@
-"""Whether a changelog can be read from its beginning: the lake has rows of a primary-key table, and no changes."""
+"""Whether a changelog can be read from its beginning: the lake keeps rows of a primary-key table, not its changes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from strom.client.plan.partition_choice import PartitionChoice, choose_partition
 from strom.errors import Expired, InvalidRequest
 
 Missing = Literal["error", "skip"]
-"""What to do where the servers no longer have the beginning of a table that is in the lake: read it there or raise an
-error; or go without it."""
+"""What to do when the servers no longer have the beginning of a tiered table: read it from the lake or raise an error;
+or skip it."""
 
 
 def check_missing(missing: str) -> None:
-    """Refuse any other word."""
+    """Reject any other value."""
     if missing not in ("error", "skip"):
         raise InvalidRequest(f"missing is 'error' or 'skip', not {missing!r:.60}", missing=str(missing)[:60])
 
@@ -30,7 +30,7 @@ async def check_beginning(
     table: TableInfo,
     partitions: PartitionChoice | Sequence[PartitionChoice] | None = None,
 ) -> None:
-    """Expired when changes are gone that the servers once had."""
+    """Raise Expired when the servers no longer have all changes."""
     chosen = None
     if table.partitioned:
         existing = await cluster.partitions(table)
@@ -55,7 +55,7 @@ async def _check_partitions(cluster: Cluster, table: TableInfo, existing: set[in
 
 
 def gone(table: str, where: str) -> Expired:
-    """What is said of a changelog without a beginning."""
+    """The error for a changelog whose beginning is gone."""
     return Expired(
         f"the changelog of {table} does not reach back to its beginning: {where}, and what changed before is no longer "
         "kept (table.log.ttl; the lake has rows, and no changes). Begin with the rows, scan(), and go on from the "

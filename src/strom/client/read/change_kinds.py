@@ -1,4 +1,4 @@
-"""What happened to a row, as people read it: +I inserted, -U before and +U after an update, -D deleted, +A appended."""
+"""What happened to a row, as text: +I inserted, -U before and +U after an update, -D deleted, +A appended."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pyarrow as pa
 from strom.record import layout
 
 KINDS = ("+A", "+I", "-U", "+U", "-D")
-"""By the number that stands in a batch."""
+"""Indexed by the number in a batch."""
 assert KINDS[layout.CHANGE_INSERT] == "+I"
 assert KINDS[layout.CHANGE_DELETE] == "-D"
 
 
 @lru_cache(maxsize=1)
 def _words() -> pa.Array:
-    """Made when first needed: pyarrow looks for pandas when it makes its first array."""
+    """Built on first use: pyarrow imports pandas when it builds its first array."""
     return pa.array(KINDS, pa.string())
 
 
 def kinds_of(changes: npt.NDArray[np.uint8] | None, rows: int) -> pa.Array:
-    """A word for every row; None stands for rows that were all appended."""
+    """The kind of every row as text; ``changes`` None means all were appended."""
     numbers = np.zeros(rows, np.int8) if changes is None else changes.astype(np.int8)
     return pa.DictionaryArray.from_arrays(pa.array(numbers), _words()).cast(pa.string())

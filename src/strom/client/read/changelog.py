@@ -1,8 +1,8 @@
-"""Reads what happened to a table: every record of the log with its kind, its offset and when it was committed.
+"""Reads the changes of a table: every record of the log with its kind, offset and commit time.
 
-Of a primary-key table these are the changes of its rows, as ``table.changelog.image`` keeps them; replayed from the
-beginning they give the table. Ranges are planned and fetched as every log's. ``Images`` gives the rows of an
-instant in the same form, as if each had just been inserted: what a reader begins with before it follows the changes.
+For a primary-key table these are the changes of its rows, as ``table.changelog.image`` keeps them; replayed from the
+beginning they give the table. Planned and fetched like any log. ``Images`` gives the rows of an instant in the same
+form, as if each had just been inserted: the start for a reader that then follows the changes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FACTS = pa.schema(
         pa.field(BUCKET, pa.int32(), nullable=False),
     ]
 )
-"""The columns before the table's own."""
+"""The columns in front of the table's own."""
 
 
 class Changelog(LogScan):
-    """The changes between two places of every bucket."""
+    """The changes between two places in every bucket."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -45,7 +45,7 @@ class Changelog(LogScan):
 
     @property
     def streaming_limit(self) -> int | None:
-        """A batch may hold fewer records than offsets: only reading tells how many there are."""
+        """A batch may hold fewer records than offsets, so only reading shows how many there are."""
         return self.limit
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:
@@ -65,12 +65,12 @@ class Changelog(LogScan):
         return pa.RecordBatch.from_arrays([*facts, *fetched.data.columns], schema=self.schema)
 
     async def count(self) -> int:
-        """How many changes there are; they are read for it."""
+        """The number of changes; this reads them."""
         return sum([batch.num_rows async for batch in self.to_batches()])
 
 
 class Images(KeyScan):
-    """The rows of an instant as changes: each inserted, at the offset of its last change; when is not known."""
+    """The rows of an instant as inserts, each at the offset of its last change. Their commit times are NULL."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -80,7 +80,7 @@ class Images(KeyScan):
 
     @property
     def _parted(self) -> bool:
-        """The offset of every row is told, so it is asked for."""
+        """Offsets are part of the result, so they are requested."""
         return True
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Rows that cannot be read: saying where they are, giving them up, and noticing where others did."""
+"""Damaged rows: reporting where they are, marking them as given up, and noticing such marks while reading."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DamagedRange:
-    """Offsets [start, end) of a bucket that were given up."""
+    """Offsets [start, end) of a bucket that are marked as damaged."""
 
     partition: str | None
     bucket: int
@@ -33,12 +33,12 @@ class DamagedRange:
 
     @property
     def rows(self) -> int:
-        """How many rows are missing."""
+        """The number of missing rows."""
         return self.end - self.start
 
 
 class DamageMarks:
-    """The marks of one table."""
+    """The damage marks of one table."""
 
     def __init__(self, cluster: Cluster, table: TableInfo) -> None:
         self._cluster = cluster
@@ -54,7 +54,7 @@ class DamageMarks:
     async def mark(
         self, bucket: int, start: int, end: int, *, partition: str | None, take_back: bool = False
     ) -> list[DamagedRange]:
-        """Give up the batches that hold offsets of [start, end), or take that back; the marks of the bucket then."""
+        """Mark the batches that hold offsets in [start, end), or remove their marks; returns the bucket's marks."""
         wanted = [
             (one, name)
             for one, name in await self._buckets()
@@ -110,7 +110,7 @@ class DamageMarks:
 
 
 def told_where(table: TableInfo, bucket: BucketId, error: Corrupt) -> Corrupt:
-    """The error of rows that cannot be read (``RowReader`` has noted their offsets), with the place and what to do."""
+    """An error about unreadable rows (with the offsets that ``RowReader`` noted), plus their table and what to do."""
     first, end = error.facts.get("first_offset"), error.facts.get("end_offset")
     if not isinstance(first, int) or not isinstance(end, int):
         return error
@@ -127,7 +127,7 @@ def told_where(table: TableInfo, bucket: BucketId, error: Corrupt) -> Corrupt:
 def note_damage(
     table: TableInfo, bucket: int, batches: Sequence[Encoded], noted: set[tuple[int, int]]
 ) -> None:
-    """Say once what a read leaves out because somebody gave it up."""
+    """Log, once, the rows that a read leaves out because they are marked as damaged."""
     for header, _ in batches:
         if header.damaged and (bucket, header.base_offset) not in noted:
             noted.add((bucket, header.base_offset))

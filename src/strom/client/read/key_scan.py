@@ -29,7 +29,7 @@ from strom.client.read.source import Source
 from strom.errors import Expired
 
 PLANS_MAX = 5
-"""How often an instant may expire before the first row before that is an error."""
+"""How many plans may expire before the first row before that is an error."""
 
 
 class KeyScan(ServerScan):
@@ -67,7 +67,7 @@ class KeyScan(ServerScan):
 
     @property
     def streaming_limit(self) -> int | None:
-        """How many rows to stop after while reading."""
+        """The number of rows after which reading stops."""
         return self.limit
 
     @property
@@ -76,7 +76,7 @@ class KeyScan(ServerScan):
         return self._given and self._plan is not None and not all(one.whole for one in self._plan.instants)
 
     async def plan(self) -> KeyScanPlan:
-        """The instant this scan reads, fixed the first time."""
+        """The instant this scan reads, fixed on the first call."""
         if self._plan is None:
             if self._before is not None:
                 await self._before()
@@ -93,7 +93,7 @@ class KeyScan(ServerScan):
     # --- rows -------------------------------------------------------------------------------------------------
 
     async def stream(self, *, ordered: bool) -> KeyStream | LookedUp:
-        """The answers of the servers, to be given to ``read`` one by one."""
+        """The chunks of this scan, to be passed to ``read`` one by one."""
         if self._named is not None:
             return LookedUp(await self._look_up(self._named))
         plan = await self.plan()
@@ -125,7 +125,7 @@ class KeyScan(ServerScan):
         return self._source.reader.read_all(chunk.batches, start=chunk.start, end=chunk.end)
 
     async def count(self) -> int:
-        """How many rows there are. Without a filter no row is read; with one, only the cheapest column."""
+        """The number of rows. Reads none without a filter; with one, only the cheapest column."""
         if self._named is not None:
             rows: int = (await self._look_up(self._named)).num_rows
         else:
@@ -147,7 +147,7 @@ class KeyScan(ServerScan):
         return rows
 
     async def _look_up(self, named: Named) -> pa.RecordBatch:
-        """The rows of the keys that the filter names; the first time decides."""
+        """The rows of the keys that the filter names, looked up once."""
         if self._looked_up is None:
             if self._before is not None:
                 await self._before()
@@ -158,7 +158,7 @@ class KeyScan(ServerScan):
 
 
 class KeyStream:
-    """The chunks of a plan; of a later plan when this one expires before its first chunk."""
+    """The chunks of a plan, or of a later plan if this one expires before its first chunk."""
 
     def __init__(self, scan: KeyScan, plan: KeyScanPlan, source: Source, *, ordered: bool) -> None:
         self._scan = scan
@@ -195,7 +195,7 @@ class KeyStream:
 
 
 class LookedUp:
-    """Rows that are here already, as a stream."""
+    """Rows that were looked up, as a stream."""
 
     direct: None = None
 

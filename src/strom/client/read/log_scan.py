@@ -75,11 +75,11 @@ class LogScan(ServerScan):
 
     @property
     def streaming_limit(self) -> int | None:
-        """How many rows to stop after while reading. None without a filter: then the plan holds exactly the rows."""
+        """The number of rows after which reading stops. None without a filter: then the plan holds exactly the rows."""
         return None if self._where is None else self.limit
 
     async def plan(self) -> ScanPlan:
-        """The offsets this scan reads, fixed the first time."""
+        """The offsets this scan reads, fixed on the first call."""
         if self._plan is None:
             if self._before is not None:
                 await self._before()
@@ -145,7 +145,7 @@ class LogScan(ServerScan):
         return None if self._plan is None else self._stream(self._plan, self._source, ordered=ordered)
 
     async def stream(self, *, ordered: bool) -> ChunkStream:
-        """The answers of the servers, to be given to ``read`` one by one."""
+        """The chunks of this scan, to be passed to ``read`` one by one."""
         plan = await self.plan()
         if self._given:
             await self._find_leaders(one.bucket for one in plan.ranges)
@@ -181,7 +181,7 @@ class LogScan(ServerScan):
         return [one for one in found if one is not None]
 
     async def count(self) -> int:
-        """How many rows there are. Without a filter no row is read; with one, only the cheapest column."""
+        """The number of rows. Reads none without a filter; with one, only the cheapest column."""
         plan = await self.plan()
         if self._where is None:
             return plan.rows

@@ -1,7 +1,7 @@
-"""Fetched records as Arrow batches of one wanted shape.
+"""Decodes fetched records into Arrow batches with the wanted columns.
 
-A batch was written under one version of the table's schema; the reader wants columns of another. Columns map by
-their ids, and what did not exist yet is NULL. How one version maps is worked out once.
+A batch was written with one version of the table's schema; the reader may want another. Columns map by id, and columns
+that did not exist yet are NULL. The mapping of each version is computed once.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Fetched(NamedTuple):
 
     data: pa.RecordBatch
     base_offset: int
-    """Of the first row. The rows are dense from here unless ``sparse`` says otherwise."""
+    """Of the first row. Offsets are dense from here unless ``sparse`` is set."""
     timestamp_ms: int
     sparse: npt.NDArray[np.int64] | None
-    """The offset of every row, where a filter left some out."""
+    """The offset of every row, when a filter removed some."""
     changes: npt.NDArray[np.uint8] | None
-    """What happened to every row (``record.layout.CHANGE_…``); None where all were appended."""
+    """The change of every row (``record.layout.CHANGE_…``); None when all were appended."""
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -43,12 +43,12 @@ class Fetched(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """How batches of one schema version become what is wanted."""
+    """How batches of one schema version map to the wanted columns."""
 
     arrow: pa.Schema
-    """What is in the batch."""
+    """The columns in the batch."""
     positions: tuple[int | None, ...] | None
-    """For each wanted column its place in the batch, None for NULLs; None when the batch is right as it is."""
+    """For each wanted column its position in the batch, None for NULLs; None when no mapping is needed."""
 
 
 class RowReader:
@@ -58,7 +58,7 @@ class RowReader:
         self._wanted = _columns(schema, columns)
         self.arrow: pa.Schema = pa.schema([column.to_arrow() for column in self._wanted])
         self.projected_ids: tuple[int, ...] = ()
-        """Column ids to ask the server for; empty for all."""
+        """Column ids to request from the server; empty for all."""
         if columns is not None and {column.id for column in self._wanted} != {
             one.id for one in schema.columns
         }:
@@ -67,11 +67,11 @@ class RowReader:
         self.learn(schema)
 
     def knows(self, schema_id: int) -> bool:
-        """Whether batches of this schema can be read."""
+        """Whether batches with this schema can be read."""
         return schema_id in self._shapes
 
     def learn(self, schema: Schema) -> None:
-        """Take over one version of the table's schema."""
+        """Learn one version of the table's schema."""
         have = schema.columns
         if self.projected_ids:
             have = tuple(column for column in have if column.id in self.projected_ids)
@@ -84,7 +84,7 @@ class RowReader:
     def read(self, encoded: Encoded, *, start: int, end: int | None) -> Fetched | None:
         """The rows of a batch with offsets in [start, end); None when there are none.
 
-        An error says which offsets cannot be read: ``first_offset`` and ``end_offset`` of its facts.
+        The facts of an error hold the unreadable offsets: ``first_offset`` and ``end_offset``.
         """
         header, view = encoded
         sparse = decoding.offsets(view, header) if header.sparse else None
@@ -108,7 +108,7 @@ class RowReader:
         return Fetched(data, first, header.timestamp_ms, sparse, changes)
 
     def read_all(self, batches: Sequence[Encoded], *, start: int, end: int | None) -> list[pa.RecordBatch]:
-        """The rows of several batches, which follow each other, with offsets in [start, end)."""
+        """The rows of consecutive batches with offsets in [start, end)."""
         found: list[pa.RecordBatch] = []
         for schema_id, group in groupby(batches, lambda one: _schema_if_whole(one[0], start, end)):
             if schema_id is None:
@@ -121,7 +121,7 @@ class RowReader:
                 decoded = decode_all(alike, shape.arrow)
             except Corrupt:
                 for one in alike:
-                    self.read(one, start=start, end=end)  # says which
+                    self.read(one, start=start, end=end)  # raises for the damaged one
                 raise
             if shape.positions is not None:
                 decoded = [self._reshaped(data, shape.positions) for data in decoded]
@@ -140,7 +140,7 @@ class RowReader:
 
 
 def _schema_if_whole(header: BatchHeader, start: int, end: int | None) -> int | None:
-    """The schema of a batch that is wanted whole and has all its rows; None for any other."""
+    """The schema id of a batch that is wanted whole and has all its rows; None for any other."""
     first = header.base_offset
     if header.sparse or not header.record_count or first < start:
         return None
@@ -148,7 +148,7 @@ def _schema_if_whole(header: BatchHeader, start: int, end: int | None) -> int | 
 
 
 def count(encoded: Encoded, *, start: int, end: int | None) -> int:
-    """How many rows of a batch have offsets in [start, end), without decoding it."""
+    """The number of rows of a batch with offsets in [start, end), without decoding it."""
     header, view = encoded
     sparse = decoding.offsets(view, header) if header.sparse else None
     low, high = _rows_between(header, sparse, start, end)
@@ -169,6 +169,6 @@ def _rows_between(
 def _columns(schema: Schema, names: Sequence[str] | None) -> tuple[Column, ...]:
     if names is None:
         return schema.columns
-    if isinstance(names, str):  # a sequence of letters, which nobody means
+    if isinstance(names, str):  # would be read as a sequence of letters
         raise InvalidProjection(f"columns= is a list of names: columns=[{names!r}]", columns=names)
     return tuple(schema.columns[position] for position in schema.projected(names))

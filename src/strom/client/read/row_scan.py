@@ -58,15 +58,15 @@ class RowScan(ABC):
     @property
     @abstractmethod
     def streaming_limit(self) -> int | None:
-        """How many rows to stop after while reading; None when the plan holds exactly the rows."""
+        """The number of rows after which reading stops; None when the plan holds exactly the rows."""
 
     @abstractmethod
     async def plan(self) -> ScanPlan | KeyScanPlan:
-        """What this scan reads, fixed the first time."""
+        """What this scan reads, fixed on the first call."""
 
     @abstractmethod
     async def stream(self, *, ordered: bool) -> Chunks:
-        """The answers of the servers, to be given to ``read`` one by one."""
+        """The chunks of this scan, to be passed to ``read`` one by one."""
 
     def stream_now(self, *, ordered: bool) -> Chunks | None:
         """``stream`` for a blocking thread, without the loop; None where only the loop can plan."""
@@ -78,10 +78,10 @@ class RowScan(ABC):
 
     @abstractmethod
     async def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     async def plan_anew(self, error: LakeCorrupt) -> None:
-        """Begin anew after an error while nothing was delivered, if that can help; else the error again."""
+        """Plan again after an error, before any row was delivered, if that can help; otherwise raise the error."""
         raise error
 
     async def to_batches(self) -> AsyncIterator[pa.RecordBatch]:
@@ -120,18 +120,18 @@ class RowScan(ABC):
 
 
 class Rest:
-    """How many rows may still come."""
+    """The rows left of a limit."""
 
     def __init__(self, limit: int | None) -> None:
         self._left = limit
 
     @property
     def empty(self) -> bool:
-        """Whether no more rows are wanted."""
+        """Whether the limit is reached."""
         return self._left == 0
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The batches, cut off where the limit is reached."""
+        """The batches, truncated at the limit."""
         if self._left is None:
             return list(batches)
         taken = []
@@ -145,9 +145,9 @@ class Rest:
 
 
 class Collected:
-    """All rows of a scan: fetched in any order, put together in the order of the plan.
+    """All rows of a scan: fetched in any order, assembled in the order of the plan.
 
-    With a limit the order decides which rows count, so they are fetched in order.
+    With a limit the order decides which rows are included, so they are fetched in order.
     """
 
     def __init__(self, scan: RowScan) -> None:
@@ -162,12 +162,12 @@ class Collected:
         return self._rest.empty
 
     def add(self, chunk: AnyChunk) -> None:
-        """Take one chunk; the chunks of one range come in order."""
+        """Add one chunk; the chunks of a bucket come in order."""
         batches = self._rest.take(self._scan.read(chunk))
         self._by_range.setdefault(chunk.range_number, []).extend(batches)
 
     def table(self) -> pa.Table:
-        """The rows in order. Very many tiny batches are joined: later steps would pay for each of them."""
+        """The rows in order. Very many tiny batches are combined: later steps would pay for each of them."""
         batches = [batch for index in sorted(self._by_range) for batch in self._by_range[index]]
         table = pa.Table.from_batches(batches, schema=self._scan.schema)
         if len(batches) > MANY_BATCHES and table.num_rows < TINY_ROWS * len(batches):

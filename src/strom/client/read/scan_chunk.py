@@ -1,4 +1,4 @@
-"""What one request of a scan brought: rows as they came from the wire, or rows that are decoded already."""
+"""The chunks of a scan: what one request returned, still encoded, or rows that are already decoded."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from strom.client.read.row_reader import Encoded
 
 
 class Chunk(NamedTuple):
-    """What one request brought of one range."""
+    """What one request returned of one bucket: rows with offsets in [start, end), still encoded."""
 
     range_number: int
-    """Which range of the plan."""
+    """The bucket's place in the plan."""
     start: int
     end: int
     batches: list[Encoded]
 
 
 class LookedUpChunk(NamedTuple):
-    """Rows that are decoded already."""
+    """Rows that are already decoded."""
 
     range_number: int
     rows: pa.RecordBatch
 
 
 class OtherChunk(Protocol):
-    """What a scan of another kind takes for an answer of its own."""
+    """A chunk of another kind of scan, which only that scan can read."""
 
     @property
     def range_number(self) -> int:
-        """Which part of the plan."""
+        """Its place in the plan."""
 
 
 AnyChunk: TypeAlias = Chunk | LookedUpChunk | OtherChunk

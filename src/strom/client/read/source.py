@@ -18,7 +18,7 @@ from strom.record.batch import split
 
 @dataclass
 class ReadStatistics:
-    """What a scan or tail moved, and what the server spared it."""
+    """What a scan or tail transferred, and what the server left out."""
 
     bytes_fetched: int = 0
     bytes_skipped: int = 0
@@ -34,7 +34,7 @@ class ReadStatistics:
 
 @dataclass
 class Source:
-    """What is read: a table, the columns and rows of it that are wanted."""
+    """What is read: a table, the wanted columns, and a filter."""
 
     cluster: Cluster
     table: TableInfo
@@ -47,7 +47,7 @@ class Source:
     def request(
         self, buckets: Sequence[FetchRowsBucketRequest], *, wait_ms: int, max_bytes: int | None = None
     ) -> FetchRowsRequest:
-        """A fetch of these buckets, which one server leads."""
+        """A request for these buckets, all led by one server."""
         return FetchRowsRequest(
             table_id=self.table.table_id,
             max_bytes=self.options.fetch_bytes_max if max_bytes is None else max_bytes,

@@ -1,7 +1,6 @@
-"""Rows with where and when they were written: the offset of each and the time of its commit, behind the columns.
+"""Rows with their offset and commit time in two extra columns, as the lake stores them.
 
-What the lake keeps of every row. ``StampedLog`` reads ranges of a log; ``StampedImages`` the rows of an instant, whose
-time nobody knows: NULL.
+``StampedLog`` reads ranges of a log; ``StampedImages`` the rows of an instant, whose commit times are NULL (unknown).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ STAMPS = pa.schema(
         pa.field(TIMESTAMP, pa.timestamp("ms", "UTC"), nullable=True),
     ]
 )
-"""Behind the table's own columns."""
+"""Added after the table's own columns."""
 
 
 class StampedLog(LogScan):
@@ -57,7 +56,7 @@ class StampedImages(KeyScan):
 
     @property
     def _parted(self) -> bool:
-        """The offset of every row is told, so it is asked for."""
+        """Offsets are part of the result, so they are requested."""
         return True
 
     def read(self, chunk: AnyChunk) -> list[pa.RecordBatch]:

@@ -1,8 +1,8 @@
-"""Follows a table: every batch as it becomes readable, for ever.
+"""Follows a table: every batch as it becomes readable, without end.
 
-One long-polling request per server asks for all of its buckets at once, and the next one leaves before the last answer
-is looked at, so that a row's way to the reader is one hop. Each bucket's rows come in order, each once. New
-partitions are found now and then and read from their beginning.
+One long-polling request per server covers all of its buckets, and the next one leaves before the last answer is
+decoded, so a row reaches the reader in one hop. The rows of a bucket come in order, each once. New partitions are
+discovered periodically and read from their beginning.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from strom.runtime.tasks import Tasks
 
 @dataclass(eq=False)
 class Cursor:
-    """Where the tail is in one bucket."""
+    """The tail's position in one bucket."""
 
     bucket: BucketId
     partition: str | None
     offset: int
-    """The next one to ask for."""
+    """The next offset to request."""
     delivered: int
-    """The next one the reader has not seen."""
+    """The next offset the reader has not seen."""
 
 
 class Arrived(NamedTuple):
-    """A batch that came, not decoded yet."""
+    """A batch that arrived, not decoded yet."""
 
     cursor: Cursor
     start: int
-    """Rows before this offset were seen already."""
+    """Rows before this offset were already delivered."""
     encoded: Encoded
 
 
 class _Server:
-    """One server that is being asked, and the request it gets again and again."""
+    """One server that is being polled, and the request that is sent to it repeatedly."""
 
     def __init__(self, address: Address | None) -> None:
         self.address = address
@@ -72,11 +72,11 @@ class _Server:
         self.buckets: list[FetchRowsBucketRequest] = []
         self.request: FetchRowsRequest | None = None
         self.over: asyncio.Future[FetchRowsResponse | None]
-        """Settled when asking cannot go on by itself."""
+        """Resolved when polling needs a task again."""
 
 
 class LogTail:
-    """Made with the place to begin at; ``open`` finds the offsets, then ``next`` waits for rows."""
+    """A tail of a log from a place on; ``open`` resolves the offsets, then ``next`` waits for rows."""
 
     def __init__(
         self,
@@ -98,16 +98,16 @@ class LogTail:
         self._turn = 0
         self._arrived: deque[Arrived] = deque()
         self._arrived_bytes = 0
-        """Counted by the loop alone; ``_taken_bytes`` by the reader alone, who may be another thread."""
+        """Written only by the loop; ``_taken_bytes`` only by the reader, which may be another thread."""
         self._taken_bytes = 0
         self._failure: Exception | None = None
         self._news = asyncio.Event()
         self.on_news: Callable[[], None] | None = None
-        """Called on the loop whenever there is something for the reader: a blocking one waits without the loop."""
+        """Called on the loop whenever the reader should look; a blocking reader waits outside the loop."""
         self.by_thread = False
-        """Whether a blocking thread will read: where it can, it then receives without the loop (``direct``)."""
+        """Whether the reader is a blocking thread, which then receives by itself where it can (``direct``)."""
         self.direct: DirectTail | None = None
-        """While it is there, the loop asks nobody."""
+        """While this is set, the loop sends no requests."""
         self._room = asyncio.Event()
         self._holding = False
         self._opened = False
@@ -115,12 +115,12 @@ class LogTail:
 
     @property
     def positions(self) -> dict[tuple[str | None, int], int]:
-        """Where the reader is in every bucket: give it to ``start=`` to go on from here."""
+        """The reader's position in every bucket, usable as ``start=`` to continue from here."""
         return {(one.partition, one.bucket.bucket): one.delivered for one in list(self._cursors.values())}
 
     async def open(self, start: Place | None = None) -> None:
-        """Fix where the tail begins: rows that are appended after this are seen. ``start`` has the last word on it, and
-        may name buckets that are gone."""
+        """Fix where the tail begins: it sees every row appended after this. ``start`` overrides the place given before,
+        and may name buckets that are gone."""
         if self._opened:
             return
         self._opened = True
@@ -132,7 +132,7 @@ class LogTail:
             self._tasks.spawn(self._discover(), f"look for new partitions of {self._table.path}")
 
     async def _begin(self, buckets: Sequence[tuple[BucketId, str | None]], place: Place) -> None:
-        """Follow these buckets too."""
+        """Start following these buckets."""
         starts = await Offsets(self._cluster, self._table).at(place, buckets)
         for bucket, partition in buckets:
             self._cursors[bucket] = Cursor(bucket, partition, starts[bucket], starts[bucket])
@@ -142,7 +142,7 @@ class LogTail:
     # --- the reader's side ------------------------------------------------------------------------------------
 
     async def arrival(self, timeout_s: float | None = None) -> Arrived | None:
-        """The next batch, for ``read``; None when none came in time, or after ``close``."""
+        """The next batch, to be passed to ``read``; None on timeout or after ``close``."""
         await self.open()
         if not self._arrived and self._failure is None and not self._closed:
             self._news.clear()
@@ -160,7 +160,7 @@ class LogTail:
         return arrived
 
     def take(self) -> Arrived | None:
-        """The next batch, if one is here; any thread, but only one."""
+        """The next batch that has arrived, if any. Callable from any thread, but only from one."""
         if not self._arrived:
             return None
         arrived = self._arrived.popleft()
@@ -169,30 +169,30 @@ class LogTail:
 
     @property
     def _full(self) -> bool:
-        """Whether the reader has not taken enough of what came."""
+        """Whether the reader is too far behind."""
         return self._arrived_bytes - self._taken_bytes >= self._source.options.buffered_bytes_max
 
     @property
     def has_news(self) -> bool:
-        """Whether a reader should look: a batch is here, or none will come."""
+        """Whether the reader should look: a batch has arrived, or none will."""
         return bool(self._arrived) or self.ended
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come by itself: it failed or was closed."""
+        """Whether the tail failed or was closed."""
         return self._failure is not None or self._closed
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the tail stopped asking, and there is room again: then ``go_on``."""
+        """Whether the tail stopped fetching and the reader has caught up: then call ``go_on``."""
         return self._holding and not self._full
 
     def go_on(self) -> None:
-        """There is room again; on the loop."""
+        """Resume fetching; on the loop."""
         self._room.set()
 
     def read(self, arrived: Arrived) -> TailBatch | None:
-        """The rows of a batch, any thread; None when all were seen already."""
+        """The rows of a batch, in any thread; None when all were already delivered."""
         cursor, start, encoded = arrived
         try:
             fetched = self._source.reader.read(encoded, start=start, end=None)
@@ -202,7 +202,7 @@ class LogTail:
         return None if fetched is None else TailBatch(fetched, cursor.bucket, cursor.partition)
 
     async def next(self, timeout_s: float | None = None) -> TailBatch | None:
-        """The next rows; None when none came in time, or after ``close``."""
+        """The next rows; None on timeout or after ``close``."""
         while (arrived := await self.arrival(timeout_s)) is not None:
             batch = self.read(arrived)
             if batch is not None:
@@ -220,7 +220,7 @@ class LogTail:
     # --- following --------------------------------------------------------------------------------------------
 
     async def follow_by_loop(self) -> None:
-        """The reading thread cannot go on alone: from here on the loop asks."""
+        """The reading thread cannot continue alone: from here on the loop fetches."""
         direct, self.direct, self.by_thread = self.direct, None, False
         if direct is not None:
             direct.close()
@@ -228,7 +228,7 @@ class LogTail:
             self._follow()
 
     def _follow_directly(self) -> bool:
-        """Leave all to the reading thread, if one server leads all buckets there will ever be."""
+        """Leave fetching to the reading thread, if one server leads all buckets there will ever be."""
         addresses = list(self._by_server())
         calls, address = self._cluster.direct, addresses[0] if len(addresses) == 1 else None
         if self._table.partitioned or calls is None or address is None:
@@ -244,7 +244,7 @@ class LogTail:
         return True
 
     def _follow(self) -> None:
-        """See to it that every server that leads one of our buckets is being asked."""
+        """Make sure that every server that leads one of our buckets is being polled."""
         for address in self._by_server():
             if address not in self._followed:
                 self._followed.add(address)
@@ -257,7 +257,7 @@ class LogTail:
         return found
 
     async def _follow_server(self, address: Address | None) -> None:
-        """Ask one server again and again, while it leads anything. None: buckets that nobody is known to lead."""
+        """Poll one server as long as it leads any of our buckets. None stands for buckets without a known leader."""
         server = _Server(address)
         try:
             while cursors := self._by_server().get(address):
@@ -279,13 +279,13 @@ class LogTail:
         while self._full:
             self._room.clear()
             self._holding = True
-            # Looked at again: the reader may have taken it all before it could see that we hold.
+            # Checked again: the reader may have caught up before it could see that we hold.
             if self._full:
                 await self._room.wait()
         self._holding = False
 
     async def _ask_first(self, server: _Server, cursors: list[Cursor]) -> FetchRowsResponse:
-        """One long-polling request for all buckets of a server; makes the connection where there is none."""
+        """One long-polling request for all buckets of a server; connects if necessary."""
         if server.address is None:
             raise LeaderNotAvailable(f"bucket {cursors[0].bucket} has no leader right now")
         request = self._request(server, cursors)
@@ -294,10 +294,10 @@ class LogTail:
         )
 
     async def _ask_on(self, server: _Server) -> FetchRowsResponse | None:
-        """Ask without a task: what an answer brings is there, and the next request gone, within the socket's turn.
+        """Poll without a task: each answer is taken, and the next request sent, in the socket's callback.
 
-        Returns an answer that takes more than that (a schema has to be learned), or None when it is time to look
-        around: no room, no connection, other buckets.
+        Returns an answer that needs more than that (a schema has to be learned), or None when the caller has to check
+        again: no room, no connection, or other buckets.
         """
         server.over = asyncio.get_running_loop().create_future()
         self._ask(server)
@@ -337,7 +337,7 @@ class LogTail:
         return self._cluster.options.request_timeout_ms + self._source.options.wait_ms
 
     def _request(self, server: _Server, cursors: list[Cursor]) -> FetchRowsRequest:
-        """The next request: the last one with other offsets, while the buckets are the same."""
+        """The next request: the previous one with new offsets, as long as the buckets are the same."""
         options = self._source.options
         if cursors != server.cursors:
             server.cursors = cursors
@@ -347,7 +347,7 @@ class LogTail:
         for cursor, bucket in zip(cursors, server.buckets, strict=True):
             bucket.fetch_offset = cursor.offset
         if len(cursors) > 1:
-            # An answer has a bound: nobody is always the last in it.
+            # Answers are limited in size: rotate, so that no bucket is always last.
             self._turn += 1
             first = self._turn % len(cursors)
             server.request.buckets_req = [*server.buckets[first:], *server.buckets[:first]]
@@ -357,7 +357,7 @@ class LogTail:
     # --- answers ----------------------------------------------------------------------------------------------
 
     def _take_known(self, response: FetchRowsResponse) -> bool:
-        """Take all batches of an answer at once; False, and nothing taken, when a schema is not known yet."""
+        """Take all batches of an answer; False, and nothing taken, when a schema is not known yet."""
         taken = []
         problem = None
         for answer in response.buckets_resp:
@@ -384,7 +384,7 @@ class LogTail:
                 await self._source.learn(answer.records)
 
     def _cursor_of(self, answer: FetchRowsBucketResponse) -> Cursor | None:
-        """None when its partition was dropped meanwhile."""
+        """The cursor of an answer; None when its partition was dropped meanwhile."""
         return self._cursors.get(BucketId(self._table.table_id, answer.partition_id, answer.bucket_id))
 
     def _take(self, cursor: Cursor, answer: FetchRowsBucketResponse, batches: Sequence[Encoded]) -> None:
@@ -398,7 +398,7 @@ class LogTail:
             self._announce()
 
     async def _recover(self, error: StromError, cursors: Sequence[Cursor], failures: int) -> None:
-        """After an error that passes: wait, then learn who leads now."""
+        """After a transient error: wait, then refresh the leaders."""
         self._cluster.retrying.patience.hear(error)
         await asyncio.sleep(self._cluster.retrying.backoff.seconds(failures))
         if not isinstance(error, MISPLACED):
@@ -429,13 +429,13 @@ class LogTail:
             try:
                 await self._look_for_partitions()
             except PASSING:
-                continue  # the next time will do
+                continue  # try again next time
             except Exception as error:
                 self._fail(error)
                 return
 
     async def _look_for_partitions(self) -> None:
-        """Follow partitions that are new, from their beginning; leave those that are gone."""
+        """Follow new partitions from their beginning; drop those that are gone."""
         try:
             buckets = await self._buckets()
         except PartitionNotFound:
@@ -448,7 +448,7 @@ class LogTail:
             try:
                 await self._begin(new, EARLIEST)
             except PartitionNotFound:
-                pass  # one of them came and went: the next look finds the others
+                pass  # one of them is gone again: the next round finds the others
 
 
 def _bucket_request(cursor: Cursor, options: ReadOptions) -> FetchRowsBucketRequest:

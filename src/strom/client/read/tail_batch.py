@@ -1,4 +1,4 @@
-"""What a tail hands out: the rows of one batch, with their bucket, offsets and time."""
+"""What a tail delivers: the rows of one batch, with their bucket, offsets and time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strom.runtime.units import counted
 
 
 class TailBatch:
-    """Rows of one batch as they came from one bucket."""
+    """The rows of one batch of one bucket."""
 
     __slots__ = ("_fetched", "bucket", "partition")
 
@@ -23,7 +23,7 @@ class TailBatch:
         self._fetched = fetched
         self.bucket = bucket
         self.partition = partition
-        """The partition's name; None where the table has no partitions."""
+        """The partition's name; None when the table has no partitions."""
 
     @property
     def data(self) -> pa.RecordBatch:
@@ -32,7 +32,7 @@ class TailBatch:
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         rows: int = self._fetched.data.num_rows
         return rows
 
@@ -48,7 +48,7 @@ class TailBatch:
 
     @property
     def changes(self) -> npt.NDArray[np.uint8] | None:
-        """What happened to every row, as its number in the format; None where all were appended."""
+        """The change of every row, as its number in the format; None when all were appended."""
         return self._fetched.changes
 
     @property
@@ -58,17 +58,17 @@ class TailBatch:
 
     @property
     def next_offset(self) -> int:
-        """Where to go on after these rows."""
+        """The offset after the last row."""
         return int(self._fetched.offsets[-1]) + 1
 
     @property
     def timestamp_ms(self) -> int:
-        """When the server took the batch, in milliseconds since 1970."""
+        """When the server accepted the batch, in milliseconds since 1970."""
         return self._fetched.timestamp_ms
 
     @property
     def timestamp(self) -> dt.datetime:
-        """When the server took the batch (UTC)."""
+        """When the server accepted the batch (UTC)."""
         return dt.datetime.fromtimestamp(self._fetched.timestamp_ms / 1000, dt.UTC)
 
     def __repr__(self) -> str:

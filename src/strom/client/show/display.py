@@ -1,4 +1,4 @@
-"""How tables look when people print them, in a terminal and in a notebook."""
+"""How tables are displayed in a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS_SHOWN = 40
 
 
 def headline(table: TableInfo) -> str:
-    """What the table is, in a few words."""
+    """The kind of table, partitions and buckets in one line."""
     description = table.description
     kind = "primary-key table" if description.has_primary_key else "log table"
     words = [kind]
@@ -38,7 +38,7 @@ def table_text(table: TableInfo) -> str:
 
 
 def table_html(table: TableInfo, status: TableStatus | None) -> str:
-    """The table for a notebook; rows and bytes when they are known. Names are other people's text: escaped."""
+    """The table for a notebook, with rows and bytes when known. Names are untrusted text, so they are escaped."""
     facts = headline(table)
     if status is not None:
         facts += f" · {counted(status.rows, 'row')} · {size_text(status.size_bytes)}"
@@ -58,7 +58,7 @@ def table_html(table: TableInfo, status: TableStatus | None) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes as people read them."""
+    """A size in readable units."""
     size, unit = float(size_bytes), "B"
     for larger in ("KB", "MB", "GB", "TB"):
         if size < 1024:

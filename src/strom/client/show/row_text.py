@@ -1,4 +1,4 @@
-"""Rows as text: values as JSON can say them, cells of a table, a table of them, the first rows of a result."""
+"""Rows as text: JSON values, table cells, aligned tables, and a preview of a result."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PREVIEW_CELL = 60
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can say it: times as ISO text, decimals as text (no digit lost), bytes as base64, a map with text
-    keys as an object."""
+    """A value for JSON: times as ISO text, decimals as text (no digit lost), bytes as base64, a map with text keys as
+    an object."""
     if isinstance(value, datetime.date | datetime.time | datetime.datetime):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
@@ -37,7 +37,7 @@ def plain(value: Any) -> Any:
 
 
 def values_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """The values row by row. Maps whose keys are texts are dicts: so an empty one is told from an empty list."""
+    """The values row by row. Maps with text keys become dicts, so that an empty map differs from an empty list."""
     columns = [
         [_shaped(value, column.type) for value in column.to_pylist()]
         if _has_text_map(column.type)
@@ -71,12 +71,12 @@ def _shaped(value: Any, kind: pa.DataType) -> Any:
 
 
 def _is_map(value: Sequence[Any]) -> bool:
-    """Whether Arrow gave a map whose keys are texts: only maps are lists of tuples. Others stay lists of pairs."""
+    """Whether this is a map with text keys: in Arrow only maps are lists of tuples. Other maps stay lists of pairs."""
     return bool(value) and all(isinstance(pair, tuple) and isinstance(pair[0], str) for pair in value)
 
 
 def cell(value: Any) -> str:
-    """A value in a table for eyes."""
+    """A value as a table cell."""
     if value is None:
         return "NULL"
     said = plain(value)
@@ -84,7 +84,7 @@ def cell(value: Any) -> str:
 
 
 def table_lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """An aligned table: heads, a rule, rows."""
+    """An aligned table: header, rule, rows."""
     lines = [[_one_line(cell) for cell in row] for row in [names, *rows]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
     lines.insert(1, ["─" * width for width in widths])
@@ -95,12 +95,12 @@ def table_lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str
 
 
 def _one_line(text: str) -> str:
-    """Keep a cell in its row, and the terminal's control characters out of it."""
+    """Escape line breaks and terminal control characters."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 class Preview:
-    """The first rows of a result, for a prompt or a notebook; no more batches are taken than that needs."""
+    """The first rows of a result, for a prompt or a notebook; takes no more batches than it needs."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self._names = schema.names
@@ -115,7 +115,7 @@ class Preview:
         return "\n".join([*lines, f"… {self._note}"] if self._note else lines)
 
     def html(self) -> str:
-        """For a notebook. Names and values are other people's text: escaped."""
+        """For a notebook. Names and values are untrusted text, so they are escaped."""
         head = "".join(f"<th>{escape(name)}</th>" for name in self._names)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>" for row in self._rows
@@ -125,7 +125,7 @@ class Preview:
 
 
 def shown(plainly: str, preview: Callable[[], Preview], form: Callable[[Preview], str]) -> str:
-    """A preview in one of its forms; what went wrong instead, since printing a thing must not raise."""
+    """A formatted preview, or the error as text: printing must not raise."""
     try:
         return form(preview())
     except Exception as error:
