@@ -18,7 +18,7 @@ from benchmarks.harness import Answer, Bench, Samples, Target
 from benchmarks.on_lake import Lake
 from benchmarks.workload import SMALL_SCHEMA, small_batch
 from strom.lake.iceberg.catalogs import open_catalog
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.rounds.cluster import TieringCluster
 from strom.lake.rounds.service import RoundEnd, RoundListener, TieringOptions
@@ -138,8 +138,8 @@ class Watch:
                 time.sleep(LOOK_S)
                 table = catalog.load(info.path)
                 if table is not None:
-                    truth = read_truth(LakeTable(catalog, table, info.path, info.table_id, info.description))
-                    held = sum(place.offset for place in truth.offsets.values())
+                    head = read_head(LakeTable(catalog, table, info.path, info.table_id, info.description))
+                    held = sum(place.offset for place in head.offsets.values())
                     self._seen.append((time.monotonic(), held))
         finally:
             catalog.close()

@@ -23,7 +23,7 @@ from strom.lake.files.file_reader import read_file, rows_by_file
 from strom.lake.iceberg import snapshot_change
 from strom.lake.iceberg.delete_files import DeadRows, write_deletes
 from strom.lake.iceberg.held_files import HeldFile, HeldFiles, held_files
-from strom.lake.iceberg.lake_head import Truth, totals_of
+from strom.lake.iceberg.lake_head import LakeHead, totals_of
 from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.summary import LakeOffsets
@@ -117,7 +117,7 @@ def commit_as_others(
     head = table.refresh().snapshot()
     assert head is not None
     held = LakeOffsets(table.table_id, "theirs")
-    base = Truth(head.snapshot_id, held, totals_of(table, head), head.timestamp_ms)
+    base = LakeHead(head.snapshot_id, held, totals_of(table, head), head.timestamp_ms)
     change = SnapshotChange(held, added, added_deletes, removed, rewrite=rewrite)
     with mock.patch.object(snapshot_change, "words_of", return_value=snapshot_change.Words({}, {})):
         commit_change(table, base, change, new_snapshot_id(table))

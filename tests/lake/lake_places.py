@@ -14,7 +14,7 @@ from strom.lake.files.file_writer import FilePartition, FileWriter
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.commit import commit_round
-from strom.lake.iceberg.lake_head import Truth, read_truth
+from strom.lake.iceberg.lake_head import LakeHead, read_head
 from strom.lake.iceberg.table import LakeTable
 from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.schema import Schema
@@ -74,7 +74,7 @@ class Lake:
         self.catalog = open_catalog(place if isinstance(place, LakeConfig) else LakeConfig(f"file://{place}"))
         self.description = description or TableDescription(KEYED, bucket_count=2)
         self.table = LakeTable.ensure(self.catalog, TablePath("db", name), table_id, self.description)
-        self.truth = read_truth(self.table)
+        self.head = read_head(self.table)
         self._files = 0
 
     def file(
@@ -103,19 +103,19 @@ class Lake:
         name: str = "round",
         epoch: int = 1,
         partition: FilePartition | None = None,
-    ) -> Truth:
+    ) -> LakeHead:
         """Commit one bucket's round and remember the truth."""
         key = LakeKey(None if partition is None else partition.partition_id, bucket)
-        self.truth = commit_round(
+        self.head = commit_round(
             self.table,
-            self.truth,
+            self.head,
             round_id=name,
             added=added,
             dead={key: np.array(dead or [], np.int64)},
             offsets={key: Tiered(end, epoch)},
             partitions={} if partition is None else {partition.partition_id: partition.name},
         )
-        return self.truth
+        return self.head
 
     def rows(self) -> list[dict[str, Any]]:
         """The table's own columns, as PyIceberg reads them, by offset."""

@@ -28,7 +28,7 @@ from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition, FileWriter
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
 from strom.lake.iceberg.commit import commit_round
-from strom.lake.iceberg.lake_head import Truth, read_truth
+from strom.lake.iceberg.lake_head import LakeHead, read_head
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.model.bucket import BucketId
@@ -71,12 +71,12 @@ class SmallTierer:
             self.catalog, info.path, info.table_id, info.description, created_ms=info.created_ms
         )
 
-    def round(self, table: strom.Table, *, end: End = "report") -> Truth:
+    def round(self, table: strom.Table, *, end: End = "report") -> LakeHead:
         """One round; what the lake says afterwards."""
         table.flush()
         name = f"{self._service}-{next(self._rounds)}"
         lake = self.lake_table(table)
-        base = read_truth(lake)
+        base = read_head(lake)
         info: TableInfo = self._run(self._cluster.table(lake.path))
         buckets = self._buckets(info)
         known = {bucket: place for bucket in buckets if (place := _place(base, bucket)) is not None}
@@ -102,19 +102,17 @@ class SmallTierer:
         names = {
             bucket.partition_id: name for bucket, name in buckets.items() if bucket.partition_id is not None
         }
-        truth = commit_round(
-            lake, base, round_id=name, added=added, dead=dead, offsets=ends, partitions=names
-        )
+        head = commit_round(lake, base, round_id=name, added=added, dead=dead, offsets=ends, partitions=names)
         if end == "report":
-            self.report(info.table_id, truth)
-        return truth
+            self.report(info.table_id, head)
+        return head
 
     def compact(self, table: strom.Table, *, files: int = 2, report: bool = False) -> Upkept:
         """Merge so many small files and files of deletes."""
         upkeep = LakeUpkeep(files=files, file_bytes=1 << 20, dead_percent=1)
         found = self._maintenance.compact(self.lake_table(table), upkeep)
-        if report and found.truth is not None:
-            self.report(table.table_id, found.truth)
+        if report and found.head is not None:
+            self.report(table.table_id, found.head)
         return found
 
     def expire(self, table: strom.Table, *, removal_ms: int = 0) -> Upkept:
@@ -125,17 +123,17 @@ class SmallTierer:
         upkeep = LakeUpkeep(snapshots=1, snapshots_ms=0, removal_ms=removal_ms)
         return self._maintenance.expire(lake, upkeep, needed)
 
-    def report(self, table_id: int, truth: Truth) -> None:
+    def report(self, table_id: int, head: LakeHead) -> None:
         """Tell the cluster what the lake holds."""
         report = LakeReport(
-            truth.snapshot_id,
-            truth.offsets,
-            truth.partitions,
-            starts=truth.held.starts,
-            bounds=truth.bounds,
-            files=truth.totals.files,
-            rows=truth.totals.rows,
-            size_bytes=truth.totals.size_bytes,
+            head.snapshot_id,
+            head.offsets,
+            head.partitions,
+            starts=head.held.starts,
+            bounds=head.bounds,
+            files=head.totals.files,
+            rows=head.totals.rows,
+            size_bytes=head.totals.size_bytes,
         )
         stored = self._run(self._door.report(table_id, report, service_id=self._service, rebuild=True))
         assert stored is None, stored
@@ -193,7 +191,7 @@ def small_tierer(db: strom.Database, **options: Any) -> Iterator[SmallTierer]:
         tierer.close()
 
 
-def _place(base: Truth, bucket: BucketId) -> Tiered | None:
+def _place(base: LakeHead, bucket: BucketId) -> Tiered | None:
     found = base.offsets.get(LakeKey(bucket.partition_id, bucket.bucket))
     return found if found is not None and found.offset > 0 else None
 

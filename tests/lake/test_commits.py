@@ -37,7 +37,7 @@ from strom.lake.files.file_writer import FilePartition
 from strom.lake.iceberg.catalogs import open_catalog
 from strom.lake.iceberg.commit import commit_round, drop_partitions
 from strom.lake.iceberg.held_files import held_files
-from strom.lake.iceberg.lake_head import Truth, read_truth, totals_of
+from strom.lake.iceberg.lake_head import LakeHead, read_head, totals_of
 from strom.lake.iceberg.manifest_cache import ManifestCache
 from strom.lake.iceberg.manifest_writer import data_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
@@ -97,17 +97,17 @@ def _read_back(lake: Lake) -> list[int]:
 def test_rows_of_a_log_table_are_read_by_others(tmp_path: Path) -> None:
     lake = Lake(tmp_path, LOG)
     one, two = lake.file(events(1, 2, 3), [0, 1, 2]), lake.file(events(7, 8), [0, 1], bucket=1)
-    truth = commit_round(
+    head = commit_round(
         lake.table,
-        lake.truth,
+        lake.head,
         round_id="r1",
         added=[one, two],
         offsets={LakeKey(None, 0): Tiered(3, 0), LakeKey(None, 1): Tiered(2, 0)},
     )
     assert sorted(lake.ids()) == [1, 2, 3, 7, 8]
     assert _polars(lake.table.iceberg)["id"].sum() == 21
-    assert truth == read_truth(lake.table)
-    assert truth.bounds[0] == ("1", "8")
+    assert head == read_head(lake.table)
+    assert head.bounds[0] == ("1", "8")
     filtered = lake.table.iceberg.scan("id = 7 and __bucket = 1", selected_fields=("name",))
     assert [len(list(filtered.plan_files())), filtered.to_arrow().to_pylist()] == [1, [{"name": "n7"}]]
     lake.catalog.close()
@@ -120,7 +120,7 @@ def test_polars_reads_deletes_by_itself(lake: Lake) -> None:
     lake.round(end=6, dead=[0, 4])
     own = polars.scan_iceberg(lake.table.iceberg, reader_override="native").select("id").collect()
     assert sorted(own["id"].to_list()) == [2, 3]
-    assert lake.truth.totals.delete_files == 2
+    assert lake.head.totals.delete_files == 2
 
 
 def test_updates_and_deletes_are_read_by_others(lake: Lake) -> None:
@@ -135,7 +135,7 @@ def test_updates_and_deletes_are_read_by_others(lake: Lake) -> None:
     assert summary["total-delete-files"] == "1"
     assert summary["total-data-files"] == "2"
     assert summary["added-position-deletes"] == "2"
-    assert lake.truth.totals.rows == 3
+    assert lake.head.totals.rows == 3
     lake.round(end=20, dead=[0, 5, 11])
     assert lake.ids() == []
     assert lake.table.iceberg.current_snapshot().summary.operation.value == "delete"
@@ -165,7 +165,7 @@ def test_the_lake_is_the_table_after_every_round(
         expected = [key for _, key in sorted((offset, key) for key, offset in model.items())]
         assert lake.ids() == expected
         assert _read_back(lake) == expected
-        assert read_truth(lake.table).totals.rows == len(model)
+        assert read_head(lake.table).totals.rows == len(model)
     lake.catalog.close()
 
 
@@ -186,8 +186,8 @@ def test_partitions_are_divided_by_value(tmp_path: Path) -> None:
     assert [file.partition_name for file in held_files(lake.table).data] == ["1970-01-02", "1970-01-03"]
     scan = lake.table.iceberg.scan("day = '1970-01-03'")
     assert len(list(scan.plan_files())) == 1
-    assert lake.truth.partitions == {5: "1970-01-02", 6: "1970-01-03"}
-    assert lake.truth.offsets[LakeKey(5, 0)] == Tiered(3, 1)
+    assert lake.head.partitions == {5: "1970-01-02", 6: "1970-01-03"}
+    assert lake.head.offsets[LakeKey(5, 0)] == Tiered(3, 1)
     lake.catalog.close()
 
 
@@ -202,7 +202,7 @@ def test_a_partition_created_again_must_go_on_where_the_lake_is(tmp_path: Path) 
     with pytest.raises(LakeCorrupt):
         lake.round(lake.file(rows, [1, 2], partition=new), end=3, partition=new)
     lake.round(lake.file(rows, [2, 3], partition=new), end=4, partition=new)
-    assert dict(lake.truth.offsets) == {LakeKey(9, 0): Tiered(4, 1)}
+    assert dict(lake.head.offsets) == {LakeKey(9, 0): Tiered(4, 1)}
     lake.catalog.close()
 
 
@@ -217,12 +217,12 @@ def test_a_dropped_partition_goes_and_its_name_begins_anew(tmp_path: Path) -> No
     lake.round(lake.file(rows("x", 1, 2), [0, 1], partition=x), end=2, partition=x)
     lake.round(lake.file(rows("y", 7), [0], partition=y), end=1, partition=y)
     lake.round(end=3, dead=[1], partition=x)
-    lake.truth = drop_partitions(lake.table, lake.truth, ["x"], round_id="drop")
+    lake.head = drop_partitions(lake.table, lake.head, ["x"], round_id="drop")
     assert lake.ids() == [7]
-    assert dict(lake.truth.offsets) == {LakeKey(1, 0): Tiered(1, 1)}
-    assert lake.truth == read_truth(lake.table)
-    assert (lake.truth.totals.records, lake.truth.totals.delete_files) == (1, 0)
-    assert drop_partitions(lake.table, lake.truth, ["x"], round_id="again") is lake.truth
+    assert dict(lake.head.offsets) == {LakeKey(1, 0): Tiered(1, 1)}
+    assert lake.head == read_head(lake.table)
+    assert (lake.head.totals.records, lake.head.totals.delete_files) == (1, 0)
+    assert drop_partitions(lake.table, lake.head, ["x"], round_id="again") is lake.head
     lake.round(lake.file(rows("x", 5), [0], partition=again), end=1, partition=again)
     assert sorted(lake.ids()) == [5, 7]
     lake.catalog.close()
@@ -236,23 +236,23 @@ def test_a_column_added_later_is_null_before(lake: Lake) -> None:
     batch = pa.RecordBatch.from_pydict({"id": [2], "name": ["b"], "price": [7]}, schema=newer.to_arrow())
     lake.round(lake.file(batch, [1]), end=2)
     assert [row["price"] for row in lake.rows()] == [None, 7]
-    assert lake.truth.bounds[2] == ("7", "7")
+    assert lake.head.bounds[2] == ("7", "7")
     older = LakeTable.ensure(lake.catalog, lake.table.path, 1, TableDescription(KEYED, bucket_count=2))
     assert "price" in {field.name for field in older.iceberg.schema().fields}, "nobody takes a column back"
 
 
 def test_many_buckets_have_their_offsets_in_a_file(lake: Lake) -> None:
     offsets = {LakeKey(None, bucket): Tiered(bucket + 10**9, 3) for bucket in range(500)}
-    truth = commit_round(lake.table, lake.truth, round_id="r", offsets=offsets)
+    head = commit_round(lake.table, lake.head, round_id="r", offsets=offsets)
     summary = lake.table.iceberg.current_snapshot().summary.additional_properties
     assert "strom.offsets" not in summary
-    assert read_truth(lake.table).offsets == truth.offsets == offsets
+    assert read_head(lake.table).offsets == head.offsets == offsets
     path = Path(lake.table.storage.path(summary["strom.offsets-file"]))
     path.write_bytes(path.read_bytes().replace(b"1000000007", b"1000000008"))
-    assert read_truth(lake.table).offsets == offsets, "the table's property says what the file said"
+    assert read_head(lake.table).offsets == offsets, "the table's property says what the file said"
     lake.table.commit(RemovePropertiesUpdate(removals=[HELD]), requirements=())
     with pytest.raises(LakeCorrupt):
-        read_truth(lake.table)
+        read_head(lake.table)
 
 
 def test_manifests_do_not_pile_up(lake: Lake) -> None:
@@ -260,12 +260,12 @@ def test_manifests_do_not_pile_up(lake: Lake) -> None:
         lake.round(lake.file(events(number), [number]), end=number + 1, dead=[number - 1] if number else [])
     assert len(lake.table.snapshot().manifests(lake.table.io)) < 20
     assert lake.ids() == [19]
-    assert lake.truth.totals.files == 20
+    assert lake.head.totals.files == 20
 
 
 def test_a_round_without_rows_still_moves_the_offsets(lake: Lake) -> None:
     lake.round(end=7)
-    assert read_truth(lake.table).offsets == {LakeKey(None, 0): Tiered(7, 1)}
+    assert read_head(lake.table).offsets == {LakeKey(None, 0): Tiered(7, 1)}
     assert lake.ids() == []
     lake.round(lake.file(events(1), [7]), end=8)
     assert lake.ids() == [1]
@@ -278,7 +278,7 @@ def test_old_metadata_files_go(lake: Lake) -> None:
         lake.round(end=number + 1)
     folder = Path(lake.table.storage.path(lake.table.location)) / "metadata"
     assert len(list(folder.glob("*.metadata.json"))) <= 5
-    assert read_truth(lake.table) == lake.truth
+    assert read_head(lake.table) == lake.head
 
 
 def test_a_metadata_log_that_names_files_elsewhere_removes_none_of_them(lake: Lake, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_counts_that_no_table_has_are_counted_anew(lake: Lake) -> None:
     assert head is not None
     summary = {**head.summary.additional_properties, "total-records": "9" * 5000}
     hostile = head.model_copy(update={"summary": Summary(Operation.REPLACE, **summary)})
-    assert totals_of(lake.table, hostile) == lake.truth.totals
+    assert totals_of(lake.table, hostile) == lake.head.totals
 
 
 def test_a_file_that_is_written_once_can_be_read_by_whoever_reads_the_others(lake: Lake) -> None:
@@ -324,7 +324,7 @@ def test_of_two_rounds_on_one_snapshot_one_lands(tmp_path: Path) -> None:
     def compete(name: str) -> None:
         catalog = open_catalog(LakeConfig(f"file://{tmp_path}"))
         table = LakeTable.ensure(catalog, lake.table.path, 1, lake.description)
-        base = read_truth(table)
+        base = read_head(table)
         start.wait(20)
         try:
             outcomes.append(
@@ -348,9 +348,9 @@ def test_of_two_rounds_on_one_snapshot_one_lands(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    landed = [found for found in outcomes if isinstance(found, Truth)]
+    landed = [found for found in outcomes if isinstance(found, LakeHead)]
     assert [len(landed), len(outcomes)] == [1, 2]
-    assert read_truth(lake.table).round == landed[0].round
+    assert read_head(lake.table).round == landed[0].round
     assert len(lake.ids()) == 1
     data = {path.name for path in (Path(lake.table.storage.path(lake.table.location)) / "data").iterdir()}
     assert len([name for name in data if "deletes" in name]) == 1, "the loser took its deletes away"
@@ -363,7 +363,7 @@ def test_of_two_rounds_on_one_snapshot_one_lands(tmp_path: Path) -> None:
 
 
 def test_a_round_that_planned_from_an_older_snapshot_is_refused(lake: Lake) -> None:
-    base = lake.truth
+    base = lake.head
     lake.round(lake.file(events(1), [0]), end=1, name="first")
     late = lake.file(events(2), [0])
     with pytest.raises(LakeConflict):
@@ -397,7 +397,7 @@ def test_an_unknown_outcome_deletes_nothing_and_the_truth_tells(
     with pytest.raises(LakeCommitUnknown):
         lake.round(lake.file(events(2), [1]), end=2, dead=[0], name="mine")
     monkeypatch.undo()
-    assert read_truth(lake.table).round == "mine"
+    assert read_head(lake.table).round == "mine"
     assert lake.ids() == [2]
 
 
@@ -409,13 +409,13 @@ def test_a_dead_offset_in_no_file_is_corruption(lake: Lake) -> None:
     for offset in (3, 100):
         with pytest.raises(LakeCorrupt, match="no file"):
             lake.round(end=7, dead=[offset])
-    assert read_truth(lake.table).totals.delete_files == 0
+    assert read_head(lake.table).totals.delete_files == 0
 
 
 def test_a_dead_offset_in_two_files_is_corruption(lake: Lake) -> None:
     lake.round(lake.file(events(1, 2), [0, 5]), end=6)
-    twice = SnapshotChange(lake.truth.held, [data_file(lake.file(events(9, 2), [4, 5]))])
-    lake.truth = commit_change(lake.table, lake.truth, twice, new_snapshot_id(lake.table))
+    twice = SnapshotChange(lake.head.held, [data_file(lake.file(events(9, 2), [4, 5]))])
+    lake.head = commit_change(lake.table, lake.head, twice, new_snapshot_id(lake.table))
     with pytest.raises(LakeCorrupt, match="2 files"):
         lake.round(end=7, dead=[5])
 
@@ -459,7 +459,7 @@ def test_lost_metadata_is_corruption_of_that_table_alone(tmp_path: Path, damage:
     else:
         path.write_bytes(path.read_bytes()[:100] if damage == "cut" else b"")
     with pytest.raises(LakeCorrupt, match="metadata of lake table"):
-        read_truth(lake.table)
+        read_head(lake.table)
     other.round(other.file(events(7), [0]), end=1)
     assert other.ids() == [7]
     for one in (lake, other):
@@ -481,7 +481,7 @@ def test_a_dropped_tables_namesake_is_set_aside(tmp_path: Path) -> None:
     first = Lake(tmp_path, table_id=3)
     first.round(first.file(events(1), [0]), end=1)
     second = Lake(tmp_path, table_id=8)
-    assert second.truth.snapshot_id is None
+    assert second.head.snapshot_id is None
     second.round(second.file(events(2), [0]), end=1)
     assert second.ids() == [2]
     assert sorted(second.catalog.tables("db")) == ["t", "t__dropped_3"]
@@ -489,7 +489,7 @@ def test_a_dropped_tables_namesake_is_set_aside(tmp_path: Path) -> None:
     with pytest.raises(TableDropped):
         LakeTable.ensure(first.catalog, first.table.path, 3, first.description)
     with pytest.raises(LakeSnapshotNotFound):
-        read_truth(first.table)
+        read_head(first.table)
     with pytest.raises(LakeSnapshotNotFound):
         LakeTable.open(first.catalog, TablePath("db", "other"), 3, first.description)
     first.catalog.close()
@@ -535,7 +535,7 @@ def test_a_clock_that_was_set_back_makes_no_snapshot_older_than_its_parent(lake:
     assert first.committed_ms is not None
     second = commit_round(
         lake.table,
-        lake.truth,
+        lake.head,
         round_id="later",
         added=[lake.file(events(2), [1])],
         offsets={LakeKey(None, 0): Tiered(2, 1)},

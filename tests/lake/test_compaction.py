@@ -20,7 +20,7 @@ from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition
 from strom.lake.iceberg import delete_files as deletes_module
 from strom.lake.iceberg.held_files import HeldFile, HeldFiles, held_files
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.manifest_writer import data_file
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep import maintenance as upkeep_module
@@ -59,16 +59,16 @@ def fill(lake: Lake, rounds: int = 4) -> None:
 def compact(lake: Lake, upkeep: LakeUpkeep = EAGER) -> Upkept:
     """All that can be merged."""
     found = Maintenance().compact(lake.table, upkeep)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     return found
 
 
 def rewritten(lake: Lake, name: str = "c") -> list[RewrittenGroup]:
     """Groups that are written and not committed."""
-    truth = read_truth(lake.table)
+    head = read_head(lake.table)
     held = held_files(lake.table)
     rewriter = FileRewriter(lake.table, name, 1 << 20)
-    return [rewriter.rewrite(group, held, truth.partitions) for group in choose(held, {}, EAGER)]
+    return [rewriter.rewrite(group, held, head.partitions) for group in choose(held, {}, EAGER)]
 
 
 def data_names(lake: Lake) -> set[str]:
@@ -78,13 +78,13 @@ def data_names(lake: Lake) -> set[str]:
 
 def test_small_files_become_one_and_what_is_dead_goes(lake: Lake) -> None:
     fill(lake)
-    before, rows = lake.truth, lake.rows()
+    before, rows = lake.head, lake.rows()
     found = compact(lake)
     assert (found.files_before, found.files_after, found.rows_removed, found.deletes_removed) == (4, 1, 3, 3)
     assert lake.rows() == rows
-    assert lake.truth.held == before.held, "how far buckets are held, and by which round, stays"
-    assert found.truth == lake.truth
-    totals = lake.truth.totals
+    assert lake.head.held == before.held, "how far buckets are held, and by which round, stays"
+    assert found.head == lake.head
+    totals = lake.head.totals
     assert (totals.files, totals.records, totals.delete_files, totals.position_deletes) == (1, 9, 0, 0)
     assert lake.table.snapshot().summary.operation.value == "replace"
     assert totals == replace(totals, size_bytes=held_files(lake.table).size)
@@ -98,7 +98,7 @@ def test_a_round_deletes_rows_of_compacted_files(lake: Lake) -> None:
     assert [row["__offset"] for row in lake.rows()] == [6, 13, 16, 23, 26, 30, 33, 40]
     compact(lake)
     assert [row["__offset"] for row in lake.rows()] == [6, 13, 16, 23, 26, 30, 33, 40]
-    assert lake.truth.totals.delete_files == 0
+    assert lake.head.totals.delete_files == 0
 
 
 def test_a_file_of_which_all_is_dead_goes_without_another(lake: Lake) -> None:
@@ -107,7 +107,7 @@ def test_a_file_of_which_all_is_dead_goes_without_another(lake: Lake) -> None:
     found = compact(lake)
     assert (found.files_before, found.files_after) == (1, 0)
     assert lake.rows() == []
-    assert lake.truth.totals == replace(lake.truth.totals, files=0, records=0, size_bytes=0, delete_files=0)
+    assert lake.head.totals == replace(lake.head.totals, files=0, records=0, size_bytes=0, delete_files=0)
 
 
 def test_a_log_keeps_offsets_and_commit_times(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_many_files_of_deletes_become_one_without_a_row_being_written(lake: Lake
     found = compact(lake, LakeUpkeep(files=4))
     assert (found.files_before, found.deletes_removed) == (0, 4)
     assert {file.path for file in held_files(lake.table).data} == data
-    assert (lake.truth.totals.delete_files, lake.truth.totals.position_deletes) == (1, 10)
+    assert (lake.head.totals.delete_files, lake.head.totals.position_deletes) == (1, 10)
     assert lake.rows() == rows
 
 
@@ -222,10 +222,10 @@ def test_rows_that_die_while_files_are_written_are_dead_in_the_new_ones(lake: La
     found = commit_rewritten(lake.table, waiting, merge_deletes_at=8)
     assert (found.files_before, found.files_after) == (4, 1)
     assert lake.rows() == rows
-    truth = read_truth(lake.table)
-    assert truth.held == lake.truth.held
-    assert (truth.totals.rows, truth.totals.delete_files, truth.totals.position_deletes) == (7, 1, 3)
-    lake.truth = truth
+    head = read_head(lake.table)
+    assert head.held == lake.head.held
+    assert (head.totals.rows, head.totals.delete_files, head.totals.position_deletes) == (7, 1, 3)
+    lake.head = head
     lake.round(end=42, dead=[40, 30])
     assert [row["__offset"] for row in lake.rows()] == [3, 13, 16, 23, 26]
 
@@ -239,7 +239,7 @@ def test_deletes_of_files_that_stay_are_kept(lake: Lake) -> None:
     rows = lake.rows()
     commit_rewritten(lake.table, [one], merge_deletes_at=8)
     assert lake.rows() == rows
-    assert read_truth(lake.table).totals.rows == len(rows)
+    assert read_head(lake.table).totals.rows == len(rows)
 
 
 def test_of_two_compactions_one_lands_and_the_other_leaves_nothing(lake: Lake) -> None:
@@ -247,7 +247,7 @@ def test_of_two_compactions_one_lands_and_the_other_leaves_nothing(lake: Lake) -
     rows = lake.rows()
     first, second = rewritten(lake, "first"), rewritten(lake, "second")
     assert commit_rewritten(lake.table, first, merge_deletes_at=8).files_after == 1
-    assert commit_rewritten(lake.table, second, merge_deletes_at=8).truth is None
+    assert commit_rewritten(lake.table, second, merge_deletes_at=8).head is None
     assert lake.rows() == rows
     assert not [name for name in data_names(lake) if "second" in name]
 
@@ -258,7 +258,7 @@ def test_a_rollback_that_brings_rows_back_gives_the_compaction_up(lake: Lake) ->
     waiting = rewritten(lake)
     assert early is not None
     lake.table.iceberg.manage_snapshots().set_current_snapshot(early).commit()
-    assert commit_rewritten(lake.table, waiting, merge_deletes_at=8).truth is None
+    assert commit_rewritten(lake.table, waiting, merge_deletes_at=8).head is None
     assert lake.ids() == [0, 1, 2]
 
 
@@ -284,7 +284,7 @@ def test_a_commit_that_comes_first_each_time_does_not_make_it_begin_again(
     assert commit_rewritten(lake.table, waiting, merge_deletes_at=8).files_after == 1
     monkeypatch.undo()
     assert [row["__offset"] for row in lake.rows()] == [13, 16, 23, 26, 30, 33, 40, 41, 42]
-    assert read_truth(lake.table).offsets == {LakeKey(None, 0): Tiered(43, 1)}
+    assert read_head(lake.table).offsets == {LakeKey(None, 0): Tiered(43, 1)}
     deletes = [name for name in data_names(lake) if "deletes" in name]
     assert len(deletes) == 3 + 3 + 1, "of attempts that lost nothing is left"
     other.catalog.close()
@@ -304,18 +304,18 @@ def test_an_answer_that_is_lost_is_found_in_the_lake(lake: Lake, monkeypatch: py
 
     monkeypatch.setattr(SqlCatalog, "commit_table", breaks)
     found = commit_rewritten(lake.table, rewritten(lake), merge_deletes_at=8)
-    assert found.truth is not None
+    assert found.head is not None
     assert (lake.rows(), len(held_files(lake.table).data)) == (rows, 1)
 
 
 def test_a_round_that_meets_a_compaction_loses_and_finds_its_dead_rows_again(lake: Lake) -> None:
     fill(lake)
-    stale, late = lake.truth, lake.file(events(99), [40])
+    stale, late = lake.head, lake.file(events(99), [40])
     compact(lake)
-    fresh, lake.truth = lake.truth, stale
+    fresh, lake.head = lake.head, stale
     with pytest.raises(LakeConflict):
         lake.round(late, end=41, dead=[3])
-    lake.truth = fresh
+    lake.head = fresh
     lake.round(late, end=41, dead=[3])
     assert [row["__offset"] for row in lake.rows()] == [6, 13, 16, 23, 26, 30, 33, 36, 40]
 
@@ -361,9 +361,9 @@ def test_whatever_order_things_come_in_the_rows_are_those_of_the_model(tmp_path:
         elif step == "land":
             commit_rewritten(lake.table, waiting, merge_deletes_at=chance.randint(2, 9))
             waiting = []
-        lake.truth = read_truth(lake.table)
+        lake.head = read_head(lake.table)
         assert lake.ids() == sorted(live)
-        assert lake.truth.totals.rows == len(live)
+        assert lake.head.totals.rows == len(live)
     assert end > 100
     lake.catalog.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from lake.drill_place import COLUMNS, LAKE, House, ids, put
 from strom.client.plan.key_plan import Instant
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.lake_report import readable_low
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey, Tiered
@@ -48,18 +48,16 @@ def test_servers_keep_what_died_since_the_oldest_snapshot_that_a_read_may_have_b
         times: list[int] = []
         for number in range(3):
             put(table, number, number + 1)
-            truth = tierer.round(table)
-            places.append(truth.offsets[LakeKey(None, 0)])
-            times.append(truth.committed_ms or 0)
+            head = tierer.round(table)
+            places.append(head.offsets[LakeKey(None, 0)])
+            times.append(head.committed_ms or 0)
         lake = tierer.lake_table(table)
-        truth, delay = read_truth(lake), 3_600_000
+        head, delay = read_head(lake), 3_600_000
         key = LakeKey(None, 0)
-        assert readable_low(lake, truth, times[0]) == {key: places[0].offset}
-        assert readable_low(lake, truth, times[1] + delay) == {key: places[0].offset}, (
-            "it was the newest then"
-        )
-        assert readable_low(lake, truth, times[1] + delay + 1) == {key: places[1].offset}
-        assert readable_low(lake, truth, times[2] + delay + 1) == {}, "the head alone"
+        assert readable_low(lake, head, times[0]) == {key: places[0].offset}
+        assert readable_low(lake, head, times[1] + delay) == {key: places[0].offset}, "it was the newest then"
+        assert readable_low(lake, head, times[1] + delay + 1) == {key: places[1].offset}
+        assert readable_low(lake, head, times[2] + delay + 1) == {}, "the head alone"
         db.lake_rebuild("k")
         record = db.lake("k").facts.record
         assert record is not None

@@ -188,9 +188,9 @@ def test_a_log_that_is_older_than_its_lake_is_read_from_the_lake_and_goes_on_beh
     with house.open() as (db, tierer):
         for name in ("struck", "sound"):
             put(db.table(name), 4, 5)
-            truth = tierer.round(db.table(name))
+            head = tierer.round(db.table(name))
             if name == "struck":
-                place = truth.offsets[LakeKey(None, 0)]
+                place = head.offsets[LakeKey(None, 0)]
             put(db.table(name), 6)
     shutil.rmtree(house.folder / "buckets" / str(table_id))
     shutil.copytree(backup, house.folder / "buckets" / str(table_id))

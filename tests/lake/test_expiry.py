@@ -19,7 +19,7 @@ from strom.errors import LakeConflict, LakeSnapshotNotFound
 from strom.lake.files.storage import ListedFile, Storage
 from strom.lake.iceberg import snapshot_change
 from strom.lake.iceberg.held_files import held_files
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.upkeep.expiry import HOUR_MS, Aged, expendable, expire_snapshots
 from strom.lake.upkeep.maintenance import EVERY, Maintenance
@@ -65,7 +65,7 @@ def watch() -> Watch:
 
 def fill(lake: Lake, rounds: int) -> None:
     """One row a round; each kills the one before."""
-    start = 0 if lake.truth.snapshot_id is None else next(iter(lake.truth.offsets.values())).offset
+    start = 0 if lake.head.snapshot_id is None else next(iter(lake.head.offsets.values())).offset
     for number in range(start, start + rounds):
         lake.round(lake.file(events(number), [number]), end=number + 1, dead=[number - 1] if number else [])
 
@@ -106,7 +106,7 @@ def test_snapshots_expire_and_the_truth_stays(lake: Lake, watch: Watch) -> None:
     newest = ids(lake)[-2:]
     assert expire(lake, watch) == 4
     assert ids(lake) == newest
-    assert read_truth(lake.table) == lake.truth
+    assert read_head(lake.table) == lake.head
     assert expire(lake, watch) == 0
     fill(lake, 1)
     assert lake.ids() == [6]
@@ -185,7 +185,7 @@ def test_a_round_that_was_planned_before_lands_after_an_expiry(lake: Lake, watch
 def test_files_of_expired_snapshots_go_after_the_delay_and_not_before(lake: Lake, watch: Watch) -> None:
     fill(lake, 6)
     Maintenance(watch).compact(lake.table, FEW)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     fill(lake, 2)
     before = files(lake)
     assert expire(lake, watch) == 7
@@ -273,7 +273,7 @@ def test_the_table_does_not_remember_lists_that_are_gone(lake: Lake, watch: Watc
 def test_a_removal_that_dies_is_done_again(lake: Lake, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(lake, 6)
     Maintenance(watch).compact(lake.table, FEW)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     fill(lake, 2)
     expire(lake, watch)
     watch.ms += HOUR_MS
@@ -391,7 +391,7 @@ def test_a_file_of_which_the_storage_does_not_say_how_old_it_is_stays(
 def test_what_waits_on_a_list_is_no_orphan(lake: Lake, watch: Watch) -> None:
     fill(lake, 6)
     Maintenance(watch).compact(lake.table, FEW)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     fill(lake, 2)
     expire(lake, watch)
     before = files(lake)
@@ -442,7 +442,7 @@ def test_a_file_that_a_snapshot_names_again_stays_whatever_a_list_says(lake: Lak
     """As after a restore by another engine: the list was right when it was written, and is not any more."""
     fill(lake, 6)
     Maintenance(watch).compact(lake.table, FEW)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     before = held_files(lake.table.refresh(), ids(lake)[0])
     (again,) = before.data
     fill(lake, 2)
@@ -476,7 +476,7 @@ def test_of_two_that_remove_at_once_neither_minds_that_a_list_is_gone(
 ) -> None:
     fill(lake, 6)
     Maintenance(watch).compact(lake.table, FEW)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     fill(lake, 2)
     expire(lake, watch)
     watch.ms += 30 * 24 * HOUR_MS
@@ -499,7 +499,7 @@ def test_what_another_service_lists_while_orphans_are_looked_for_waits_too(
 ) -> None:
     fill(lake, 6)
     Maintenance(watch).compact(lake.table, FEW)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     fill(lake, 2)
     before = files(lake)
 
@@ -538,14 +538,14 @@ def test_maintenance_comes_every_few_commits_and_files_do_not_pile_up(lake: Lake
     for _ in range(10 * EVERY):
         fill(lake, 1)
         watch.ms += 500
-        found = maintenance.after_round(lake.table, upkeep, lambda: {lake.truth.snapshot_id or 0})
+        found = maintenance.after_round(lake.table, upkeep, lambda: {lake.head.snapshot_id or 0})
         done += not found.idle
-        lake.truth = read_truth(lake.table)
+        lake.head = read_head(lake.table)
     assert 5 < done < 15
     assert lake.ids() == [10 * EVERY - 1]
     assert len(ids(lake)) <= 5 + EVERY + 1
-    assert lake.truth.totals.files <= EVERY
-    assert lake.truth.totals.delete_files <= EVERY
+    assert lake.head.totals.files <= EVERY
+    assert lake.head.totals.delete_files <= EVERY
     data = [name for name in files(lake) if name.startswith("data/")]
     assert len(data) < 60, "files of the last rounds and of those that wait"
 
@@ -565,9 +565,9 @@ def test_what_the_truth_is_read_from_stays_behind_a_foreign_rewrite(
     own = ids(lake)[-1]
     monkeypatch.setattr(snapshot_change, "write_summary", lambda *_: {})
     for _ in range(3):
-        change = SnapshotChange(lake.truth.held, rewrite=True)
-        lake.truth = commit_change(lake.table, lake.truth, change, new_snapshot_id(lake.table))
+        change = SnapshotChange(lake.head.held, rewrite=True)
+        lake.head = commit_change(lake.table, lake.head, change, new_snapshot_id(lake.table))
     monkeypatch.undo()
     assert expire(lake, watch, upkeep=LakeUpkeep(snapshots=1, snapshots_ms=0)) == 3
     assert ids(lake)[0] == own
-    assert read_truth(lake.table).offsets == lake.truth.offsets
+    assert read_head(lake.table).offsets == lake.head.offsets

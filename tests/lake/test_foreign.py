@@ -26,7 +26,7 @@ from strom.lake.iceberg import snapshot_change
 from strom.lake.iceberg.commit import adopt
 from strom.lake.iceberg.delete_files import dead_rows, write_deletes
 from strom.lake.iceberg.held_files import held_files
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.live_offsets import live_prints
 from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
@@ -69,31 +69,31 @@ def _replace(lake: Lake, monkeypatch: pytest.MonkeyPatch, file: DataFile, rewrit
     """A commit without a word of ours: this file in the place of all others."""
     found = held_files(lake.table)
     gone = {item.path for item in found.data} | {item.path for item in found.deletes}
-    _commit(lake, monkeypatch, SnapshotChange(lake.truth.held, [file], removed=gone, rewrite=rewrite))
+    _commit(lake, monkeypatch, SnapshotChange(lake.head.held, [file], removed=gone, rewrite=rewrite))
 
 
 def _commit(lake: Lake, monkeypatch: pytest.MonkeyPatch, change: SnapshotChange) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(snapshot_change, "words_of", lambda *_: snapshot_change.Words({}, {}))
-        commit_change(lake.table, lake.truth, change, new_snapshot_id(lake.table))
+        commit_change(lake.table, lake.head, change, new_snapshot_id(lake.table))
 
 
 def test_a_foreign_rewrite_with_the_same_rows_is_understood(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _replace(lake, monkeypatch, _their_file(lake, [2, 1, 3], [11, 0, 5]))
-    truth = read_truth(lake.table)
-    assert truth.offsets == {LakeKey(None, 0): Tiered(12, 1)}
-    assert truth.snapshot_id == lake.table.iceberg.current_snapshot().snapshot_id
-    assert truth.totals.rows == 3
-    lake.truth = truth
+    head = read_head(lake.table)
+    assert head.offsets == {LakeKey(None, 0): Tiered(12, 1)}
+    assert head.snapshot_id == lake.table.iceberg.current_snapshot().snapshot_id
+    assert head.totals.rows == 3
+    lake.head = head
     lake.round(lake.file(events(7), [12]), end=13, dead=[5, 11])
     assert lake.ids() == [1, 7], "rows are found in their order, not in ours"
 
 
 def test_files_named_as_hadoop_names_them_are_known(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     _replace(lake, monkeypatch, _their_file(lake, [2, 1, 3], [11, 0, 5], scheme="file:"))
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     lake.round(lake.file(events(7), [12]), end=13, dead=[5, 11])
     assert lake.ids() == [1, 7]
 
@@ -102,7 +102,7 @@ def test_no_file_goes_that_is_named_as_hadoop_names_it(lake: Lake, monkeypatch: 
     """Its own name looks like one of ours, as of a file that Strom wrote and others put into a manifest of theirs."""
     theirs = _their_file(lake, [2, 1, 3], [11, 0, 5], name="strom-7", scheme="file:")
     _replace(lake, monkeypatch, theirs)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     remove_orphans(lake.table, SystemClock(), orphan_ms=-HOUR_MS)
     assert lake.ids() == [1, 3, 2]
 
@@ -113,7 +113,7 @@ def test_a_foreign_file_without_gaps_is_not_taken_to_be_in_order(
     lake = Lake(tmp_path)
     lake.round(lake.file(events(1, 2, 3), [0, 1, 2]), end=3)
     _replace(lake, monkeypatch, _their_file(lake, [3, 1, 2], [2, 0, 1]))
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     lake.round(end=4, dead=[0])
     assert lake.ids() == [2, 3]
     lake.catalog.close()
@@ -127,7 +127,7 @@ def test_a_foreign_rewrite_with_other_rows_is_not(
 ) -> None:
     _replace(lake, monkeypatch, _their_file(lake, ids, offsets))
     with pytest.raises(LakeForeignCommit, match="other rows"):
-        read_truth(lake.table)
+        read_head(lake.table)
 
 
 def test_rows_of_a_foreign_rewrite_come_back_in_the_order_of_their_offsets(
@@ -158,16 +158,16 @@ def test_a_foreign_rewrite_that_adds_no_file_is_looked_at_too(
         added = [
             delete_file(write_deletes(lake.table.storage, f"{lake.table.location}/data/d.parquet", dead))
         ]
-    _commit(lake, monkeypatch, SnapshotChange(lake.truth.held, (), added, removed, rewrite=True))
+    _commit(lake, monkeypatch, SnapshotChange(lake.head.held, (), added, removed, rewrite=True))
     with pytest.raises(LakeForeignCommit, match="other rows"):
-        read_truth(lake.table)
+        read_head(lake.table)
 
 
 def test_every_commit_of_ours_tells_the_prints_of_the_rows_that_are_there(lake: Lake) -> None:
     def check() -> None:
         held = held_files(lake.table)
-        assert lake.truth.held.live == live_prints(lake.table.storage, held)
-        assert lake.truth.totals.rows == len(lake.ids())
+        assert lake.head.held.live == live_prints(lake.table.storage, held)
+        assert lake.head.totals.rows == len(lake.ids())
 
     check()
     lake.round(lake.file(events(4, 5), [12, 13], bucket=1), end=14, bucket=1)
@@ -181,43 +181,43 @@ def test_every_commit_of_ours_tells_the_prints_of_the_rows_that_are_there(lake: 
     lake.round(*(replace(one, offsets_total=None) for one in told), end=30, dead=[0, 5])
     check()
     done = Maintenance().compact(lake.table, LakeUpkeep(files=1, dead_percent=1))
-    assert done.truth is not None
-    lake.truth = done.truth
+    assert done.head is not None
+    lake.head = done.head
     check()
     lake.round(end=31, dead=[11, 20, 21, 23, 25])
-    assert {place: one.rows for place, one in (lake.truth.held.live or {}).items()} == {(None, 1): 2}
+    assert {place: one.rows for place, one in (lake.head.held.live or {}).items()} == {(None, 1): 2}
     check()
 
 
 def test_a_foreign_overwrite_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     _replace(lake, monkeypatch, _their_file(lake, [2, 1, 3], [11, 0, 5]), rewrite=False)
     with pytest.raises(LakeForeignCommit, match="overwrite"):
-        read_truth(lake.table)
+        read_head(lake.table)
 
 
 def test_a_foreign_append_is_refused_and_a_rollback_heals_it(lake: Lake) -> None:
-    ours = lake.truth
+    ours = lake.head
     iceberg = lake.table.iceberg
     row = iceberg.scan("id = 1").to_arrow()
     iceberg.append(row)
     with pytest.raises(LakeForeignCommit, match="append"):
-        read_truth(lake.table)
+        read_head(lake.table)
     assert ours.snapshot_id is not None
     iceberg.refresh().manage_snapshots().rollback_to_snapshot(ours.snapshot_id).commit()
-    assert read_truth(lake.table) == ours
+    assert read_head(lake.table) == ours
 
 
 def test_a_foreign_delete_is_refused(lake: Lake) -> None:
     lake.table.iceberg.delete("id = 1")
     with pytest.raises(LakeForeignCommit):
-        read_truth(lake.table)
+        read_head(lake.table)
 
 
 def test_after_a_rollback_the_older_offsets_hold_and_rounds_go_on(lake: Lake) -> None:
     first = lake.table.metadata.snapshots[0]
     lake.table.iceberg.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
-    lake.truth = read_truth(lake.table)
-    assert lake.truth.offsets == {LakeKey(None, 0): Tiered(10, 1)}
+    lake.head = read_head(lake.table)
+    assert lake.head.offsets == {LakeKey(None, 0): Tiered(10, 1)}
     assert lake.ids() == [1, 2, 3]
     lake.round(lake.file(events(2), [11]), end=12, dead=[2])
     assert lake.ids() == [1, 3, 2]
@@ -226,7 +226,7 @@ def test_after_a_rollback_the_older_offsets_hold_and_rounds_go_on(lake: Lake) ->
 def test_a_property_somebody_set_changes_nothing(lake: Lake) -> None:
     with lake.table.iceberg.transaction() as change:
         change.set_properties({"strom.offsets": "{}", "comment": "theirs"})
-    assert read_truth(lake.table) == lake.truth
+    assert read_head(lake.table) == lake.head
 
 
 # --- expiry by others ------------------------------------------------------------------------------------------
@@ -234,16 +234,16 @@ def test_a_property_somebody_set_changes_nothing(lake: Lake) -> None:
 
 @pytest.mark.parametrize("expire", [expire_all_but_the_head, forget_all_but_the_head])
 def test_a_rewrite_and_an_expiry_by_others_leave_the_truth(lake: Lake, expire: Step) -> None:
-    ours = lake.truth
+    ours = lake.head
     rewrite_data_files(lake.table)
     expire(lake.table)
     assert len(lake.table.refresh().metadata.snapshots) == 1, "none of Strom's is left"
-    lake.truth = read_truth(lake.table)
-    assert lake.truth.held == ours.held
-    assert lake.truth.totals.rows == 3
+    lake.head = read_head(lake.table)
+    assert lake.head.held == ours.held
+    assert lake.head.totals.rows == 3
     lake.round(lake.file(events(7), [12]), end=13, dead=[5, 11])
     assert lake.ids() == [1, 7]
-    assert read_truth(lake.table) == lake.truth
+    assert read_head(lake.table) == lake.head
     _count_them(lake)
 
 
@@ -262,19 +262,19 @@ def test_rows_are_counted_where_deletes_name_files_that_are_gone(lake: Lake) -> 
     assert head.summary is not None
     assert head.summary["total-position-deletes"] == "1", "it names a row of a file that is gone"
     assert [one.rows for one in snapshots_of(lake.table)] == [3, 3, 3]
-    lake.truth = read_truth(lake.table)
-    assert lake.truth.totals.rows == 3
+    lake.head = read_head(lake.table)
+    assert lake.head.totals.rows == 3
     lake.round(lake.file(events(7), [12]), end=13, dead=[5])
-    assert lake.truth.totals.rows == read_truth(lake.table).totals.rows == 3
+    assert lake.head.totals.rows == read_head(lake.table).totals.rows == 3
     assert snapshots_of(lake.table)[-1].rows == 3
 
 
 def test_a_rewrite_by_others_is_taken_over_in_a_commit_of_ours(lake: Lake) -> None:
-    assert adopt(lake.table, lake.truth) is lake.truth
+    assert adopt(lake.table, lake.head) is lake.head
     rewrite_data_files(lake.table)
-    foreign = read_truth(lake.table)
-    lake.truth = adopt(lake.table, foreign)
-    assert (foreign.foreign, lake.truth.foreign) == (True, False)
-    assert lake.truth.held == foreign.held
-    assert read_truth(lake.table) == lake.truth
+    foreign = read_head(lake.table)
+    lake.head = adopt(lake.table, foreign)
+    assert (foreign.foreign, lake.head.foreign) == (True, False)
+    assert lake.head.held == foreign.held
+    assert read_head(lake.table) == lake.head
     assert lake.ids() == [1, 3, 2]

@@ -22,7 +22,7 @@ from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.errors import LakeDisabled, LakeForeignCommit, LakeQuarantined
 from strom.lake.iceberg.held_files import held_files
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.read.warehouses import BELIEVED_S
 from strom.testing.process import ServerProcess
 
@@ -120,7 +120,7 @@ def test_what_others_changed_is_not_read_and_what_the_servers_have_is(
         with pytest.raises(LakeQuarantined, match="changed by somebody else"):
             table.scan(tier="lake").to_arrow()
         with pytest.raises(LakeForeignCommit):
-            read_truth(lake)
+            read_head(lake)
 
 
 def test_an_empty_table_of_the_lake_has_no_rows_there(server: ServerProcess) -> None:

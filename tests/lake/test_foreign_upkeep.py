@@ -35,7 +35,7 @@ from strom.lake.files.offset_print import OffsetPrint
 from strom.lake.iceberg import summary
 from strom.lake.iceberg.delete_files import DeadRows, write_deletes
 from strom.lake.iceberg.held_files import held_files
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.manifest_writer import delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.summary import HELD
@@ -79,12 +79,12 @@ def _on(day: str, *ids: int) -> pa.RecordBatch:
 
 def _goes_on(lake: Lake, order: Sequence[Step]) -> None:
     """After every step the truth is what it was, and so are the rows after the last."""
-    ours, before = lake.truth, lake.rows()
+    ours, before = lake.head, lake.rows()
     for step in order:
         step(lake.table)
-        lake.truth = read_truth(lake.table)
-        assert lake.truth.held == ours.held, step.__name__
-        assert lake.truth.totals.rows == len(before), step.__name__
+        lake.head = read_head(lake.table)
+        assert lake.head.held == ours.held, step.__name__
+        assert lake.head.totals.rows == len(before), step.__name__
     assert sorted(lake.rows(), key=repr) == sorted(before, key=repr)
 
 
@@ -106,11 +106,11 @@ def test_any_order_of_maintenance_by_others_leaves_the_truth_and_rounds_go_on(
     partition = A_DAY if made is days else None
     for order in _orders():
         _goes_on(lake, order)
-        (end, _), *_ = lake.truth.offsets.values()
+        (end, _), *_ = lake.head.offsets.values()
         row = events(end) if made is not days else _on("a", end)
         dead = [end - 1] if made is not log and end > 13 else []
         lake.round(lake.file(row, [end], partition=partition), end=end + 1, dead=dead, partition=partition)
-        assert read_truth(lake.table) == lake.truth
+        assert read_head(lake.table) == lake.head
     lake.catalog.close()
 
 
@@ -136,7 +136,7 @@ def test_either_record_is_enough(
     for step in (rewrite_data_files, rewrite_manifests, expire_all_but_the_head):
         step(lake.table)
     lost(lake)
-    assert read_truth(lake.table).held == lake.truth.held
+    assert read_head(lake.table).held == lake.head.held
     lake.catalog.close()
 
 
@@ -147,7 +147,7 @@ def test_without_any_record_rows_are_not_guessed_at(tmp_path: Path) -> None:
     _forget_property(lake)
     _forget_history(lake)
     with pytest.raises(LakeForeignCommit, match="no snapshot of Strom's is left"):
-        read_truth(lake.table)
+        read_head(lake.table)
     lake.catalog.close()
 
 
@@ -159,7 +159,7 @@ def test_offsets_that_others_took_for_an_orphan_are_in_the_property_too(
     lake = made(tmp_path)
     remove_orphans(lake.table)
     assert not [one for one in lake.table.storage.list(lake.table.location) if "strom-offsets" in one.uri]
-    assert read_truth(lake.table) == lake.truth
+    assert read_head(lake.table) == lake.head
     _goes_on(lake, (rewrite_data_files, expire_all_but_the_head, remove_orphans))
     lake.catalog.close()
 
@@ -169,12 +169,12 @@ def test_a_property_that_somebody_wrote_is_not_believed(tmp_path: Path) -> None:
     rewrite_data_files(lake.table)
     expire_all_but_the_head(lake.table)
     _forget_history(lake)
-    further = replace(lake.truth.held, live={**(lake.truth.held.live or {}), (None, 1): OffsetPrint(2, 7)})
+    further = replace(lake.head.held, live={**(lake.head.held.live or {}), (None, 1): OffsetPrint(2, 7)})
     for text in ("nonsense", "{}", "eJwDAAAAAAE=", further.to_json()):
         lake.table.refresh().commit(SetPropertiesUpdate(updates={HELD: text}), requirements=())
         _forget_history(lake)
         with pytest.raises(LakeForeignCommit):
-            read_truth(lake.table)
+            read_head(lake.table)
     lake.catalog.close()
 
 
@@ -183,11 +183,11 @@ def test_a_log_that_an_earlier_version_wrote_is_known_by_its_offsets(tmp_path: P
     lake = log(tmp_path)
     _as_an_earlier_version(lake)
     lake.round(lake.file(events(6), [9]), end=10)
-    assert lake.truth.held.live is not None
+    assert lake.head.held.live is not None
     _as_an_earlier_version(lake)
     rewrite_data_files(lake.table)
     expire_all_but_the_head(lake.table)
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     lake.round(lake.file(events(7), [10]), end=11)
     assert lake.ids() == [1, 2, 3, 4, 5, 6, 7]
     lake.catalog.close()
@@ -195,9 +195,9 @@ def test_a_log_that_an_earlier_version_wrote_is_known_by_its_offsets(tmp_path: P
 
 def _as_an_earlier_version(lake: Lake) -> None:
     """A commit that says how far the buckets are held, and not what their rows are told by."""
-    held = replace(lake.truth.held, live=None)
-    lake.truth = commit_change(
-        lake.table, lake.truth, SnapshotChange(held, rewrite=True), new_snapshot_id(lake.table)
+    held = replace(lake.head.held, live=None)
+    lake.head = commit_change(
+        lake.table, lake.head, SnapshotChange(held, rewrite=True), new_snapshot_id(lake.table)
     )
 
 
@@ -243,7 +243,7 @@ def test_a_change_of_rows_is_found_behind_a_rewrite_and_an_expiry(
     rewrite_data_and_deletes(lake.table)
     expire(lake.table)
     with pytest.raises(LakeForeignCommit, match=r"a foreign (append|overwrite|delete)"):
-        read_truth(lake.table)
+        read_head(lake.table)
     lake.catalog.close()
 
 
@@ -262,7 +262,7 @@ def test_rows_that_came_or_went_are_found_by_the_rows_alone(
     expire_all_but_the_head(lake.table)
     lost(lake)
     with pytest.raises(LakeForeignCommit, match="other rows"):
-        read_truth(lake.table)
+        read_head(lake.table)
     lake.catalog.close()
 
 
@@ -272,10 +272,10 @@ def test_after_a_rollback_by_others_the_older_words_hold_and_the_property_does_n
     lake.table.iceberg.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
     rewrite_data_files(lake.table)
     expire_all_but_the_head(lake.table)
-    truth = read_truth(lake.table)
-    assert [place.offset for place in truth.offsets.values()] == [10]
-    assert truth.totals.rows == 3
+    head = read_head(lake.table)
+    assert [place.offset for place in head.offsets.values()] == [10]
+    assert head.totals.rows == 3
     _forget_history(lake)
     with pytest.raises(LakeForeignCommit, match="other rows"):
-        read_truth(lake.table)
+        read_head(lake.table)
     lake.catalog.close()

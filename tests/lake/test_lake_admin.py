@@ -10,7 +10,7 @@ import pytest
 from lake.union_place import lake_table, rows
 from strom.client.admin.lake_admin import LakeAdmin
 from strom.errors import TableNotFound
-from strom.lake.iceberg.lake_head import Truth
+from strom.lake.iceberg.lake_head import LakeHead
 from strom.lake.upkeep.maintenance import Maintenance, Upkept
 from strom.testing.process import ServerProcess
 
@@ -25,7 +25,7 @@ def test_the_record_is_that_of_the_newest_snapshot_after_a_compaction(
         for number in range(3):
             table.upsert(rows(number, 100))
             tierer.round(table)
-        landed: list[Truth] = []
+        landed: list[LakeHead] = []
         compact = Maintenance.compact
 
         def compacted(*given: Any, **named: Any) -> Upkept:
@@ -39,7 +39,7 @@ def test_the_record_is_that_of_the_newest_snapshot_after_a_compaction(
             patched.setattr(Maintenance, "compact", compacted)
             done = db.lake_compact(table.name)
         assert (done.files_before, done.files_after, done.rows_removed) == (3, 1, 2)
-        newest = landed[0] if meanwhile else done.truth
+        newest = landed[0] if meanwhile else done.head
         assert newest is not None
         status = db.lake(table.name)
         assert (status.facts.snapshot_id, status.lag_rows) == (newest.snapshot_id, 0)

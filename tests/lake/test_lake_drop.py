@@ -222,13 +222,13 @@ def test_a_round_that_reports_when_its_lake_is_gone_is_not_believed(house: House
     with house.open() as (db, tierer):
         table = db.create_table("t", COLUMNS, buckets=2, properties=LAKE)
         put(table, *range(10))
-        truth = tierer.round(table, end="commit")
+        head = tierer.round(table, end="commit")
         admin = LakeAdmin(db.session.cluster)
         beat = db.session.run(admin.heartbeat("late", wants=1, tables=[table.table_id]))
         (held,) = beat.assigned
         table.alter(set=OFF)
         assert db.lake_drop("t").own
-        told = admin.report(table.table_id, report_of(truth), service_id="late", round=held.round)
+        told = admin.report(table.table_id, report_of(head), service_id="late", round=held.round)
         assert "not copied" in db.session.run(told)
         assert record_of(db, table) is None
         assert ids(table.scan()) == list(range(10))

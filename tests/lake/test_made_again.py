@@ -12,7 +12,7 @@ from lake.lake_places import Lake
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.files.file_writer import FilePartition
 from strom.lake.iceberg.commit import commit_round
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.model.lake.lake import LakeKey, Tiered
 from strom.model.schema import Schema
 from strom.model.table import TableDescription
@@ -37,15 +37,15 @@ def file(lake: Lake, place: FilePartition, bucket: int, first: int, *ids: int) -
 def test_the_new_one_takes_over_where_a_round_tells_all_that_is_known(lake: Lake, new_id: int) -> None:
     lake.round(file(lake, OLD, 0, 0, 1, 2), end=2, partition=OLD)
     new = FilePartition(new_id, "x")
-    truth = commit_round(
+    head = commit_round(
         lake.table,
-        lake.truth,
+        lake.head,
         round_id="second",
         added=[file(lake, new, 0, 2, 3)],
-        offsets={**lake.truth.offsets, LakeKey(new_id, 0): Tiered(3, 2)},
+        offsets={**lake.head.offsets, LakeKey(new_id, 0): Tiered(3, 2)},
         partitions={3: "x", new_id: "x"},
     )
-    assert dict(truth.offsets) == {LakeKey(new_id, 0): Tiered(3, 2)}
+    assert dict(head.offsets) == {LakeKey(new_id, 0): Tiered(3, 2)}
 
 
 def test_a_bucket_that_the_new_ones_first_round_leaves_out_keeps_its_place(lake: Lake) -> None:
@@ -53,6 +53,6 @@ def test_a_bucket_that_the_new_ones_first_round_leaves_out_keeps_its_place(lake:
     lake.round(file(lake, OLD, 1, 0, 5, 6, 7), end=3, bucket=1, partition=OLD)
     new = FilePartition(9, "x")
     lake.round(file(lake, new, 0, 2, 3), end=3, epoch=2, partition=new)
-    assert dict(lake.truth.offsets) == {LakeKey(9, 0): Tiered(3, 2), LakeKey(9, 1): Tiered(3, 1)}
-    assert lake.truth == read_truth(lake.table)
+    assert dict(lake.head.offsets) == {LakeKey(9, 0): Tiered(3, 2), LakeKey(9, 1): Tiered(3, 1)}
+    assert lake.head == read_head(lake.table)
     assert sorted(lake.ids()) == [1, 2, 3, 5, 6, 7]

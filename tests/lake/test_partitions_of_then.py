@@ -9,7 +9,7 @@ import pytest
 from lake.drill_place import LAKE, House, ids
 from strom.errors import PartitionNotFound
 from strom.lake.iceberg.commit import drop_partitions
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.model.lake.lake import LakeKey
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def test_an_older_snapshot_has_the_rows_of_partitions_that_somebody_dropped_sinc
         assert ids(table.scan()) == [3], "dropped is dropped"
         assert ids(table.scan(at=first)) == [1, 2, 3, 4]
         lake = tierer.lake_table(table)
-        tierer.report(table.table_id, drop_partitions(lake, read_truth(lake), {"a", "c"}, round_id="d"))
+        tierer.report(table.table_id, drop_partitions(lake, read_head(lake), {"a", "c"}, round_id="d"))
         table.append({"day": ["a"], "id": [9]})
         tierer.round(table)
         assert ids(table.scan()) == [3, 9]
@@ -53,12 +53,12 @@ def test_where_the_rows_of_a_log_begin_in_the_lake_is_known_for_good(tmp_path: P
         table = db.create_table("t", BY_DAY, buckets=1, properties=LAKE)
         table.append({"day": ["a"] * 5, "id": [1, 2, 3, 4, 5]})
         tierer.begin_at = 2
-        truth = tierer.round(table)
+        head = tierer.round(table)
         tierer.begin_at = 0
         key = LakeKey(None, 0)
-        assert truth.held.starts == {key: 2}
+        assert head.held.starts == {key: 2}
         table.append({"day": ["a"], "id": [6]})
-        assert tierer.round(table).held.starts == read_truth(tierer.lake_table(table)).held.starts == {key: 2}
+        assert tierer.round(table).held.starts == read_head(tierer.lake_table(table)).held.starts == {key: 2}
         record = db.lake("t").facts.record
         assert record is not None
         assert record.start_of(None, None, 0) == 2

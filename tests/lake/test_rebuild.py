@@ -18,7 +18,7 @@ from strom.errors import (
     LakeOfAnotherTable,
     LakeQuarantined,
 )
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.read.union_plan import UnionPlan
 from strom.model.lake.lake_record import LakeReport
 
@@ -87,20 +87,20 @@ def test_an_older_record_is_told_to_be_rebuilt_where_rows_would_be_missing(house
         assert ids(table.scan(tier="lake")) == [1, 2, 3, 4]
 
 
-def record_of_report(truth: Any) -> LakeReport:
-    return LakeReport(truth.snapshot_id, truth.offsets, truth.partitions, bounds=truth.bounds)
+def record_of_report(head: Any) -> LakeReport:
+    return LakeReport(head.snapshot_id, head.offsets, head.partitions, bounds=head.bounds)
 
 
 def test_partitions_that_only_the_lake_has_come_back_too(house: House) -> None:
     with house.open() as (db, tierer):
         table = db.create_table("p", BY_DAY, partition_by="day", buckets=1, properties=LAKE)
         table.append({"day": ["a", "a", "b"], "id": [1, 2, 3]})
-        truth = tierer.round(table)
+        head = tierer.round(table)
         table_id = table.table_id
         # Retention dropped it: the lake alone has its rows.
         told(tierer, table, LakeReport(None, {}))
         table.drop_partition({"day": "a"})
-        tierer.report(table_id, truth)
+        tierer.report(table_id, head)
         assert ids(table.scan()) == [1, 2, 3]
     house.lose_record(table_id)
     with house.open() as (db, _):
@@ -145,7 +145,7 @@ def test_a_foreign_commit_is_taken_back_on_request_and_the_table_is_tiered_on(ho
         looked = db.lake_rebuild("t", roll_back=True, dry_run=True)
         assert looked.rolled_back == foreign.snapshot_id
         with pytest.raises(LakeForeignCommit):
-            read_truth(tierer.lake_table(table))
+            read_head(tierer.lake_table(table))
         made = db.lake_rebuild("t", roll_back=True)
         assert made.rolled_back == foreign.snapshot_id
         assert db.lake("t").state == "active"

@@ -13,7 +13,7 @@ from lake.lake_places import Lake, events
 from lake.rest_catalog import rest_catalog
 from strom.errors import LakeCommitUnknown, LakeConflict
 from strom.lake.iceberg.commit import commit_round
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 
 
@@ -31,7 +31,7 @@ def test_rounds_work_through_a_rest_catalog(rest: tuple[LakeConfig, Any]) -> Non
     lake.round(lake.file(events(1, 2, 3), [0, 2, 5]), end=6)
     lake.round(lake.file(events(2), [6]), end=7, dead=[2])
     assert lake.ids() == [1, 3, 2]
-    assert read_truth(lake.table) == lake.truth
+    assert read_head(lake.table) == lake.head
     other = Lake(rest[0], table_id=9)
     assert sorted(other.catalog.tables("db")) == ["t", "t__dropped_1"]
     for one in (lake, other):
@@ -53,10 +53,10 @@ def test_an_answer_that_is_lost_is_an_unknown_outcome(rest: tuple[LakeConfig, An
     rest[1].broken_commits = 1
     with pytest.raises(LakeCommitUnknown):
         commit_round(
-            lake.table, lake.truth, round_id="mine", added=[lake.file(events(1), [0])],
+            lake.table, lake.head, round_id="mine", added=[lake.file(events(1), [0])],
             offsets={LakeKey(None, 0): Tiered(1, 0)},
         )  # fmt: skip
-    assert read_truth(lake.table).round == "mine"
+    assert read_head(lake.table).round == "mine"
     assert lake.ids() == [1]
     lake.catalog.close()
 

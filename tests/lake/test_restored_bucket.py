@@ -13,7 +13,7 @@ import strom
 from lake.drill_place import LAKE, House, ids
 from lake.small_tierer import SmallTierer
 from strom.errors import InvalidRequest, LakeAhead, LakeCorrupt, StaleEpoch, StromError
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.read.live_rows import live_rows
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeKey
@@ -68,7 +68,7 @@ def prepared(house: House, *, compact: bool = False) -> list[dict[str, Any]]:
             writer.delete([{"id": number} for number in range(0, 40, 10)])
         tierer.round(table)
         if compact:
-            assert tierer.compact(table, report=True).truth is not None
+            assert tierer.compact(table, report=True).head is not None
         kept = rows_of(table.scan(tier="lake"))
         upsert(table, people(1, 2, 99, name="lost"))
         table_id = table.table_id
@@ -78,10 +78,10 @@ def prepared(house: House, *, compact: bool = False) -> list[dict[str, Any]]:
 
 def restore(tierer: SmallTierer, table: strom.Table, bucket: int, rows: Any = None) -> int:
     lake = tierer.lake_table(table)
-    truth = read_truth(lake)
-    assert truth.snapshot_id is not None
-    found = live_rows(lake, truth.snapshot_id, (None, bucket)) if rows is None else rows
-    place = truth.offsets[LakeKey(None, bucket)]
+    head = read_head(lake)
+    assert head.snapshot_id is not None
+    found = live_rows(lake, head.snapshot_id, (None, bucket)) if rows is None else rows
+    place = head.offsets[LakeKey(None, bucket)]
     epoch: int = tierer._run(
         tierer._door.restore(table.info, BucketId(table.table_id, None, bucket), place, found)
     )
@@ -179,9 +179,9 @@ def test_rows_that_cannot_be_the_buckets_are_refused_and_nothing_changes(house: 
     with house.open() as (db, tierer):
         table = db.table("k")
         lake = tierer.lake_table(table)
-        truth = read_truth(lake)
-        assert truth.snapshot_id is not None
-        found = list(live_rows(lake, truth.snapshot_id, (None, 0)))
+        head = read_head(lake)
+        assert head.snapshot_id is not None
+        found = list(live_rows(lake, head.snapshot_id, (None, 0)))
         offsets, batch = found[0]
         for wrong in (
             [(offsets, batch), (offsets, batch)],
@@ -190,7 +190,7 @@ def test_rows_that_cannot_be_the_buckets_are_refused_and_nothing_changes(house: 
         ):
             with pytest.raises(LakeCorrupt):
                 restore(tierer, table, 0, wrong)
-        place = truth.offsets[LakeKey(None, 0)]
+        place = head.offsets[LakeKey(None, 0)]
         other = place._replace(offset=place.offset + 1)
         with pytest.raises(InvalidRequest, match="record says"):
             tierer._run(tierer._door.restore(table.info, BucketId(table.table_id, None, 0), other, found))
@@ -252,16 +252,16 @@ def test_a_server_remembers_few_unfinished_restores_and_who_was_forgotten_begins
     with house.open() as (db, tierer):
         table = db.table("k")
         lake = tierer.lake_table(table)
-        truth = read_truth(lake)
-        assert truth.snapshot_id is not None
-        rows = [list(live_rows(lake, truth.snapshot_id, (None, bucket))) for bucket in range(BUCKETS)]
+        head = read_head(lake)
+        assert head.snapshot_id is not None
+        rows = [list(live_rows(lake, head.snapshot_id, (None, bucket))) for bucket in range(BUCKETS)]
 
         async def side_by_side() -> list[Any]:
             begun = [
                 tierer._door.restore(
                     table.info,
                     BucketId(table.table_id, None, bucket),
-                    truth.offsets[LakeKey(None, bucket)],
+                    head.offsets[LakeKey(None, bucket)],
                     rows[bucket],
                 )
                 for bucket in range(BUCKETS)

@@ -21,7 +21,7 @@ from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.errors import LakeForeignCommit
 from strom.lake.iceberg.held_files import HeldFile, held_files
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.summary import HELD
 from strom.lake.iceberg.table import LakeTable
 from strom.testing.process import ServerProcess
@@ -39,7 +39,7 @@ def _changed(lake: LakeTable, change: Callable[[pa.Table], pa.Table]) -> None:
     rewrite_data_and_deletes(lake)
     expire_all_but_the_head(lake)
     with pytest.raises(LakeForeignCommit, match="--roll-back"):
-        read_truth(lake)
+        read_head(lake)
 
 
 def _again(rows: pa.Table) -> pa.Table:
@@ -73,15 +73,15 @@ def test_rows_that_others_added_are_taken_out_again(server: ServerProcess, kind:
             "bucket 0 of partition b may have other rows than it should: the next round brings it anew",
         )
         with pytest.raises(LakeForeignCommit):
-            read_truth(tierer.lake_table(table))
+            read_head(tierer.lake_table(table))
         assert db.lake_rebuild(table.name, roll_back=True).told == looked.told
         assert ids(table.scan()) == [1, 2, 3, 10, 11]
         assert ids(table.scan(tier="lake")) == [1, 2, 3]
         put(table, "b", 12)
-        truth = tierer.round(table)
+        head = tierer.round(table)
         assert ids(table.scan()) == ids(table.scan(tier="lake")) == [1, 2, 3, 10, 11, 12]
-        assert truth.totals.rows == 6
-        assert read_truth(tierer.lake_table(table)) == truth
+        assert head.totals.rows == 6
+        assert read_head(tierer.lake_table(table)) == head
         assert not db.lake_rebuild(table.name, roll_back=True).changed
 
 
@@ -116,7 +116,7 @@ def test_where_nothing_of_ours_is_left_in_the_lake_the_clusters_record_tells(ser
         for entry in lake.metadata.metadata_log:
             lake.storage.delete(entry.metadata_file)
         with pytest.raises(LakeForeignCommit, match="no snapshot of Strom's is left"):
-            read_truth(lake)
+            read_head(lake)
         (told,) = db.lake_rebuild(table.name, roll_back=True).told
         assert "may have other values than before" in told, (
             "all rows are there; what was done to them nobody knows"

@@ -24,7 +24,7 @@ from strom.lake.files.object_store import ACCESS_KEY, SECRET_KEY
 from strom.lake.files.storage import Storage
 from strom.lake.iceberg import summary
 from strom.lake.iceberg.catalogs import open_catalog
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.table import LakeTable
 from strom.model.lake.lake import LakeConfig, LakeKey, Tiered
 from strom.model.table import TableDescription, TablePath
@@ -69,8 +69,8 @@ def test_rounds_with_deletes_land_on_s3(
         lake.round(lake.file(events(2), [6]), end=7, dead=[2])
         assert lake.ids() == [1, 3, 2]
         again = Lake(s3.config(prefix, catalog))
-        assert again.truth == lake.truth
-        assert again.truth.offsets == {LakeKey(None, 0): Tiered(7, 1)}
+        assert again.head == lake.head
+        assert again.head.offsets == {LakeKey(None, 0): Tiered(7, 1)}
         names = [one.uri for one in lake.table.storage.list(lake.table.location)]
         assert sum(name.endswith("-deletes.parquet") for name in names) == 1
         assert sum("strom-offsets-" in name for name in names) == 2
@@ -237,7 +237,7 @@ def test_what_is_wrong_with_the_storage_is_said_in_a_sentence_without_keys(
             assert not any(word in text for word in (SECRET, "not-the-secret", GUEST[SECRET_KEY])), text
         if not changed.get("bucket"):
             with pytest.raises(LakeUnavailable, match=said):
-                read_truth(LakeTable.open(catalog, path, 1, description))
+                read_head(LakeTable.open(catalog, path, 1, description))
         catalog.close()
 
 

@@ -48,8 +48,8 @@ def test_bounds_of_a_decimal_keep_all_its_digits(tmp_path: Path) -> None:
 def test_a_file_whose_writer_kept_no_statistics_is_not_taken_for_one_of_nulls(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.round(lake.file(events(1, 2, 3), [0, 1, 2]), end=3)
-    assert lake.truth.snapshot_id is not None
-    files = read_snapshot(lake.table.refresh(), lake.truth.snapshot_id)
+    assert lake.head.snapshot_id is not None
+    files = read_snapshot(lake.table.refresh(), lake.head.snapshot_id)
     (ours, columns), *_ = files._files
     theirs = replace(ours, path=ours.path.replace("strom-", "rewritten-"))
     bare = {number: stats for number, stats in columns.items() if number > 1_000_000}

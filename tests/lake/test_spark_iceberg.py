@@ -204,9 +204,9 @@ def test_any_order_of_sparks_and_pyicebergs_maintenance_leaves_reads_and_rounds(
                     table.delete({"day": ["b"], "id": [number - 1]})
                     expected.remove(number - 1)
                 assert _ids(table) == expected, "before the round"
-                truth = tierer.round(table)
+                head = tierer.round(table)
                 assert _ids(table) == sorted(table.scan(tier="lake").to_arrow()["id"].to_pylist()) == expected
-                assert truth.totals.rows == len(expected)
+                assert head.totals.rows == len(expected)
         assert [row[0] for row in spark.run(f"SELECT count(*) FROM strom.{spark.name}")[0]] == [
             str(len(expected))
         ]

@@ -13,7 +13,7 @@ from lake.small_tierer import SmallTierer
 from lake.union_place import lake_table, rows
 from strom.client.cluster.cluster import Cluster
 from strom.errors import LakeQuarantined
-from strom.lake.iceberg.lake_head import Truth, read_truth
+from strom.lake.iceberg.lake_head import LakeHead, read_head
 from strom.lake.read.union_planner import UnionPlanner
 from strom.model.lake.lake_record import LakeReport
 from strom.testing.process import ServerProcess
@@ -27,17 +27,17 @@ def ids(found: Any) -> list[int]:
     return sorted(found.to_arrow()["id"].to_pylist())
 
 
-def let_retention_drop(tierer: SmallTierer, table: strom.Table, name: str) -> Truth:
+def let_retention_drop(tierer: SmallTierer, table: strom.Table, name: str) -> LakeHead:
     """As when a partition's time is over: the servers drop it, and the lake keeps its rows."""
     lake = tierer.lake_table(table)
-    truth = read_truth(lake)
-    gone = {number for number, known in truth.partitions.items() if known == name}
-    offsets = {key: place for key, place in truth.offsets.items() if key.partition_id not in gone}
-    names = {number: known for number, known in truth.partitions.items() if number not in gone}
+    head = read_head(lake)
+    gone = {number for number, known in head.partitions.items() if known == name}
+    offsets = {key: place for key, place in head.offsets.items() if key.partition_id not in gone}
+    names = {number: known for number, known in head.partitions.items() if number not in gone}
     table.drop_partition({"day": name})
-    tierer.report(table.table_id, replace(truth, held=replace(truth.held, offsets=offsets, partitions=names)))
-    tierer.report(table.table_id, truth)
-    return truth
+    tierer.report(table.table_id, replace(head, held=replace(head.held, offsets=offsets, partitions=names)))
+    tierer.report(table.table_id, head)
+    return head
 
 
 def test_from_the_latest_on_there_is_nothing_and_before_the_earliest_neither(server: ServerProcess) -> None:
@@ -83,11 +83,11 @@ def test_a_quarantined_lake_that_alone_has_a_partition_is_an_error(server: Serve
     with lake_table(server, DAYS, **keys) as (_, table, tierer):
         table.upsert({"day": ["a", "a", "b"], "id": [1, 2, 3]})
         tierer.round(table)
-        truth = let_retention_drop(tierer, table, "a")
+        head = let_retention_drop(tierer, table, "a")
         report = LakeReport(
-            truth.snapshot_id,
-            truth.offsets,
-            truth.partitions,
+            head.snapshot_id,
+            head.offsets,
+            head.partitions,
             state="quarantined",
             reason="somebody wrote to it",
         )

@@ -18,7 +18,7 @@ import strom
 from lake.small_tierer import SmallTierer
 from lake.union_place import COLUMNS, hot_rows_at, lake_table, sorted_rows
 from strom.errors import LakeConflict
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.read.union_plan import UnionPlan
 from strom.testing.process import ServerProcess
 
@@ -94,9 +94,9 @@ class World:
         self.tierer.round(self.table, end="commit")
 
     def _late_report(self, chance: random.Random) -> None:
-        truth = read_truth(self.tierer.lake_table(self.table))
-        if truth.snapshot_id is not None:
-            self.tierer.report(self.table.table_id, truth)
+        head = read_head(self.tierer.lake_table(self.table))
+        if head.snapshot_id is not None:
+            self.tierer.report(self.table.table_id, head)
 
     def _compact(self, chance: random.Random) -> None:
         self.tierer.compact(self.table, files=chance.randint(2, 4), report=chance.random() < 0.5)

@@ -13,7 +13,7 @@ import pytest
 
 from lake.dying_upkeep import POINTS, UPKEEP
 from lake.lake_places import Lake, events
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.upkeep.maintenance import Maintenance
 from strom.lake.upkeep.reachable import reachable
 from strom.lake.upkeep.removal import remove_orphans
@@ -40,12 +40,12 @@ def test_maintenance_that_is_killed_loses_nothing_and_leaves_nothing(tmp_path: P
     rows = lake.rows()
     assert killed(tmp_path, point) == -signal.SIGKILL
     assert lake.rows() == rows
-    lake.truth = read_truth(lake.table)
+    lake.head = read_head(lake.table)
     lake.round(lake.file(events(77), [18]), end=19, dead=[17])
     rows = lake.rows()
     Maintenance().after_round(lake.table, UPKEEP, lambda: ())
     assert lake.rows() == rows
-    assert read_truth(lake.table).totals.rows == len(rows)
+    assert read_head(lake.table).totals.rows == len(rows)
     remove_orphans(lake.table, SystemClock(), orphan_ms=-1000)
     folder = Path(lake.table.storage.path(lake.table.location))
     there = {f"file://{path}" for path in folder.rglob("*") if path.is_file()}

@@ -84,13 +84,13 @@ def test_a_row_that_its_key_names_is_read_as_it_was(server: ServerProcess, place
     """Keys are looked up while Spark plans, and that only knows the present."""
     with lake_table(server, DAYS, primary_key="id", buckets=1) as (_, table, tierer):
         table.upsert({"day": ["then"], "id": [7]})
-        truth = tierer.round(table)
+        head = tierer.round(table)
         then = dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=2)
         while dt.datetime.now(dt.UTC) <= then + dt.timedelta(milliseconds=2):
             pass  # the next change has a later time, by the millisecond
         table.upsert({"day": ["now"], "id": [7]})
         table.flush()
-        at = {"a snapshot": str(truth.snapshot_id), "a time": then.isoformat(), "offsets": '{"0": 1}'}[place]
+        at = {"a snapshot": str(head.snapshot_id), "a time": then.isoformat(), "offsets": '{"0": 1}'}[place]
         said = {"bootstrap.servers": server.address, "table": table.name, "where": "id = 7", "pin": "query"}
         for more, expected in (({"at": at}, ["then"]), ({}, ["now"])):
             options = SourceOptions.of(said | more)

@@ -12,7 +12,7 @@ from lake.lake_places import Lake, events
 from strom.errors import LakeCommitUnknown, LakeConflict
 from strom.lake.files.file_description import DataFileDescription
 from strom.lake.iceberg.catalogs import LakeCatalog
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.rounds.committer import RoundCommitter
 from strom.lake.rounds.files import RoundFiles
 from strom.lake.rounds.parts import RoundParts
@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 def _plan(lake: Lake, end: int) -> RoundPlan:
     parts = RoundParts("keys", (), {}, 0, 0, more=False)
-    return RoundPlan(lake.truth, parts, {KEY: Tiered(end, 1)}, {}, lag_rows=0)
+    return RoundPlan(lake.head, parts, {KEY: Tiered(end, 1)}, {}, lag_rows=0)
 
 
 def _there(lake: Lake, file: DataFileDescription) -> list[bool]:
@@ -87,5 +87,5 @@ def test_after_an_unknown_outcome_that_was_none_the_same_files_are_committed(
     mine = lake.file(events(2, 3), [1, 4])
     _unknown_and_then(monkeypatch, lambda: None)
     landed = RoundCommitter(lake.table, SystemClock(), "mine").commit(_plan(lake, 5), RoundFiles([mine], {}))
-    assert landed == read_truth(lake.table)
+    assert landed == read_head(lake.table)
     assert lake.ids() == [1, 2, 3]

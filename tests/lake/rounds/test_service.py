@@ -15,7 +15,7 @@ from strom.client.admin.lake_admin import Assigned, Ended, LakeFacts, Running, T
 from strom.client.admin.lake_status import LakeBucket, LakeStatus
 from strom.coordinator.tiering import Beat, ReportedProgress, Tiering
 from strom.errors import Disconnected, LakeCorrupt, LakeUnavailable, TableNotFound
-from strom.lake.iceberg.lake_head import Truth
+from strom.lake.iceberg.lake_head import LakeHead
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.rounds.jobs import Cancelled
 from strom.lake.rounds.metrics import MetricsServer, write_page
@@ -24,7 +24,7 @@ from strom.lake.rounds.service import RoundEnd, RoundListener, TieringOptions, T
 from strom.model.lake.lake_record import LakeReport
 from strom.model.table import TablePath
 
-NOTHING = Truth(None, LakeOffsets(1, ""))
+NOTHING = LakeHead(None, LakeOffsets(1, ""))
 QUICK = TieringOptions(beat_s=0.01)
 ONCE = TieringOptions(once=True, beat_s=0.01)
 

@@ -16,7 +16,7 @@ from strom.client.admin.lake_admin import Assigned
 from strom.errors import LakeCommitUnknown
 from strom.lake.iceberg.catalogs import LakeCatalog, open_catalog
 from strom.lake.iceberg.commit import commit_round
-from strom.lake.iceberg.lake_head import read_truth
+from strom.lake.iceberg.lake_head import read_head
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.rounds.cluster import TieringCluster
 from strom.lake.rounds.parts import Bounds
@@ -112,8 +112,8 @@ def test_a_commit_that_moves_no_bucket_does_not_cost_a_round_its_files(
 
         def another_commit() -> None:
             lake = rounds.lake()
-            truth = read_truth(lake)
-            commit_round(lake, truth, round_id="other", offsets=truth.offsets, partitions=truth.partitions)
+            head = read_head(lake)
+            commit_round(lake, head, round_id="other", offsets=head.offsets, partitions=head.partitions)
 
         jobs = Meeting(spark, server, another_commit)
         result = rounds.run(jobs, 1)

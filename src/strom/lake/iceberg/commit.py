@@ -21,7 +21,7 @@ from strom.lake.files.file_reader import read_offsets
 from strom.lake.files.offset_print import OffsetPrint, print_between, print_of
 from strom.lake.iceberg.delete_files import DeleteFileDescription, dead_rows, write_deletes
 from strom.lake.iceberg.held_files import HeldDeletes, HeldFile, held_files
-from strom.lake.iceberg.lake_head import Truth, offsets_by_place
+from strom.lake.iceberg.lake_head import LakeHead, offsets_by_place
 from strom.lake.iceberg.live_offsets import live_prints
 from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
@@ -35,7 +35,7 @@ Offsets = npt.NDArray[np.int64]
 
 def commit_round(
     table: LakeTable,
-    base: Truth,
+    base: LakeHead,
     *,
     round_id: str,
     added: Sequence[DataFileDescription] = (),
@@ -43,7 +43,7 @@ def commit_round(
     offsets: Mapping[LakeKey, Tiered],
     partitions: Mapping[int, str] | None = None,
     clock: Clock | None = None,
-) -> Truth:
+) -> LakeHead:
     """Commit a round that was planned from ``base``; the new truth.
 
     ``offsets``: the new ends of the round's buckets (others stay). ``dead``: offsets below the old end that died since.
@@ -71,7 +71,7 @@ def commit_round(
         raise
 
 
-def adopt(table: LakeTable, base: Truth, *, clock: Clock | None = None) -> Truth:
+def adopt(table: LakeTable, base: LakeHead, *, clock: Clock | None = None) -> LakeHead:
     """Say again what is held, on top of another engine's rewrite: whoever comes next need not compare rows.
 
     One commit of its own that changes no file; ``base`` again when its snapshot is ours. Errors as of ``commit_round``.
@@ -83,8 +83,8 @@ def adopt(table: LakeTable, base: Truth, *, clock: Clock | None = None) -> Truth
 
 
 def drop_partitions(
-    table: LakeTable, base: Truth, names: Collection[str], *, round_id: str, clock: Clock | None = None
-) -> Truth:
+    table: LakeTable, base: LakeHead, names: Collection[str], *, round_id: str, clock: Clock | None = None
+) -> LakeHead:
     """Take partitions that were dropped out of the lake, rows and offsets: one of that name then begins anew.
 
     One commit of its own; ``base`` again when the lake holds nothing of them. Errors as of ``commit_round``.
@@ -109,7 +109,7 @@ def drop_partitions(
 
 
 def _advanced(
-    base: Truth, round_id: str, offsets: Mapping[LakeKey, Tiered], partitions: Mapping[int, str]
+    base: LakeHead, round_id: str, offsets: Mapping[LakeKey, Tiered], partitions: Mapping[int, str]
 ) -> LakeOffsets:
     """How far the buckets are held after the round."""
     names = {**base.partitions, **partitions}
@@ -173,7 +173,7 @@ def _starts(
     return {key: start for key, start in found.items() if start}
 
 
-def known_live(table: LakeTable, base: Truth) -> Mapping[Place, OffsetPrint]:
+def known_live(table: LakeTable, base: LakeHead) -> Mapping[Place, OffsetPrint]:
     """The prints of what is live in a snapshot: by its summary, or by the files where an earlier version wrote it."""
     if base.held.live is not None or base.snapshot_id is None:
         return base.held.live or {}
@@ -182,7 +182,7 @@ def known_live(table: LakeTable, base: Truth) -> Mapping[Place, OffsetPrint]:
 
 def _live(
     table: LakeTable,
-    base: Truth,
+    base: LakeHead,
     held: LakeOffsets,
     added: Sequence[DataFileDescription],
     dead: Mapping[LakeKey, Offsets],
@@ -228,7 +228,7 @@ def _check_files(before: LakeOffsets, after: LakeOffsets, added: Sequence[DataFi
 
 
 def _write_dead(
-    table: LakeTable, base: Truth, held: LakeOffsets, dead: Mapping[LakeKey, Offsets], name: str
+    table: LakeTable, base: LakeHead, held: LakeOffsets, dead: Mapping[LakeKey, Offsets], name: str
 ) -> list[DeleteFileDescription]:
     by_place: dict[Place, Offsets] = {}
     for key, offsets in dead.items():

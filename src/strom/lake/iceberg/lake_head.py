@@ -65,7 +65,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Truth:
+class LakeHead:
     """A lake table at one snapshot; ``snapshot_id`` None: nothing was committed yet."""
 
     snapshot_id: int | None
@@ -96,15 +96,15 @@ class Truth:
         return self.held.bounds
 
 
-def read_truth(table: LakeTable) -> Truth:
+def read_head(table: LakeTable) -> LakeHead:
     """The truth at the table's head, looked up anew."""
-    return truth_at(table.refresh(), table.snapshot())
+    return head_at(table.refresh(), table.snapshot())
 
 
-def truth_at(table: LakeTable, head: Snapshot | None) -> Truth:
+def head_at(table: LakeTable, head: Snapshot | None) -> LakeHead:
     """The truth at a snapshot."""
     if head is None:
-        return Truth(None, LakeOffsets(table.table_id, ""))
+        return LakeHead(None, LakeOffsets(table.table_id, ""))
     held, ours = _nearest(table, head)
     foreign = ours is None or ours.snapshot.snapshot_id != head.snapshot_id
     totals = totals_of(table, head)
@@ -114,7 +114,7 @@ def truth_at(table: LakeTable, head: Snapshot | None) -> Truth:
         totals = replace(totals, live=held.rows)
     elif held.live is not None:
         totals = replace(totals, live=held.rows)
-    return Truth(head.snapshot_id, held, totals, head.timestamp_ms, foreign)
+    return LakeHead(head.snapshot_id, held, totals, head.timestamp_ms, foreign)
 
 
 def totals_of(table: LakeTable, snapshot: Snapshot) -> Totals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from strom.lake.iceberg.lake_head import Truth
+from strom.lake.iceberg.lake_head import LakeHead
 from strom.lake.iceberg.summary import read_summary
 from strom.lake.iceberg.table import LakeTable
 from strom.model import properties
@@ -13,7 +13,7 @@ from strom.model.lake.lake_record import LakeReport
 
 
 def report_of(
-    truth: Truth,
+    head: LakeHead,
     *,
     readable_low: Mapping[LakeKey, int] | None = None,
     duration_ms: int = 0,
@@ -22,22 +22,22 @@ def report_of(
 ) -> LakeReport:
     """The report of a lake table."""
     return LakeReport(
-        snapshot_id=truth.snapshot_id,
-        offsets=truth.offsets,
-        partitions=truth.partitions,
+        snapshot_id=head.snapshot_id,
+        offsets=head.offsets,
+        partitions=head.partitions,
         readable_low=readable_low or {},
-        starts=truth.held.starts,
-        bounds=truth.bounds,
-        files=truth.totals.files,
-        rows=truth.totals.rows,
-        size_bytes=truth.totals.size_bytes,
+        starts=head.held.starts,
+        bounds=head.bounds,
+        files=head.totals.files,
+        rows=head.totals.rows,
+        size_bytes=head.totals.size_bytes,
         duration_ms=duration_ms,
         more=more,
         facts=facts or {},
     )
 
 
-def readable_low(table: LakeTable, truth: Truth, now_ms: int) -> dict[LakeKey, int]:
+def readable_low(table: LakeTable, head: LakeHead, now_ms: int) -> dict[LakeKey, int]:
     """From where a plan that is still being read goes on in each bucket, at the lowest, where that is below A.
 
     A plan that was made before a round asks what died since *its* A; servers keep that from here on. It was made from a
@@ -55,6 +55,6 @@ def readable_low(table: LakeTable, truth: Truth, now_ms: int) -> dict[LakeKey, i
             return {
                 key: tiered.offset
                 for key, tiered in held.offsets.items()
-                if key in truth.offsets and 0 < tiered.offset < truth.offsets[key].offset
+                if key in head.offsets and 0 < tiered.offset < head.offsets[key].offset
             }
     return {}

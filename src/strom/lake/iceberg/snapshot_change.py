@@ -29,7 +29,7 @@ from pyiceberg.typedef import Record
 
 from strom.errors import LakeConflict, LakeCorrupt
 from strom.lake.iceberg.held_files import entries_of, manifests_of
-from strom.lake.iceberg.lake_head import Totals, Truth
+from strom.lake.iceberg.lake_head import LakeHead, Totals
 from strom.lake.iceberg.manifest_writer import ManifestsWriter
 from strom.lake.iceberg.summary import OFFSETS_FILE, LakeOffsets, held_property, write_summary
 from strom.lake.iceberg.table import LakeTable
@@ -78,8 +78,8 @@ def new_snapshot_id(table: LakeTable) -> int:
 
 
 def commit_change(
-    table: LakeTable, base: Truth, change: SnapshotChange, snapshot_id: int, clock: Clock | None = None
-) -> Truth:
+    table: LakeTable, base: LakeHead, change: SnapshotChange, snapshot_id: int, clock: Clock | None = None
+) -> LakeHead:
     """Make the change on top of ``base``; the new truth."""
     table.check_owner()
     head = table.snapshot()
@@ -124,7 +124,7 @@ def commit_change(
     except LakeConflict:
         writer.discard()
         raise
-    return Truth(snapshot_id, change.held, totals, timestamp)
+    return LakeHead(snapshot_id, change.held, totals, timestamp)
 
 
 class _Removed:

@@ -188,20 +188,20 @@ class Warehouses:
     def _record_now(self, facts: LakeFacts, table: TableInfo) -> LakeRecord:
         with self._lock:
             opened = self._open(facts, table)
-            from strom.lake.iceberg.lake_head import read_truth
+            from strom.lake.iceberg.lake_head import read_head
 
             assert facts.record is not None
             try:
-                truth = read_truth(opened)
+                head = read_head(opened)
             except LakeForeignCommit as error:
                 return replace(facts.record, state="quarantined", reason=str(error))
             return replace(
                 facts.record,
-                snapshot_id=truth.snapshot_id,
-                offsets=truth.offsets,
-                partitions=truth.partitions,
-                starts=truth.held.starts,
-                bounds=truth.bounds,
+                snapshot_id=head.snapshot_id,
+                offsets=head.offsets,
+                partitions=head.partitions,
+                starts=head.held.starts,
+                bounds=head.bounds,
             )
 
     def _on_table(self, facts: LakeFacts, table: TableInfo, work: Callable[[LakeTable], Result]) -> Result:

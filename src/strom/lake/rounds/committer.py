@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from strom.errors import LakeCommitUnknown, LakeConflict, StromError
 from strom.lake.iceberg.commit import commit_round
-from strom.lake.iceberg.lake_head import Truth, read_truth
+from strom.lake.iceberg.lake_head import LakeHead, read_head
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.rounds.files import RoundFiles
 from strom.lake.rounds.plan import RoundPlan
@@ -32,9 +32,9 @@ class RoundCommitter:
     clock: Clock
     round_id: str
 
-    def commit(self, plan: RoundPlan, files: RoundFiles) -> Truth:
+    def commit(self, plan: RoundPlan, files: RoundFiles) -> LakeHead:
         """The lake with the round in it; LakeConflict when another round brought its rows."""
-        base = plan.truth
+        base = plan.head
         unknown = False
         for _ in range(TRIES):
             try:
@@ -46,7 +46,7 @@ class RoundCommitter:
                 unknown = True
             except LakeConflict:
                 pass
-            base = read_truth(self.lake)
+            base = read_head(self.lake)
             if base.round == self.round_id or _landed(base, plan, unknown=unknown):
                 return base
             if _moved(base, plan):
@@ -55,7 +55,7 @@ class RoundCommitter:
                 raise LakeConflict(f"another service brought the rows of round {self.round_id} into the lake")
         raise LakeConflict(f"round {self.round_id} could not be committed: other commits always came first")
 
-    def _commit(self, base: Truth, plan: RoundPlan, files: RoundFiles) -> Truth:
+    def _commit(self, base: LakeHead, plan: RoundPlan, files: RoundFiles) -> LakeHead:
         return commit_round(
             self.lake,
             base,
@@ -78,10 +78,10 @@ class RoundCommitter:
                     logger.warning("%s could not be deleted: %s", place, error)
 
 
-def _moved(now: Truth, plan: RoundPlan) -> bool:
-    return any(now.offsets.get(key) != plan.truth.offsets.get(key) for key in plan.offsets)
+def _moved(now: LakeHead, plan: RoundPlan) -> bool:
+    return any(now.offsets.get(key) != plan.head.offsets.get(key) for key in plan.offsets)
 
 
-def _landed(now: Truth, plan: RoundPlan, *, unknown: bool) -> bool:
+def _landed(now: LakeHead, plan: RoundPlan, *, unknown: bool) -> bool:
     """After a commit of unknown outcome: whether the lake is where the round would have brought it."""
     return unknown and all(now.offsets.get(key) == tiered for key, tiered in plan.offsets.items())

@@ -92,7 +92,7 @@ class TieringMetrics:
         counter("strom_tiering_removed_files_total", "Files removed from the lake.", table=table).inc(
             done.files_removed
         )
-        totals = (done.truth or result.truth).totals
+        totals = (done.head or result.head).totals
         gauge("strom_tiering_lake_files", "Data files of the lake table.", table=table).set(totals.files)
         gauge("strom_tiering_lake_delete_files", "Files of deletes of the lake table.", table=table).set(
             totals.delete_files

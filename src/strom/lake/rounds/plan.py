@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strom.lake.iceberg.lake_head import Truth
+from strom.lake.iceberg.lake_head import LakeHead
 from strom.lake.rounds.parts import RoundParts
 from strom.model.lake.lake import LakeKey, Tiered
 
@@ -14,7 +14,7 @@ from strom.model.lake.lake import LakeKey, Tiered
 class RoundPlan:
     """What a round is going to do."""
 
-    truth: Truth
+    head: LakeHead
     """The lake as the plan found it; the commit is made on this snapshot or not at all."""
     parts: RoundParts
     offsets: Mapping[LakeKey, Tiered]

@@ -16,7 +16,7 @@ from strom.client.cluster.metadata import TableInfo
 from strom.client.plan.cut import Cuts
 from strom.errors import LakeAhead, LakeConflict, LakeCorrupt, StaleEpoch
 from strom.lake.iceberg.commit import adopt, commit_round, drop_partitions
-from strom.lake.iceberg.lake_head import Truth, read_truth
+from strom.lake.iceberg.lake_head import LakeHead, read_head
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.read.live_rows import live_rows
 from strom.lake.rounds.cluster import Buckets, TieringCluster
@@ -43,7 +43,7 @@ class RoundPlanner:
     bounds: Bounds
     clock: Clock
     round_id: str
-    report: Callable[[Truth], object]
+    report: Callable[[LakeHead], object]
     """Tells the coordinator what the lake holds."""
 
     @property
@@ -54,32 +54,32 @@ class RoundPlanner:
     def plan(self) -> RoundPlan:
         """The next round, from what is there now."""
         for _ in range(BUCKETS_LOST_MAX):
-            truth = self._without_dropped(adopt(self.lake, read_truth(self.lake), clock=self.clock))
+            head = self._without_dropped(adopt(self.lake, read_head(self.lake), clock=self.clock))
             buckets = self.cluster.buckets(self.table)
             try:
-                vector = self._cut(truth, buckets)
+                vector = self._cut(head, buckets)
             except LakeAhead as error:
-                self._resume(truth, buckets, error)
+                self._resume(head, buckets, error)
                 continue
-            lost = self._made_again(truth, buckets, vector)
+            lost = self._made_again(head, buckets, vector)
             if lost is None:
-                return self._plan(truth, buckets, vector)
-            self._go_on(truth, *lost)
+                return self._plan(head, buckets, vector)
+            self._go_on(head, *lost)
         raise LakeCorrupt(f"too many buckets of {self.table.path} lost their end")
 
-    def _without_dropped(self, truth: Truth) -> Truth:
+    def _without_dropped(self, head: LakeHead) -> LakeHead:
         """The lake without the partitions that somebody dropped by hand: they go from it in a commit of its own."""
-        if not truth.partitions:
-            return truth
+        if not head.partitions:
+            return head
         record = self.cluster.describe(self.table.path).record
         dropped = {} if record is None else record.dropped
-        names = {name for partition_id, name in dropped.items() if partition_id in truth.partitions}
+        names = {name for partition_id, name in dropped.items() if partition_id in head.partitions}
         if not names:
-            return truth
-        return drop_partitions(self.lake, truth, names, round_id=f"{self.round_id}-drop", clock=self.clock)
+            return head
+        return drop_partitions(self.lake, head, names, round_id=f"{self.round_id}-drop", clock=self.clock)
 
-    def _cut(self, truth: Truth, buckets: Buckets) -> Cuts:
-        known = _known(self.table.table_id, truth)
+    def _cut(self, head: LakeHead, buckets: Buckets) -> Cuts:
+        known = _known(self.table.table_id, head)
         ids = [bucket for bucket, _ in buckets]
         try:
             return self.cluster.cut(self.table, ids, sync=True, known=known)
@@ -90,8 +90,8 @@ class RoundPlanner:
                 **error.facts,
             ) from error
 
-    def _plan(self, truth: Truth, buckets: Buckets, vector: Cuts) -> RoundPlan:
-        known = _known(self.table.table_id, truth) | self._taken_over(truth, buckets, vector)
+    def _plan(self, head: LakeHead, buckets: Buckets, vector: Cuts) -> RoundPlan:
+        known = _known(self.table.table_id, head) | self._taken_over(head, buckets, vector)
         endings = {
             bucket: Ending(partition, vector[bucket].start, vector[bucket].end, _epoch(vector, bucket))
             for bucket, partition in buckets
@@ -103,7 +103,7 @@ class RoundPlanner:
         early = {bucket: end for bucket, end in parts.ends.items() if end < endings[bucket].end}
         epochs = {bucket: endings[bucket].epoch for bucket in parts.ends} | self._epochs_at(early)
         return RoundPlan(
-            truth=truth,
+            head=head,
             parts=parts,
             offsets={_key(bucket): Tiered(end, epochs[bucket]) for bucket, end in parts.ends.items()},
             partitions={
@@ -123,35 +123,35 @@ class RoundPlanner:
             raise LakeConflict(f"{self.table.path} got its first transaction while its round was planned")
         return {bucket: _epoch(found, bucket) for bucket in ends}
 
-    def _namesakes(self, truth: Truth, buckets: Buckets) -> list[tuple[BucketId, str, Tiered]]:
+    def _namesakes(self, head: LakeHead, buckets: Buckets) -> list[tuple[BucketId, str, Tiered]]:
         """Buckets of partitions that were dropped and made again, with how far the lake holds those of the old ones."""
-        held = {(truth.partitions.get(key[0]), key[1]): key for key in truth.offsets if key[0] is not None}
+        held = {(head.partitions.get(key[0]), key[1]): key for key in head.offsets if key[0] is not None}
         return [
-            (bucket, name, truth.offsets[key])
+            (bucket, name, head.offsets[key])
             for bucket, name in buckets
             if name is not None
             and (key := held.get((name, bucket.bucket))) is not None
             and key[0] != bucket.partition_id
-            and truth.offsets[key].offset > 0
+            and head.offsets[key].offset > 0
         ]
 
     def _made_again(
-        self, truth: Truth, buckets: Buckets, vector: Cuts
+        self, head: LakeHead, buckets: Buckets, vector: Cuts
     ) -> tuple[BucketId, str | None, Tiered] | None:
         """A primary-key bucket of such a partition that is empty yet: it begins with the lake's rows of the old one.
 
         The log of a new one goes on where the old one ended by itself.
         """
-        for bucket, name, place in self._namesakes(truth, buckets) if self.kind == "keys" else ():
+        for bucket, name, place in self._namesakes(head, buckets) if self.kind == "keys" else ():
             if vector[bucket].end == 0:
                 return bucket, name, place
         return None
 
-    def _taken_over(self, truth: Truth, buckets: Buckets, vector: Cuts) -> dict[BucketId, Tiered]:
+    def _taken_over(self, head: LakeHead, buckets: Buckets, vector: Cuts) -> dict[BucketId, Tiered]:
         """How far the lake holds buckets of partitions that were made again: as far as the old ones, behind which they
         began. One that did not must not give away offsets that the lake has."""
         found = {}
-        for bucket, name, place in self._namesakes(truth, buckets):
+        for bucket, name, place in self._namesakes(head, buckets):
             if vector[bucket].start < place.offset:
                 raise LakeCorrupt(
                     f"partition {name} was dropped and created again, and the lake has rows of the old one up to "
@@ -163,24 +163,24 @@ class RoundPlanner:
             found[bucket] = place
         return found
 
-    def _resume(self, truth: Truth, buckets: Buckets, error: LakeAhead) -> None:
+    def _resume(self, head: LakeHead, buckets: Buckets, error: LakeAhead) -> None:
         """Let a bucket that lost its end go on where the lake ends."""
         bucket = error.facts.get("bucket")
-        if not isinstance(bucket, BucketId) or _key(bucket) not in truth.offsets:
+        if not isinstance(bucket, BucketId) or _key(bucket) not in head.offsets:
             raise error
         logger.warning("%s: bucket %s lost its end; it goes on where the lake ends", self.table.path, bucket)
-        self._go_on(truth, bucket, dict(buckets).get(bucket), truth.offsets[_key(bucket)])
+        self._go_on(head, bucket, dict(buckets).get(bucket), head.offsets[_key(bucket)])
 
-    def _go_on(self, truth: Truth, bucket: BucketId, name: str | None, place: Tiered) -> None:
+    def _go_on(self, head: LakeHead, bucket: BucketId, name: str | None, place: Tiered) -> None:
         """Let a bucket begin at ``place``, the end of what the lake holds of it; with its rows, if it has keys."""
         fenced = commit_round(
             self.lake,
-            truth,
+            head,
             round_id=f"{self.round_id}-fence-{bucket.bucket}",
             added=(),
             dead={},
-            offsets=truth.offsets,
-            partitions=truth.partitions,
+            offsets=head.offsets,
+            partitions=head.partitions,
             clock=self.clock,
         )
         self.report(fenced)  # the servers believe the cluster's record, and nobody else
@@ -206,8 +206,8 @@ def _key(bucket: BucketId) -> LakeKey:
     return LakeKey(bucket.partition_id, bucket.bucket)
 
 
-def _known(table_id: int, truth: Truth) -> dict[BucketId, Tiered]:
-    return {BucketId(table_id, key[0], key[1]): tiered for key, tiered in truth.offsets.items()}
+def _known(table_id: int, head: LakeHead) -> dict[BucketId, Tiered]:
+    return {BucketId(table_id, key[0], key[1]): tiered for key, tiered in head.offsets.items()}
 
 
 def _epoch(vector: Cuts, bucket: BucketId) -> int:

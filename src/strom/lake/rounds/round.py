@@ -23,7 +23,7 @@ from typing import Any
 from strom.client.admin.lake_admin import Assigned
 from strom.client.cluster.metadata import TableInfo
 from strom.errors import Expired, LakeConflict, LakeCorrupt, Retry, TableNotFound
-from strom.lake.iceberg.lake_head import Truth
+from strom.lake.iceberg.lake_head import LakeHead
 from strom.lake.iceberg.lake_report import readable_low, report_of
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.rounds.cluster import TieringCluster
@@ -74,7 +74,7 @@ class RoundProgress:
 class RoundResult:
     """What a round did."""
 
-    truth: Truth
+    head: LakeHead
     rows: int = 0
     """Written into the lake."""
     deletes: int = 0
@@ -129,14 +129,14 @@ class Round:
             plan = self._planner(round_id).plan()
             self._keep_in_step()
         if plan.parts.empty:
-            return RoundResult(plan.truth, lag_rows=plan.lag_rows)
+            return RoundResult(plan.head, lag_rows=plan.lag_rows)
         with self._step("writing"):
             files = RoundFiles.of(self._write(plan, round_id))
         context.jobs.check(self.progress.group)  # the last moment at which nothing has happened
         with self._step("committing"):
-            truth = RoundCommitter(self.lake, context.clock, round_id).commit(plan, files)
+            head = RoundCommitter(self.lake, context.clock, round_id).commit(plan, files)
         return RoundResult(
-            truth,
+            head,
             rows=files.rows,
             deletes=files.deletes,
             files=len(files.files),
@@ -171,12 +171,12 @@ class Round:
                     lambda: context.jobs.check(group),
                     lambda: context.cluster.describe(self.table.path).now_ms,
                 )
-                if upkept.truth is not None:
+                if upkept.head is not None:
                     facts = {
                         **upkept.facts(context.clock.now_ms()),
-                        "delete_files": upkept.truth.totals.delete_files,
+                        "delete_files": upkept.head.totals.delete_files,
                     }
-                    self._tell(self._report_of(upkept.truth, facts=facts))
+                    self._tell(self._report_of(upkept.head, facts=facts))
         except Cancelled:
             return result
         except Retry as error:
@@ -198,7 +198,7 @@ class Round:
             context.bounds,
             context.clock,
             round_id,
-            lambda truth: self._tell(self._report_of(truth), goes_on=True, ahead=True),
+            lambda head: self._tell(self._report_of(head), goes_on=True, ahead=True),
         )
 
     def _write(self, plan: RoundPlan, round_id: str) -> Sequence[PartResult]:
@@ -232,7 +232,7 @@ class Round:
     def _report(self, result: RoundResult) -> str | None:
         self.progress.step = "reporting"
         report = self._report_of(
-            result.truth,
+            result.head,
             duration_ms=int(self._took["round"] * 1000),
             more=result.more,
             facts={
@@ -241,15 +241,15 @@ class Round:
                 "round_files": result.files,
                 "round_bytes": result.size_bytes,
                 "lag_rows": result.lag_rows,
-                "delete_files": result.truth.totals.delete_files,
+                "delete_files": result.head.totals.delete_files,
                 **{f"{step}_ms": int(seconds * 1000) for step, seconds in self._took.items()},
             },
         )
         return self._tell(report)
 
-    def _report_of(self, truth: Truth, **more: Any) -> LakeReport:
-        low = readable_low(self.lake, truth, self.context.clock.now_ms())
-        return report_of(truth, readable_low=low, **more)
+    def _report_of(self, head: LakeHead, **more: Any) -> LakeReport:
+        low = readable_low(self.lake, head, self.context.clock.now_ms())
+        return report_of(head, readable_low=low, **more)
 
     def _tell(self, report: LakeReport, *, goes_on: bool = False, ahead: bool = False) -> str | None:
         """A report ends the round, unless it goes on. ``ahead``: buckets lost their ends, and the lake has more."""

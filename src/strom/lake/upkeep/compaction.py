@@ -36,7 +36,7 @@ from strom.lake.iceberg.delete_files import (
 )
 from strom.lake.iceberg.deleted_rows import naming, union
 from strom.lake.iceberg.held_files import HeldDeletes, HeldFile, HeldFiles, held_files
-from strom.lake.iceberg.lake_head import Truth, read_truth
+from strom.lake.iceberg.lake_head import LakeHead, read_head
 from strom.lake.iceberg.manifest_writer import data_file, delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.table import LakeTable
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 class Compacted:
     """What a commit did; ``truth`` None: nothing was left to do."""
 
-    truth: Truth | None = None
+    head: LakeHead | None = None
     files_before: int = 0
     files_after: int = 0
     rows_removed: int = 0
@@ -79,7 +79,7 @@ def commit_rewritten(
     """
     unknown = False
     for _ in range(TRIES):
-        base = read_truth(table)
+        base = read_head(table)
         if base.snapshot_id is None:
             break
         step = _Step(table, base, held_files(table, base.snapshot_id), merge_deletes_at)
@@ -90,7 +90,7 @@ def commit_rewritten(
         if not change.removed:
             break
         try:
-            truth = commit_change(table, base, change, step.snapshot_id, clock)
+            head = commit_change(table, base, change, step.snapshot_id, clock)
         except LakeConflict:
             step.undo()
             continue
@@ -100,7 +100,7 @@ def commit_rewritten(
             continue
         if not unknown:
             drop(table.storage, [file for one in rewritten if one not in usable for file in one.files])
-        return step.told(truth, usable)
+        return step.told(head, usable)
     if not unknown:
         drop(table.storage, [file for one in rewritten for file in one.files])
     return Compacted()
@@ -109,7 +109,7 @@ def commit_rewritten(
 class _Step:
     """One attempt, on one snapshot."""
 
-    def __init__(self, table: LakeTable, base: Truth, held: HeldFiles, merge_deletes_at: int) -> None:
+    def __init__(self, table: LakeTable, base: LakeHead, held: HeldFiles, merge_deletes_at: int) -> None:
         self._table = table
         self._base = base
         self._held = held
@@ -162,10 +162,10 @@ class _Step:
         for file in self._written:
             self._table.storage.delete(file.path)
 
-    def told(self, truth: Truth, rewritten: Sequence[RewrittenGroup]) -> Compacted:
+    def told(self, head: LakeHead, rewritten: Sequence[RewrittenGroup]) -> Compacted:
         """What was done."""
         return Compacted(
-            truth,
+            head,
             sum(len(one.group.files) for one in rewritten),
             sum(len(one.files) for one in rewritten),
             sum(one.rows_out for one in rewritten),

@@ -180,13 +180,13 @@ async def compact_lake(cluster: Cluster, warehouses: Warehouses, table: TableInf
 
     admin, facts, lake = await _opened(cluster, warehouses, table)
     found = await cluster.world.offload.run(work, lake)
-    if found.truth is not None:
+    if found.head is not None:
         from strom.lake.iceberg.lake_report import readable_low, report_of
 
         now_ms = cluster.world.clock.now_ms()
-        low = await cluster.world.offload.run(readable_low, lake, found.truth, now_ms)
-        told = {**found.facts(now_ms), "delete_files": found.truth.totals.delete_files}
-        report = report_of(found.truth, readable_low=low, facts=told)
+        low = await cluster.world.offload.run(readable_low, lake, found.head, now_ms)
+        told = {**found.facts(now_ms), "delete_files": found.head.totals.delete_files}
+        report = report_of(found.head, readable_low=low, facts=told)
         # No round is under way here: the record is replaced if it is still the one that was seen. A round that came
         # between has told what it made of the table, and the next one tells the rest.
         seen = NO_SNAPSHOT if facts.snapshot_id is None else facts.snapshot_id

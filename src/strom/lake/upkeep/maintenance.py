@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from strom.errors import LakeCorrupt
 from strom.lake.iceberg.deleted_rows import DeadCounts
 from strom.lake.iceberg.held_files import HeldFiles, held_files
-from strom.lake.iceberg.lake_head import Truth, read_truth
+from strom.lake.iceberg.lake_head import LakeHead, read_head
 from strom.lake.iceberg.table import LakeTable
 from strom.lake.upkeep.compaction import Compacted, commit_rewritten
 from strom.lake.upkeep.compaction_plan import CompactionGroup, choose, crowded
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 class Upkept:
     """What was done."""
 
-    truth: Truth | None = None
+    head: LakeHead | None = None
     """The table after the last compaction; None: there was none."""
     files_before: int = 0
     files_after: int = 0
@@ -74,11 +74,11 @@ class Upkept:
 
     def and_more(self, more: Upkept | Compacted) -> Upkept:
         """With another commit, or another run."""
-        if more.truth is None:
+        if more.head is None:
             return self
         return replace(
             self,
-            truth=more.truth,
+            head=more.head,
             files_before=self.files_before + more.files_before,
             files_after=self.files_after + more.files_after,
             rows_removed=self.rows_removed + more.rows_removed,
@@ -136,7 +136,7 @@ class Maintenance:
     ) -> Upkept:
         """Write small files and files with many dead rows anew; merge files of deletes."""
         table.check_owner()
-        base = read_truth(table)
+        base = read_head(table)
         if base.snapshot_id is None or not knows_all_columns(table):
             return Upkept()  # a column that we do not know yet would be lost; the next round knows it
         held = held_files(table, base.snapshot_id)
@@ -214,7 +214,7 @@ class Maintenance:
         table: LakeTable,
         rewriter: FileRewriter,
         held: HeldFiles,
-        base: Truth,
+        base: LakeHead,
         batch: Sequence[CompactionGroup],
     ) -> list[RewrittenGroup]:
         """Their files, written. What is missing because another compaction took it away is left out."""

@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
 
 from strom.errors import LakeCorrupt, LakeForeignCommit
-from strom.lake.iceberg.lake_head import ANCESTORS_MAX, Truth, last_words, read_truth, totals_of, truth_at
+from strom.lake.iceberg.lake_head import ANCESTORS_MAX, LakeHead, head_at, last_words, read_head, totals_of
 from strom.lake.iceberg.lake_report import readable_low, report_of
 from strom.lake.iceberg.summary import LakeOffsets
 from strom.lake.iceberg.table import LakeTable
@@ -56,7 +56,7 @@ def look(
     rolled_back = None
     told: tuple[str, ...] = ()
     try:
-        truth = read_truth(table)
+        lake_head = read_head(table)
     except LakeForeignCommit:
         head = table.snapshot()
         if not roll_back or head is None:
@@ -64,19 +64,19 @@ def look(
         own = _last_of_ours(table, head)
         rolled_back = head.snapshot_id
         if own is None:
-            truth, told = _restored(table, head, record, servers or {}, dry_run=dry_run)
+            lake_head, told = _restored(table, head, record, servers or {}, dry_run=dry_run)
         else:
             if not dry_run:
                 _set_head(table, head, own)
-            truth = truth_at(table, own)
-    if truth.snapshot_id is None and record is not None and record.snapshot_id is not None:
+            lake_head = head_at(table, own)
+    if lake_head.snapshot_id is None and record is not None and record.snapshot_id is not None:
         raise LakeCorrupt(
             f"Lake table {table.path} is empty, and the cluster was told of {record.rows:,} rows in it: restore the "
             f"catalog and the warehouse from a backup, or give its rows up with `strom lake drop {table.path}`",
             table=str(table.path),
         )
-    low = readable_low(table, truth, SystemClock().now_ms())
-    return LakeFindings(report_of(truth, readable_low=low), rolled_back, told)
+    low = readable_low(table, lake_head, SystemClock().now_ms())
+    return LakeFindings(report_of(lake_head, readable_low=low), rolled_back, told)
 
 
 def differences(record: LakeRecord | None, report: LakeReport) -> list[str]:
@@ -118,7 +118,7 @@ def _restored(
     servers: Mapping[Place, int],
     *,
     dry_run: bool,
-) -> tuple[Truth, tuple[str, ...]]:
+) -> tuple[LakeHead, tuple[str, ...]]:
     """The table with its buckets put in order, and what that did to them."""
     words = last_words(table, head)
     held = words.held
@@ -135,7 +135,7 @@ def _restored(
         )
     made = plan_restoration(table, head, words._replace(held=held), servers)
     if dry_run:
-        return Truth(
+        return LakeHead(
             head.snapshot_id, made.held, replace(totals_of(table, head), live=made.held.rows)
         ), made.told
     return commit_restoration(table, head, made), made.told
@@ -152,7 +152,7 @@ def _last_of_ours(table: LakeTable, head: Snapshot) -> Snapshot | None:
             break
         at = parent
         try:
-            truth_at(table, at)
+            head_at(table, at)
         except LakeForeignCommit:
             continue
         return at

@@ -26,7 +26,7 @@ from strom.lake.files.offset_print import OffsetPrint, print_of
 from strom.lake.iceberg.delete_files import DeadRows, DeleteFileDescription, write_deletes
 from strom.lake.iceberg.deleted_rows import rows_deleted
 from strom.lake.iceberg.held_files import HeldFile, HeldFiles, files_of
-from strom.lake.iceberg.lake_head import LastWords, Truth, expected_live, offsets_by_place, totals_of
+from strom.lake.iceberg.lake_head import LakeHead, LastWords, expected_live, offsets_by_place, totals_of
 from strom.lake.iceberg.manifest_writer import delete_file
 from strom.lake.iceberg.snapshot_change import SnapshotChange, commit_change, new_snapshot_id
 from strom.lake.iceberg.summary import LakeOffsets
@@ -79,11 +79,11 @@ def plan_restoration(
     return plan.made(strays)
 
 
-def commit_restoration(table: LakeTable, head: Snapshot, made: Restoration) -> Truth:
+def commit_restoration(table: LakeTable, head: Snapshot, made: Restoration) -> LakeHead:
     """Do it; LakeConflict when somebody committed meanwhile."""
     snapshot_id = new_snapshot_id(table)
     written = _written(table, made.dead, snapshot_id)
-    base = Truth(head.snapshot_id, made.held, totals_of(table, head), head.timestamp_ms)
+    base = LakeHead(head.snapshot_id, made.held, totals_of(table, head), head.timestamp_ms)
     change = SnapshotChange(made.held, (), [delete_file(one) for one in written], made.removed)
     return commit_change(table, base, change, snapshot_id)
 
