@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strom.log import epochs, grouped_log, groups, layout, writers
+from strom.log import epochs, group_file, groups, layout, writers
 from strom.record.struct_fields import StructFields, positions, structure
 
 DOCS = Path(__file__).parents[2] / "docs" / "formats"
@@ -73,7 +73,7 @@ def test_the_fields_are_where_the_document_says(document: str, heading: str, fie
                 f"`{layout.GROUPS_NAME}`",
                 f"{groups.KEPT} (`KEPT`)",
                 f"{layout.GROUP_COPIES} times (`GROUP_COPIES`)",
-                f"{grouped_log.GROUPS_IN_FILE_MAX} (`GROUPS_IN_FILE_MAX`)",
+                f"{group_file.GROUPS_IN_FILE_MAX} (`GROUPS_IN_FILE_MAX`)",
                 f"{layout.GROUP_OPEN}: open",
                 f"{layout.GROUP_CLOSED}: closed",
                 "bit 0: overwrite",

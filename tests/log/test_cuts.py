@@ -19,7 +19,7 @@ def test_a_group_that_cannot_be_taken_back_for_want_of_handles_lets_nothing_more
     sync(log)
     log.begin_group(Origin(1, "sink", 1, False))
     view = memoryview(batch_bytes(3, 3))
-    log.append_to_group(view, Checked(*check(view, layout=LAYOUT), None), now_ms=START_MS)
+    log.append(view, Checked(*check(view, layout=LAYOUT), None), now_ms=START_MS)
     refuse_handles(disk)
     with pytest.raises(StorageOffline):
         log.abort_group()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from log.workbench import FOLDER, START_MS, Workbench, append_bytes, batch_bytes
+from log.workbench import START_MS, Workbench, append_bytes, batch_bytes
 from strom.errors import StorageFull, StorageOffline
 from strom.log import layout as at
 from strom.log.epochs import LEAP, Epochs, EpochStart, decode_epochs
-from strom.log.log import Log
 from strom.testing.disk import ForgettingDisk
 from strom.testing.disk_state import Synced
 
@@ -168,15 +167,13 @@ def test_one_checkpoint_at_a_time_and_no_expiry_meanwhile() -> None:
     bench.check()
 
 
-def test_opening_tells_beforehand_whether_it_will_be_quick() -> None:
+def test_opening_is_clean_after_a_close_and_only_then() -> None:
     bench = Workbench()
-    assert Log.closed_cleanly(bench.disk, FOLDER)
-    bench.append_many(20)
-    assert not Log.closed_cleanly(bench.disk, FOLDER)
-    bench.log.close()
-    assert Log.closed_cleanly(bench.disk, FOLDER)
-    bench.log = bench._open()
     assert bench.log.report.clean
+    bench.append_many(20)
+    assert not bench.crash().report.clean
+    bench.append_many(2)
+    assert bench.reopen().report.clean
 
 
 def test_a_clean_opening_reads_no_batch_and_opens_no_segment() -> None:

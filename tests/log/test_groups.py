@@ -7,8 +7,9 @@ import pytest
 from log.workbench import FOLDER, LAYOUT, SMALL, START_MS, append_bytes, batch_bytes, numbers_of
 from strom.errors import ChecksumMismatch, Expired, StorageFull, StorageOffline
 from strom.log import layout as at
-from strom.log.grouped_log import GROUPS_IN_FILE_MAX, GroupedLog
+from strom.log.group_file import GROUPS_IN_FILE_MAX
 from strom.log.groups import KEPT, Group, Groups, Origin, decode_groups, encode_closed, encode_open
+from strom.log.log import Log
 from strom.record.batch import Checked, check
 from strom.testing.disk import Drawn, FirstBytes, ForgettingDisk, Survival
 
@@ -43,7 +44,7 @@ class Bench:
     def put(self, count: int = 2) -> None:
         view = memoryview(batch_bytes(self.number, count))
         checked = Checked(*check(view, layout=LAYOUT), None)
-        appended = self.log.append_to_group(view, checked, now_ms=START_MS)
+        appended = self.log.append(view, checked, now_ms=START_MS)
         self._note(appended.base_offset, count)
 
     def close(self) -> Group:
@@ -66,17 +67,17 @@ class Bench:
             (len(self.disk.trace), self.log.synced_end, self.log.groups.applied(self.log.synced_end))
         )
 
-    def crash(self, survival: bool | Survival = False) -> GroupedLog:
+    def crash(self, survival: bool | Survival = False) -> Log:
         self.disk.crash(survival)
         self.log = open_log(self.disk)
         return self.log
 
 
-def open_log(disk: ForgettingDisk) -> GroupedLog:
-    return GroupedLog.open(disk, FOLDER, SMALL, START_MS)
+def open_log(disk: ForgettingDisk) -> Log:
+    return Log.open(disk, FOLDER, SMALL, START_MS)
 
 
-def rows_of(log: GroupedLog) -> Rows:
+def rows_of(log: Log) -> Rows:
     offset, rows = log.start_offset, []
     while offset < log.end_offset:
         found = log.read(offset, until=log.end_offset, max_bytes=1500)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from log.workbench import FOLDER, SMALL, START_MS, append_bytes, batch_bytes, read_everything
-from strom.log.grouped_log import GroupedLog
+from strom.log.log import Log
 from strom.testing.disk import ForgettingDisk
 
 
-def open_log(disk: ForgettingDisk) -> GroupedLog:
-    return GroupedLog.open(disk, FOLDER, SMALL, START_MS)
+def open_log(disk: ForgettingDisk) -> Log:
+    return Log.open(disk, FOLDER, SMALL, START_MS)
 
 
-def sync(log: GroupedLog) -> None:
+def sync(log: Log) -> None:
     point = log.pending_sync()
     assert point is not None
     point.sync()
@@ -60,7 +60,7 @@ def test_a_crash_amid_a_cut_leaves_no_mark_over_what_comes_next() -> None:
         assert read_everything(open_log(other)) == rows(0, 6)
 
 
-def read_slices(log: GroupedLog) -> list[tuple[int, int, int]]:
+def read_slices(log: Log) -> list[tuple[int, int, int]]:
     """(from, until, rows) of every slice, as a reader from the beginning gets them."""
     found, offset = [], 0
     while offset < log.end_offset:

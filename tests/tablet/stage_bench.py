@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from strom.kv.definition import KeyDefinition
-from strom.log.grouped_log import GroupedLog
 from strom.log.groups import Origin
+from strom.log.log import Log
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
@@ -127,7 +127,7 @@ class Bench:
                 now_ms=self.now_ms,
                 stages=stages,
             )
-        log = GroupedLog.open(self.disk, FOLDER, SETTINGS, self.now_ms)
+        log = Log.open(self.disk, FOLDER, SETTINGS, self.now_ms)
         tablet = LogTablet(
             BucketId(1, None, 0), log, durability=self.durability, limits=BatchLimits(), stages=stages
         )

@@ -15,7 +15,7 @@ from strom.errors import (
     StromError,
     TornBatch,
 )
-from strom.log.grouped_log import GroupedLog
+from strom.log.log import Log
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits, read_header, split, write_crc
@@ -36,7 +36,7 @@ def layout_of(schema_id: int) -> ColumnLayout | None:
 def tablet(durability: Durability = "os", **limits: int) -> LogTablet:
     disk = ForgettingDisk()
     disk.make_folder("/data")
-    log = GroupedLog.open(disk, "/data/b", LogSettings(), now_ms=1000)
+    log = Log.open(disk, "/data/b", LogSettings(), now_ms=1000)
     return LogTablet(BucketId(1, None, 0), log, durability=durability, limits=BatchLimits(**limits))
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.log.grouped_log import GroupedLog
+from strom.log.log import Log
 from strom.log.settings import LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits, split
@@ -25,7 +25,7 @@ NAMES = Projection(LAYOUT, (1,))
 def filled(sizes: list[int]) -> LogTablet:
     disk = ForgettingDisk()
     disk.make_folder("/data")
-    log = GroupedLog.open(disk, "/data/b", LogSettings(), now_ms=1)
+    log = Log.open(disk, "/data/b", LogSettings(), now_ms=1)
     tablet = LogTablet(BucketId(1, None, 0), log, durability="os", limits=BatchLimits())
     for size in sizes:
         batch = pa.record_batch([list(range(size)), ["some text"] * size], schema=SCHEMA)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from strom.errors import ChecksumMismatch, RecordTooLarge, StageNotFound, StorageOffline
+from strom.log.chain_writer import ChainWriter
 from strom.record.batch import BatchLimits
 from strom.record.layout import CHANGE_DELETE, CHANGE_INSERT
 from strom.tablet.groups import Commit
@@ -176,14 +177,16 @@ def test_a_disk_that_fails_after_a_group_is_closed_takes_the_bucket_offline(
     bench.sync()
 
     def broken(*_: object) -> None:
-        raise bench.tablet.log._failed("roll", OSError("the disk is gone"))
+        error = StorageOffline("the disk is gone")
+        bench.tablet.log.fail(error)
+        raise error
 
     commit = bench.commit(overwrite=True)
     begin = bench.tablet.log.begin_group
 
     def begun(origin: object) -> int:
         start = begin(origin)  # type: ignore[arg-type]
-        monkeypatch.setattr(bench.tablet.log, "_roll", broken)
+        monkeypatch.setattr(ChainWriter, "roll", broken)
         return start
 
     monkeypatch.setattr(bench.tablet.log, "begin_group", begun)

@@ -1,8 +1,9 @@
 """The chain of segments of one log, as readers see it: which segment, where in it, with which open files.
 
-``segments`` is a tuple that is replaced, never changed, so a reader in another thread keeps a consistent chain. Sealed
-segments share a few open handles; a handle that is dropped here stays usable for the reader that holds it. A cursor
-remembers where a read ended, because the next read mostly begins there.
+``segments`` is a tuple that is replaced, never changed, so a reader in another thread keeps a consistent chain, and
+``end_offset`` rises only after everything below it can be read. Sealed segments share a few open handles; a handle that
+is dropped here stays usable for the reader that holds it. A cursor remembers where a read ended, because the next read
+mostly begins there.
 """
 
 from __future__ import annotations
@@ -30,16 +31,33 @@ class BatchPlace(NamedTuple):
     walk: Walk
     entry: SidecarEntry
 
+    @property
+    def start(self) -> Anchor:
+        """Where the batch begins; the walk must still stand right behind it."""
+        entry = self.entry
+        return Anchor(entry.base_offset, entry.position, self.walk.sidecar_position - entry.entry_size)
+
 
 class Chain:
     """Segments in order, the active one last."""
 
     def __init__(
-        self, files: Files, segments: tuple[Segment, ...], epochs: Epochs, *, interval_bytes: int
+        self,
+        files: Files,
+        segments: tuple[Segment, ...],
+        epochs: Epochs,
+        *,
+        end_offset: int,
+        newest_timestamp_ms: int,
+        interval_bytes: int,
     ) -> None:
         assert segments
         self.segments = segments
         self.epochs = epochs
+        self.end_offset = end_offset
+        """The offset the next record gets; readers see everything below it."""
+        self.newest_timestamp_ms = newest_timestamp_ms
+        """The timestamp of the newest batch, or -1."""
         self._files = files
         self._interval_bytes = interval_bytes
         self._sealed_open: dict[int, SegmentFiles] = {}
@@ -85,6 +103,18 @@ class Chain:
         if segment.last_timestamp_ms < 0 and not segment.empty:
             self.files_of(segment)
         return segment.last_timestamp_ms
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of batches lie between ``offset`` and the end; no file is touched."""
+        total = 0
+        for segment in reversed(self.segments):
+            if segment.base_offset > offset:
+                total += segment.log_size
+                continue
+            files = segment.files
+            begun = files.index.before(offset).position if files is not None else 0
+            return total + max(0, segment.log_size - begun)
+        return total
 
     # --- files -------------------------------------------------------------------------------------------------
 
@@ -234,6 +264,17 @@ def open_if_there(files: Files, path: str) -> File | None:
         return files.open(path)
     except FileNotFoundError:
         return None
+
+
+def out_of_range(chain: Chain, offset: int) -> OffsetOutOfRange:
+    """The error for an offset that the log does not hold."""
+    if offset < chain.start_offset:
+        return expired(offset, chain.start_offset)
+    return OffsetOutOfRange(
+        f"offset {offset} is not written yet: the log ends at {chain.end_offset}",
+        offset=offset,
+        end_offset=chain.end_offset,
+    )
 
 
 def expired(offset: int, start_offset: int) -> OffsetOutOfRange:

@@ -13,7 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from strom.errors import OffsetOutOfRange
 from strom.log import layout as at
+from strom.log.chain import Chain
+from strom.log.health import Health
+from strom.log.reading.seek import batch_around
 from strom.log.reading.slices import LogSlice
 from strom.record import layout as batch_at
 from strom.record.batch import stamp, write_crc
@@ -94,12 +98,57 @@ def gap(mark: Mark, offset: int) -> LogSlice:
     return LogSlice([batch], end, batches=1, size=len(batch))
 
 
-def read_damage(files: Files, folder: str) -> Damage:
-    """The marks of a log; an entry that is not sound marks nothing."""
-    path = f"{folder}/{at.DAMAGE_NAME}"
-    if not files.exists(path):
-        return Damage()
-    content = files.read_whole(path)
+class DamageFile:
+    """The marks of one log, in memory and on disk; changes are durable on return."""
+
+    def __init__(self, files: Files, folder: str, health: Health) -> None:
+        self._files = files
+        self._folder = folder
+        self._health = health
+        self._path = f"{folder}/{at.DAMAGE_NAME}"
+        self.damage = _decode(files.read_whole(self._path)) if files.exists(self._path) else Damage()
+
+    def mark(self, chain: Chain, start: int, end: int, *, schema_id: int, now_ms: int) -> Mark:
+        """Give up the batches of ``chain`` that hold offsets of [start, end)."""
+        log_start, log_end = chain.start_offset, chain.end_offset
+        if not log_start <= start < end <= log_end:
+            raise OffsetOutOfRange(
+                f"the log holds offsets {log_start} to {log_end}, not {start} to {end}",
+                start_offset=log_start,
+                end_offset=log_end,
+            )
+        first, _ = batch_around(chain, start)
+        _, last = batch_around(chain, end - 1)
+        mark = Mark(max(first, log_start), last, schema_id, now_ms)
+        self._keep(self.damage.between(log_start, log_end).marked(mark))
+        return mark
+
+    def unmark(self, start: int, end: int) -> int:
+        """Take back the marks that touch [start, end); how many offsets are no longer given up."""
+        before = self.damage.rows
+        self._keep(self.damage.without(start, end))
+        return before - self.damage.rows
+
+    def limit(self, start: int, end: int) -> None:
+        """Forget marks of offsets outside [start, end), which is what the log holds now."""
+        kept = self.damage.between(start, end)
+        if kept.marks != self.damage.marks:
+            self._keep(kept)
+
+    def _keep(self, damage: Damage) -> None:
+        try:
+            if damage:
+                self._files.write_whole(self._path, damage.encode())
+            elif self._files.exists(self._path):
+                self._files.remove(self._path)
+                self._files.sync_folder(self._folder)
+        except OSError as error:
+            raise self._health.failed("write the marks of damage", error) from error
+        self.damage = damage
+
+
+def _decode(content: bytes) -> Damage:
+    """The marks in a file's bytes; an entry that is not sound marks nothing."""
     if content[: at.FORMAT_LENGTH] != at.DAMAGE_FORMAT:
         return Damage()
     marks = []
@@ -109,16 +158,6 @@ def read_damage(files: Files, folder: str) -> Damage:
         if checksum == crc32c(entry[at.CHECKSUM_LENGTH :]) and 0 <= start < end:
             marks.append(Mark(start, end, schema_id, marked_ms))
     return Damage(marks)
-
-
-def write_damage(files: Files, folder: str, damage: Damage) -> None:
-    """Replace the marks of a log; durable when this returns."""
-    path = f"{folder}/{at.DAMAGE_NAME}"
-    if damage:
-        files.write_whole(path, damage.encode())
-    elif files.exists(path):
-        files.remove(path)
-        files.sync_folder(folder)
 
 
 def _encode(mark: Mark) -> bytes:

@@ -1,4 +1,4 @@
-"""Which segments may go: a decision over facts, without files.
+"""Which segments may go. The decision itself (``count_expired``) is made over facts, without files.
 
 Segments go oldest first and whole. Time: all of a segment's batches are older than the time to live. Size: the log
 without it still holds at least the bytes it may hold. Nothing that ends above ``keep_from`` goes.
@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+from strom.log.chain import Chain
+from strom.log.segment import Segment
+
+
+class ExpiredSegments(NamedTuple):
+    """What retention removed."""
+
+    segments: int
+    bytes: int
+    start_offset: int
+    """Where the log starts now."""
 
 
 class SegmentFacts(NamedTuple):
@@ -37,3 +49,20 @@ def count_expired(
             return index
         total_bytes -= facts.size_bytes
     return len(sealed)
+
+
+def expired_segments(
+    chain: Chain, *, now_ms: int, ttl_ms: int | None, bytes_max: int | None, keep_from: int | None
+) -> tuple[Segment, ...]:
+    """The oldest segments of a chain that may go."""
+    sealed = chain.segments[:-1]
+    count = count_expired(
+        [SegmentFacts(segment.sealed_end, segment.log_size) for segment in sealed],
+        active_bytes=chain.active.log_size,
+        last_timestamp_ms=lambda number: chain.last_timestamp(sealed[number]),
+        now_ms=now_ms,
+        ttl_ms=ttl_ms,
+        bytes_max=bytes_max,
+        keep_from=keep_from,
+    )
+    return sealed[:count]

@@ -80,6 +80,17 @@ class Segment:
         """Whether it holds no batch."""
         return self.log_size == 0
 
+    @property
+    def sealed(self) -> bool:
+        """Whether it is complete: a later segment follows."""
+        return self.end_offset is not None
+
+    @property
+    def sealed_end(self) -> int:
+        """Where it ends; only for a sealed segment."""
+        assert self.end_offset is not None
+        return self.end_offset
+
     def facts(self, end_offset: int, epochs: Epochs) -> SegmentSpan:
         """What its index says of it, when it ends at ``end_offset``."""
         return SegmentSpan(

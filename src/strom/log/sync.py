@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from strom.log import layout as at
 from strom.log.chain import Chain
 from strom.log.checkpoint import Checkpoint
+from strom.log.index import Anchor
+from strom.log.segment import Segment
+from strom.log.writers import Writers
 from strom.runtime.files import File, Files
 
 NO_CHECKPOINT = -1
@@ -72,10 +75,9 @@ class PendingCheckpoint:
 class SyncState:
     """Up to where a log is durable, and up to where a checkpoint says so."""
 
-    def __init__(
-        self, files: Files, folder: str, chain: Chain, *, end_offset: int, checkpointed: bool
-    ) -> None:
-        """Opening a log made everything in it durable; whether a checkpoint says so is another matter."""
+    def __init__(self, files: Files, folder: str, chain: Chain, *, checkpointed: bool) -> None:
+        """Opening a log made everything in it durable; ``checkpointed``: a checkpoint says so."""
+        end_offset = chain.end_offset
         self._files = files
         self._folder = folder
         self._chain = chain
@@ -151,10 +153,18 @@ class SyncState:
             self._folder_synced = max(self._folder_synced, point.folder_changes)
             self._synced_end = max(self._synced_end, point.end_offset)
 
-    def pending_checkpoint(self, checkpoint: Checkpoint) -> PendingCheckpoint:
-        """What makes ``checkpoint`` true and writes it."""
+    def pending_checkpoint(self, segment: Segment, end: Anchor, writers: Writers) -> PendingCheckpoint:
+        """A checkpoint of the log up to ``end``, which lies in ``segment``."""
         assert not self.checkpoint_under_way, "two checkpoints would write one file"
         self.bytes_since_checkpoint = 0
+        checkpoint = Checkpoint(
+            segment.base_offset,
+            end.position,
+            end.sidecar_position,
+            end.offset,
+            self._chain.newest_timestamp_ms,
+            writers.snapshot(),
+        )
         point = self._point(checkpoint.end_offset, self._sidecars_end, sidecars=True)
         path = f"{self._folder}/{at.CHECKPOINT_NAME}"
         self._pending = PendingCheckpoint(self._files, path, point, checkpoint)

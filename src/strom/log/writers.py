@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from strom.errors import MalformedBatch, OutOfOrderSequence, UnknownWriter
+from strom.log.sidecar import SidecarEntry
 from strom.record.batch import BatchHeader
 
 BATCHES_REMEMBERED = 5
@@ -126,6 +127,15 @@ class Writers:
             expired.append(writer_id)
         for writer_id in expired:
             del self._states[writer_id]
+
+    def replay(self, entry: SidecarEntry) -> None:
+        """Remember a batch that is found in the log."""
+        batch = WriterBatch(entry.batch_sequence, entry.base_offset, entry.next_offset)
+        self.remember(entry.writer_id, batch, timestamp_ms=entry.timestamp_ms)
+
+    def forget_all(self) -> None:
+        """Forget all writers."""
+        self._states.clear()
 
     def cut(self, end_offset: int) -> bool:
         """Forget batches at or after ``end_offset``; False when a writer lost all it had, so a replay is needed."""

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import Conflict, Corrupt, Refused, StageNotFound, StromError
-from strom.log.grouped_log import GroupedLog
 from strom.log.groups import Group, Origin
+from strom.log.log import Log
 from strom.record.columns import ColumnLayout
 from strom.runtime.files import Bytes
 from strom.tablet.stage_file import StagedBatches
@@ -96,7 +96,7 @@ class PieceForm:
 class PublishTarget(Protocol):
     """What publishing needs of a tablet."""
 
-    log: GroupedLog
+    log: Log
 
     @property
     def stages(self) -> StageStore:

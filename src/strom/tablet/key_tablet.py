@@ -43,8 +43,7 @@ from strom.kv.snapshot.manifest import EpochRef, Manifest
 from strom.kv.snapshot.recovery import restore
 from strom.kv.store import KeyStore
 from strom.kv.write_pass import WriteOutcome, whole_rows, write_pass
-from strom.log.grouped_log import GroupedLog
-from strom.log.log import ExpiredSegments, LogSettings
+from strom.log.log import ExpiredSegments, Log, LogSettings
 from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits, Checked
 from strom.runtime.files import Files
@@ -105,7 +104,7 @@ class KeyTablet(KeyPublishing):
     def __init__(
         self,
         bucket: BucketId,
-        log: GroupedLog,
+        log: Log,
         store: KeyStore,
         files: Files,
         folder: str,
@@ -156,7 +155,7 @@ class KeyTablet(KeyPublishing):
         """
         kv_folder = f"{folder}/{KV_FOLDER}"
         segment_bytes = min(log_settings.segment_bytes, settings.segment_bytes)
-        log = GroupedLog.open(files, folder, replace(log_settings, segment_bytes=segment_bytes), now_ms)
+        log = Log.open(files, folder, replace(log_settings, segment_bytes=segment_bytes), now_ms)
         try:
             manifest = believable_manifest(files, kv_folder, log)
             store = restore(files, kv_folder, definition, new_lock(), manifest)

@@ -19,7 +19,7 @@ from strom.kv.rows.merging import MergeRange, choose_merge
 from strom.kv.snapshot.manifest import BASE_PREFIX, MANIFEST_NAME, EpochRef, Manifest
 from strom.kv.snapshot.snapshot import SnapshotJob
 from strom.kv.snapshot.stored_shards import read_series
-from strom.log.grouped_log import GroupedLog
+from strom.log.log import Log
 from strom.runtime.files import Files
 from strom.tablet.key_epochs import epochs_between
 from strom.tablet.key_jobs import BuildIndex, Carry, Job, Merge, Reclaim, TakeSnapshot, Workplace
@@ -34,7 +34,7 @@ CLOSING_SHARE: Final = 8
 class UpkeepTarget(Workplace, Protocol):
     """What upkeep needs of a tablet."""
 
-    log: GroupedLog
+    log: Log
     leases: Leases
     manifest: Manifest | None
 

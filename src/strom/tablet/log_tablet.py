@@ -19,10 +19,9 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from strom.errors import InvalidTimestamp, MalformedBatch, SchemaNotFound, StorageOffline, StromError
-from strom.log.grouped_log import GroupedLog
 from strom.log.layout import WHOLE_BATCH_BYTES_MAX
-from strom.log.log import BATCH_BYTES_ANY, Appended
-from strom.log.reading.slices import LogSlice
+from strom.log.log import Appended, Log
+from strom.log.reading.slices import BATCH_BYTES_ANY, LogSlice
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
 from strom.record.batch import (
@@ -79,7 +78,7 @@ class LogTablet:
     def __init__(
         self,
         bucket: BucketId,
-        log: GroupedLog,
+        log: Log,
         *,
         durability: Durability,
         limits: BatchLimits,
@@ -87,7 +86,6 @@ class LogTablet:
     ) -> None:
         self.bucket = bucket
         self.log = log
-        self._append: Callable[..., Appended] = log.append
         self._stages = stages
         self.durability: Durability = durability
         self.pending = Pending()
@@ -188,7 +186,7 @@ class LogTablet:
 
     def _append_one(self, view: memoryview, checked: Checked, *, now_ms: int) -> Appended:
         header = checked.header
-        result = self._append(view, checked, now_ms=now_ms)
+        result = self.log.append(view, checked, now_ms=now_ms)
         if not result.duplicate:
             self.recent.add(
                 view,
@@ -258,11 +256,7 @@ class LogTablet:
         They are applied when the high watermark is ``Applied.end_offset``; call ``release`` then.
         """
         self.check_writable()
-        self._append = self.log.append_to_group
-        try:
-            return apply_commits(self, commits, form=form, now_ms=now_ms)
-        finally:
-            self._append = self.log.append
+        return apply_commits(self, commits, form=form, now_ms=now_ms)
 
     def release(self, commits: Sequence[Commit]) -> int:
         """Free the stages of decisions whose groups are as durable as promised; how many."""
@@ -383,7 +377,7 @@ class LogTablet:
     ) -> LogSlice:
         """Whole batches from ``offset`` up to the high watermark (and ``until``), one of up to ``most`` at least.
 
-        ``gaps``: see ``MarkedLog.read``.
+        ``gaps``: see ``LogReader.read``.
         """
         self.check_online()
         end = self.high_watermark if until is None else min(until, self.high_watermark)

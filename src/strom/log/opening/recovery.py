@@ -25,8 +25,9 @@ from strom.log.index import Anchor, SegmentIndex
 from strom.log.opening.mend import load_index, rebuild_sidecar, remove_segment, write_index
 from strom.log.opening.scan import SegmentScan, StoredEntries
 from strom.log.segment import Segment, SegmentFiles
+from strom.log.settings import LogSettings
 from strom.log.sidecar import SidecarEntry
-from strom.log.writers import WriterBatch, Writers
+from strom.log.writers import Writers
 from strom.runtime.files import TEMPORARY_SUFFIX, Files
 
 
@@ -62,33 +63,19 @@ def read_checkpoint(files: Files, folder: str) -> Checkpoint | None:
     return decode_checkpoint(files.read_whole(path)) if files.exists(path) else None
 
 
-def closed_cleanly(files: Files, folder: str) -> bool:
-    """Whether opening this log will be quick: it is new, or its checkpoint is about all of it."""
-    bases = [base for name in files.list(folder) if (base := at.base_offset_of(name)) is not None]
-    if not bases:
-        return True
-    checkpoint = read_checkpoint(files, folder)
-    path = f"{folder}/{at.segment_name(max(bases))}"
-    return (
-        checkpoint is not None
-        and checkpoint.segment_base_offset == max(bases)
-        and checkpoint.log_size == files.size(path)
-    )
-
-
 class Recovery:
     """One opening at work."""
 
-    def __init__(self, files: Files, folder: str, *, interval_bytes: int, writer_expiry_ms: int) -> None:
+    def __init__(self, files: Files, folder: str, settings: LogSettings) -> None:
         self._files = files
         self._folder = folder
-        self._interval_bytes = interval_bytes
-        self._writer_expiry_ms = writer_expiry_ms
+        self._interval_bytes = settings.index_interval_bytes
+        self._writer_expiry_ms = settings.writer_expiry_ms
         self._report = RecoveryReport()
         self._checkpoint: Checkpoint | None = None
         self._epochs = Epochs()
         self._segments: list[Segment] = []
-        self._writers = Writers(expiry_ms=writer_expiry_ms)
+        self._writers = Writers(expiry_ms=settings.writer_expiry_ms)
         self._last_timestamp_ms = at.NO_TIMESTAMP
         self._durable_end = 0
         self._end_offset = 0
@@ -263,11 +250,7 @@ class Recovery:
 
     def _replay(self, entry: SidecarEntry) -> None:
         self._last_timestamp_ms = max(self._last_timestamp_ms, entry.timestamp_ms)
-        self._writers.remember(
-            entry.writer_id,
-            WriterBatch(entry.batch_sequence, entry.base_offset, entry.next_offset),
-            timestamp_ms=entry.timestamp_ms,
-        )
+        self._writers.replay(entry)
 
     # --- where belief ends -----------------------------------------------------------------------------------------
 

@@ -8,8 +8,11 @@ from strom.log.segment import Segment
 from strom.log.sidecar import SidecarEntry
 
 
-def offset_at(chain: Chain, timestamp_ms: int, *, end_offset: int) -> int:
-    """The first offset of the first batch below ``end_offset`` whose timestamp is at least this, else the end."""
+def offset_at(chain: Chain, timestamp_ms: int) -> int:
+    """The first offset of the first batch whose timestamp is at least this, else the end."""
+    end_offset = chain.end_offset
+    if timestamp_ms > chain.newest_timestamp_ms:
+        return end_offset
     segment = chain.segment_at(timestamp_ms)
     while True:
         stop = end_offset if segment.end_offset is None else min(segment.end_offset, end_offset)
@@ -55,7 +58,7 @@ def entries_between(chain: Chain, offset: int, until: int) -> list[SidecarEntry]
     return entries
 
 
-def batch_around(chain: Chain, offset: int, *, end_offset: int) -> tuple[int, int]:
+def batch_around(chain: Chain, offset: int) -> tuple[int, int]:
     """The offsets [from, until) of the batch that holds ``offset``.
 
     Where it cannot be found: from where its segment is no longer readable to the segment's end.
@@ -64,7 +67,7 @@ def batch_around(chain: Chain, offset: int, *, end_offset: int) -> tuple[int, in
         entry = chain.locate(offset).entry
     except ChecksumMismatch:
         segment = chain.segment_of(offset)
-        end = end_offset if segment.end_offset is None else segment.end_offset
+        end = chain.end_offset if segment.end_offset is None else segment.end_offset
         return min(_readable_until(chain, segment, end), offset), end
     return entry.base_offset, entry.next_offset
 

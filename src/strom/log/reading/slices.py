@@ -28,6 +28,8 @@ ProjectionOf = Callable[[int], Projection | None]
 Skip = Callable[[BatchHeader, memoryview], bool]
 """Whether a batch may be left out, seeing its header and its head (with the statistics)."""
 
+BATCH_BYTES_ANY = 1 << 62
+"""As the largest first batch of a read: any."""
 RUN_BYTES = 1024 * 1024
 #: Fewer batches are read sooner one by one than together.
 RUN_BATCHES_MIN = 4

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from strom.coordinator.catalog import Catalog
 from strom.errors import NotLeader, ServerStopping, StromError, UnknownBucket
-from strom.log.grouped_log import GroupedLog
+from strom.log.log import Log
 from strom.log.resuming import resume_at
 from strom.log.settings import LogSettings
 from strom.model import properties
@@ -186,13 +186,13 @@ class Tablets:
         self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
     ) -> LogTablet:
         folder, now_ms = bucket_path(self._folder, bucket), self._expiry.now_ms()
-        log = GroupedLog.open(self._world.files, folder, settings, now_ms=now_ms)
+        log = Log.open(self._world.files, folder, settings, now_ms=now_ms)
         before = namesakes_place(self._view.catalog, bucket)
         if before is not None and log.end_offset == 0:
             # Its partition was recreated, and the lake has the rows of the old one: go on after them.
             log.close()
             resume_at(self._world.files, folder, end=0, offset=before.offset, epoch=before.epoch)
-            log = GroupedLog.open(self._world.files, folder, settings, now_ms=now_ms)
+            log = Log.open(self._world.files, folder, settings, now_ms=now_ms)
         tablet = LogTablet(
             bucket, log, durability=facts.durability, limits=self._settings.limits, stages=stages
         )
