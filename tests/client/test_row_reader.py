@@ -18,7 +18,7 @@ from strom.model.schema import Schema
 from strom.model.types import Int, String
 from strom.record.batch import split, stamp
 from strom.record.encode import encode
-from strom.record.filter import filter_batch
+from strom.record.filter import RowFilter
 
 FIRST = Schema.from_arrow(pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int32())]))
 SECOND = FIRST.add_column("extra", String())
@@ -106,7 +106,7 @@ def test_projected_batches_of_any_schema_are_read() -> None:
 
 def test_filtered_batches_keep_the_offsets_of_their_rows() -> None:
     predicate: Predicate = parse_predicate("id in (2, 5, 7)").check(FIRST)
-    filtered = filter_batch(memoryview(batch_of(ROWS)), predicate, FIRST.to_arrow(), None)
+    filtered = RowFilter(predicate, FIRST.to_arrow(), None).apply(memoryview(batch_of(ROWS)))
     assert filtered is not None
     [one] = split(b"".join(filtered))
     reader = RowReader(FIRST)

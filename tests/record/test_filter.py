@@ -16,7 +16,7 @@ from strom.model.schema import Schema
 from strom.record.batch import check, check_crc, read_header, split, stamp
 from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, decode, offsets
-from strom.record.filter import RowFilter, filter_batch
+from strom.record.filter import RowFilter
 from strom.record.project import Projection, project_batch
 
 BATCH = pa.record_batch(
@@ -26,7 +26,7 @@ SCHEMA = Schema.from_arrow(BATCH.schema)
 
 
 def filtered(view: bytearray, predicate: Predicate, columns: list[int] | None = None) -> bytes | None:
-    found = filter_batch(view, predicate.check(SCHEMA), BATCH.schema, columns)
+    found = RowFilter(predicate.check(SCHEMA), BATCH.schema, columns).apply(view)
     return None if found is None else b"".join(found)
 
 
@@ -47,7 +47,7 @@ def test_filtering_bytes_is_filtering_rows(data: st.DataObject) -> None:
     stamp(view, base_offset=500, timestamp_ms=7)
 
     mask = predicate.mask(batch).to_pylist()
-    found = filter_batch(view, predicate, batch.schema, wanted)
+    found = RowFilter(predicate, batch.schema, wanted).apply(view)
     if not any(mask):
         assert found is None
         return
@@ -173,7 +173,7 @@ def test_a_column_younger_than_the_batch_is_null() -> None:
         (~col("note").starts_with("a") | (col("n") == 1), 1),
         (col("note").is_null() & col("later").is_null(), 1000),
     ):
-        found = filter_batch(view, predicate.check(now), BATCH.schema)
+        found = RowFilter(predicate.check(now), BATCH.schema).apply(view)
         assert (0 if found is None else read_header(b"".join(found)).record_count) == expected
 
 

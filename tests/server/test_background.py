@@ -32,7 +32,7 @@ from strom.server.process.tablet_node import TabletNode
 from strom.server.tablets import tablets as tablets_module
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.tablets import Tablets, wait_for
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
@@ -396,9 +396,9 @@ def test_retention_closes_the_logs_it_opened_and_leaves_empty_ones_closed(tmp_pa
 
 
 def _noting(
-    open_tablet: Callable[[], LogTablet], opened: list[BucketId], bucket: BucketId
-) -> Callable[[], LogTablet]:
-    def noted() -> LogTablet:
+    open_tablet: Callable[[], Tablet], opened: list[BucketId], bucket: BucketId
+) -> Callable[[], Tablet]:
+    def noted() -> Tablet:
         opened.append(bucket)
         return open_tablet()
 

@@ -40,7 +40,8 @@ from strom.server.calls import writes
 from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.process import tablet_node
 from strom.server.process.local import LocalServer
-from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Accepted
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
 

@@ -14,7 +14,7 @@ from strom.log.groups import Origin
 from strom.model.bucket import BucketId
 from strom.protocol.messages.cut import CutBucketRequest
 from strom.server.tablets.tablets import wait_for
-from strom.tablet.groups import Commit, PieceForm
+from strom.tablet.publishing import Commit, PieceForm
 
 
 def test_a_cut_with_sync_waits_for_the_disk_and_one_without_does_not(tmp_path: Path) -> None:

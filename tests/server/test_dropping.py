@@ -26,7 +26,8 @@ from strom.server.calls.writes import INLINE_BYTES_MAX
 from strom.server.process.local import LocalServer
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import _redefined
-from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Accepted
 
 SCHEMA = pa.schema([("a", pa.int64())])
 

@@ -25,7 +25,7 @@ from strom.record.layout import CHANGE_UPDATE_AFTER
 from strom.rpc.budget import Budget
 from strom.rpc.call_memory import BudgetShare
 from strom.server.tablets.tablets import wait_for
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 A, B, C, D = (bytes([number]) * 16 for number in range(1, 5))
 LEASE_MS = 60_000
@@ -46,7 +46,7 @@ class Place:
         self.number = table.leaders.index(0)
         self.bucket = BucketId(table.table_id, None, self.number)
 
-    async def tablet(self) -> LogTablet:
+    async def tablet(self) -> Tablet:
         return await wait_for(self.node.node.tablets.slot(self.bucket).opened())
 
     def has_folder(self) -> bool:

@@ -19,7 +19,8 @@ from strom.log.writers import Writers
 from strom.server.background import retention
 from strom.server.calls import writes
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Accepted, Tablet
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
@@ -57,13 +58,11 @@ def acknowledged_without_an_append(patch: Patch) -> None:
 
 
 def readers_see_past_the_high_watermark(patch: Patch) -> None:
-    def read(
-        self: LogTablet, offset: int, *, max_bytes: int, until: int | None = None, **options: Any
-    ) -> Any:
+    def read(self: Tablet, offset: int, *, max_bytes: int, until: int | None = None, **options: Any) -> Any:
         end = self.log.end_offset
         return self.log.read(offset, until=end if until is None else until, max_bytes=max_bytes, **options)
 
-    patch.setattr(LogTablet, "read", read)
+    patch.setattr(Tablet, "read", read)
 
 
 def writers_are_forgotten_by_a_restart(patch: Patch) -> None:

@@ -23,14 +23,15 @@ from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, decode
 from strom.record.encode import encode
 from strom.record.layout import CHANGE_DELETE, CHANGE_INSERT, CHANGE_UPDATE_AFTER, CHANGE_UPDATE_BEFORE
-from strom.tablet.groups import Applied, Commit, KeyChanges, PieceForm
 from strom.tablet.key_replay import logged_batches
 from strom.tablet.key_scan import ScanRequest
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_tablet import KeyTablet
-from strom.tablet.log_tablet import Durability, LogTablet
+from strom.tablet.log_tablet import LogTablet
+from strom.tablet.publishing import Applied, Commit, KeyChanges, PieceForm
 from strom.tablet.stage_room import StageRoom
 from strom.tablet.stages import StageLimits, StagePiece, StageState, StageStore
+from strom.tablet.tablet import Durability
 from strom.testing.disk import ForgettingDisk, Survival
 
 Row = tuple[int | None, int]
@@ -109,7 +110,7 @@ class Bench:
 
     # --- life --------------------------------------------------------------------------------------------------------
 
-    def open(self) -> LogTablet:
+    def open(self) -> KeyTablet | LogTablet:
         self.room = StageRoom(10**9)
         stages = StageStore.open(
             self.disk, FOLDER, durable=self.durability == "group", limits=self.limits, room=self.room

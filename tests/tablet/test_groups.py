@@ -333,7 +333,7 @@ def test_changes_that_are_too_many_for_one_batch_become_several() -> None:
     bench = Bench("keys")
     bench.stage(A, list(range(1, 8)))
     bench.sync_seals()
-    bench.tablet._limits = BatchLimits(batch_bytes_max=160)
+    bench.tablet.limits = BatchLimits(batch_bytes_max=160)
     bench.apply(bench.commit(A))
     bench.sync()
     bench.check()
@@ -346,13 +346,26 @@ def test_a_decision_that_empties_more_than_a_batch_can_show_is_published_in_seve
     bench.stage(A, [3])
     bench.sync_seals()
     bench.sync()
-    bench.tablet._limits = BatchLimits(batch_bytes_max=160)
+    bench.tablet.limits = BatchLimits(batch_bytes_max=160)
     bench.apply(bench.commit(A, overwrite=True))
     bench.sync()
     bench.check()
     assert len(list(split(b"".join(bench.tablet.read(7, max_bytes=10**6).buffers)))) > 2
     bench.crash(False)
     bench.check()
+
+
+def test_a_table_keeps_the_rows_that_its_changelog_gave_up() -> None:
+    """Marks of damage are for readers of the changelog: opening replays what lies below them as it was written."""
+    bench = Bench("keys")
+    bench.append(1, 2)
+    bench.append(3)
+    bench.sync()
+    rows = bench.scanned()
+    bench.tablet.mark_damaged(0, 1, schema_id=1, take_back=False, now_ms=bench.now_ms)
+    bench.crash()
+    assert bench.tablet.log.damage
+    assert bench.scanned() == rows
 
 
 # --- every write -----------------------------------------------------------------------------------------------------

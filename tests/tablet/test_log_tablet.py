@@ -9,6 +9,7 @@ from strom.errors import (
     ChecksumMismatch,
     InvalidTimestamp,
     MalformedBatch,
+    OffsetOutOfRange,
     RecordTooLarge,
     SchemaNotFound,
     StorageOffline,
@@ -22,7 +23,8 @@ from strom.record.batch import BatchLimits, read_header, split, write_crc
 from strom.record.columns import ColumnLayout
 from strom.record.encode import encode
 from strom.record.statistics import read as read_statistics
-from strom.tablet.log_tablet import PROVING, Accepted, Durability, LogTablet
+from strom.tablet.log_tablet import PROVING, LogTablet
+from strom.tablet.tablet import Accepted, Durability
 from strom.testing.disk import ForgettingDisk
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -196,3 +198,31 @@ def test_a_writer_whose_statistics_lie_is_found_out_and_watched_from_then_on() -
     found_out = known.index(False)
     assert found_out < PROVING
     assert not any(known[found_out:])
+
+
+# --- held and cut, as followers need it
+
+
+def test_a_held_bucket_shows_nothing_above_and_may_be_cut_there() -> None:
+    one = tablet()
+    append(one, rows(3))
+    one.hold(3)
+    append(one, rows(2))
+    assert (one.high_watermark, one.end_offset) == (3, 5)
+    assert one.read(3, max_bytes=1000).rows == 0
+    epoch = one.log.epoch
+    assert one.truncate(4) == 3
+    assert (one.end_offset, one.log.epoch) == (3, epoch + 1)
+    append(one, rows(1))
+    one.hold(None)
+    assert one.high_watermark == 4
+    found = one.read(3, max_bytes=1000)
+    assert (found.rows, found.next_offset) == (1, 4)
+
+
+def test_what_readers_have_seen_is_not_cut() -> None:
+    one = tablet()
+    append(one, rows(3))
+    with pytest.raises(OffsetOutOfRange):
+        one.truncate(2)
+    assert one.end_offset == 3

@@ -10,8 +10,8 @@ from strom.errors import ChecksumMismatch, RecordTooLarge, StageNotFound, Storag
 from strom.log.chain_writer import ChainWriter
 from strom.record.batch import BatchLimits
 from strom.record.layout import CHANGE_DELETE, CHANGE_INSERT
-from strom.tablet.groups import Commit
 from strom.tablet.key_tablet import KeyTablet
+from strom.tablet.publishing import Commit
 from strom.testing.disk import ForgettingDisk
 from tablet.stage_bench import FOLDER, Bench, stage_id
 
@@ -137,7 +137,7 @@ def test_a_row_whose_images_are_too_large_for_one_batch_is_written_as_two() -> N
     bench.stage(A, [1])
     bench.sync_seals()
     bench.sync()
-    bench.tablet._limits = BatchLimits(batch_bytes_max=_one_image(bench))
+    bench.tablet.limits = BatchLimits(batch_bytes_max=_one_image(bench))
     bench.apply(bench.commit(A))
     bench.sync()
     assert list(_kinds(bench)) == [CHANGE_INSERT, CHANGE_INSERT, CHANGE_DELETE, CHANGE_INSERT]
@@ -153,16 +153,16 @@ def test_a_row_that_fits_no_batch_can_be_skipped() -> None:
     bench.stage(B, [2])
     bench.sync_seals()
     bench.sync()
-    limits = bench.tablet._limits
-    bench.tablet._limits = BatchLimits(batch_bytes_max=10)
+    limits = bench.tablet.limits
+    bench.tablet.limits = BatchLimits(batch_bytes_max=10)
     commit = bench.commit(A)
     with pytest.raises(RecordTooLarge):
         bench.apply(commit)
     bench.check()
     lose(bench, A)
-    bench.tablet._limits = BatchLimits(batch_bytes_max=10)
+    bench.tablet.limits = BatchLimits(batch_bytes_max=10)
     assert [one.stage_id for one in bench.apply(commit._replace(skip_lost=True)).skipped] == [A]
-    bench.tablet._limits = limits
+    bench.tablet.limits = limits
     bench.apply(bench.commit(B))
     bench.sync()
     bench.check()

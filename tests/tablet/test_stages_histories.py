@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from strom.errors import StorageFull
-from strom.tablet.groups import Commit
+from strom.tablet.publishing import Commit
 from strom.testing.disk import Drawn, FirstBytes
 from tablet.stage_bench import Bench, stage_id
 

@@ -102,13 +102,6 @@ class RowFilter:
         return self._predicate.mask(batch)
 
 
-def filter_batch(
-    view: Bytes, predicate: Predicate, schema: pa.Schema, columns: Sequence[int] | None = None
-) -> list[Bytes] | None:
-    """The rows of one batch that pass, with the wanted columns (all when None), in pieces."""
-    return RowFilter(predicate, schema, columns).apply(view)
-
-
 def _types(predicate: Predicate) -> dict[str, pa.DataType]:
     """The type of every column the predicate looks at, as far as its leaves tell."""
     found = dict.fromkeys(predicate.columns(), pa.null())

@@ -38,7 +38,7 @@ def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) 
     """
     offset = start
     while offset < until:
-        found = Log.read(log, offset, until=until, max_bytes=READ_BYTES)
+        found = log.read(offset, until=until, max_bytes=READ_BYTES, heed_marks=False)
         if found.next_offset <= offset:
             raise StoreCorrupt(f"the changelog has a hole at {offset}", offset=offset)
         for header, view in split(b"".join(found.buffers)):

@@ -6,97 +6,59 @@ Invariants
        ``log start <= carried``; all of them lie between two batches.
     3. Only a durable manifest makes deletion legal, of log segments, series and base files alike.
     4. A failure between the append and the end of publishing takes the tablet offline: opened again, it replays the
-    log.
+       log.
 
-Who may call what. In the lane, one hand at a time: ``upsert``, ``put_kv``, ``truncate``, ``redefine``, ``next_job``,
-``Job.finish``, ``expire``, ``close``. Anyone, in any thread: ``lookup``, ``lookup_index``, ``scan``, ``live_rows``,
-``offset_as_of``, ``describe``, and all that reads the changelog. ``Job.work`` runs in a thread beside the lane.
+Threads. In the lane, one at a time: ``upsert``, ``put_kv``, ``truncate``, ``redefine``, ``next_job``, ``Job.finish``,
+``expire``, ``close``. Any thread: ``lookup``, ``lookup_index``, ``scan``, ``live_rows``, ``describe``, and all that
+reads the changelog. ``Job.work`` runs in a thread beside the lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strom.errors import (
-    Expired,
-    NotYetVisible,
-    OffsetOutOfRange,
-    StaleEpoch,
-    StorageOffline,
-)
-from strom.kv.changelog.changelog_batch import Stamp, compose
+from strom.errors import NotYetVisible, StaleEpoch, StorageOffline
 from strom.kv.definition import PREFIX_INDEX, KeyDefinition
-from strom.kv.engines import engine_of
-from strom.kv.engines.auto_increment import AutoIncrement
-from strom.kv.engines.engine import Engine
-from strom.kv.gather.row_source import ColumnSource, source_of
+from strom.kv.gather.row_source import ColumnSource
 from strom.kv.instant import count_live
-from strom.kv.lookup.many_rows import lookup_keys, lookup_message, lookup_page, lookup_tuples
+from strom.kv.lookup.many_rows import FoundRows, lookup_keys, lookup_message, lookup_page, lookup_tuples
 from strom.kv.lookup.single_row import SingleRow
 from strom.kv.snapshot.manifest import EpochRef, Manifest
 from strom.kv.snapshot.recovery import restore
 from strom.kv.store import KeyStore
-from strom.kv.write_pass import WriteOutcome, whole_rows, write_pass
 from strom.log.log import ExpiredSegments, Log, LogSettings
 from strom.model.bucket import BucketId
-from strom.record.batch import BatchLimits, Checked
+from strom.record.batch import BatchLimits
 from strom.runtime.files import Files
 from strom.runtime.locks import new_lock
 from strom.tablet.key_epochs import epoch_of
-from strom.tablet.key_groups import KeyPublishing
-from strom.tablet.key_input import check_keys, check_rows_fit, decode_kv
+from strom.tablet.key_facts import Horizons, IndexState
+from strom.tablet.key_input import decode_kv
 from strom.tablet.key_jobs import Job
 from strom.tablet.key_leases import Leases
 from strom.tablet.key_lookup import AtLeast, MatchedMessage, MatchedRows
+from strom.tablet.key_pieces import KeyPieces
 from strom.tablet.key_replay import believable_manifest, replay
 from strom.tablet.key_scan import NOW, ScanRequest, ScanSlice, check_instant, scan_slice
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_upkeep import Upkeep
-from strom.tablet.log_tablet import Accepted, Durability
+from strom.tablet.key_writer import KeyWriter, Numbers
 from strom.tablet.stages import StageStore
+from strom.tablet.tablet import Accepted, Durability, Tablet
 
 __all__ = ["Horizons", "IndexState", "Job", "KeySettings", "KeyTablet"]
 
-Numbers = Callable[[int], npt.NDArray[np.int64]]
-"""Fresh numbers for an auto-increment column, so many as asked for."""
-
 KV_FOLDER = "kv"
-ENGINES_MAX = 64
-"""Different sets of target columns that are remembered."""
 SINGLES_MAX = 64
-"""Likewise of columns that single lookups ask for."""
+"""Different sets of columns of single lookups that are remembered."""
 
 
-class IndexState(NamedTuple):
-    """A secondary index, for people."""
-
-    name: str
-    columns: tuple[int, ...]
-    state: str
-    """``ready`` or ``building``."""
-    rows: int
-    """Rows linked so far."""
-
-
-class Horizons(NamedTuple):
-    """The offsets that bound what can be asked (see keys: H, R, S, L, C)."""
-
-    high_watermark: int
-    epoch: int
-    """Of the record before the high watermark."""
-    horizon: int
-    series_start: int
-    snapshot_offset: int
-    carried: int
-
-
-class KeyTablet(KeyPublishing):
+class KeyTablet(Tablet):
     """One bucket of a primary-key table."""
 
     has_keys = True
@@ -123,13 +85,12 @@ class KeyTablet(KeyPublishing):
         self.horizon = 0 if manifest is None else manifest.horizon
         self.cuts = 0
         """How often the log was truncated since it was opened."""
-        self._numbers = numbers
-        self._engines: dict[tuple[int, ...] | None, Engine] = {}
         self._singles: dict[tuple[int, ...] | None, SingleRow] = {}
-        self._held: int | None = None
         self._series_kept: int | None = None
         self.leases = Leases(settings.lease_ms)
         self.upkeep = Upkeep(self, files, folder, settings)
+        self._writer = KeyWriter(self, store, numbers, self.upkeep.written)
+        self.pieces = KeyPieces(self, store, self._writer)
 
     @staticmethod
     def open(
@@ -191,10 +152,8 @@ class KeyTablet(KeyPublishing):
 
     @property
     def high_watermark(self) -> int:
-        """Readers see offsets below this one: durable as promised, published, and with the followers."""
-        high = min(super().high_watermark, self.store.published)
-        held = self._held
-        return high if held is None else min(high, held)
+        """Readers see offsets below this one: durable as promised, published in the store, not held back."""
+        return min(super().high_watermark, self.store.published)
 
     @property
     def results(self) -> Upkeep:
@@ -272,12 +231,6 @@ class KeyTablet(KeyPublishing):
         if self.log.offline is not None:
             raise self.log.offline
 
-    def broken(self, what: str) -> StorageOffline:
-        """Nothing is served from here on. For the lane: those who wait are told by the loop, with ``fail``."""
-        error = StorageOffline(f"bucket {self.bucket}: {what}; it is well again once it is opened again")
-        self.log.fail(error)
-        return error
-
     # --- writing (in the lane) ---------------------------------------------------------------------------
 
     def upsert(
@@ -302,17 +255,15 @@ class KeyTablet(KeyPublishing):
         known = self.log.duplicate_of(writer_id, batch_sequence, now_ms=now_ms)
         if known is not None:
             return Accepted(known.base_offset, known.next_offset, rows.num_rows, 0, True)
-        definition = self.definition
-        if schema_id != definition.schema.schema_id:
-            definition.schema_by_id(schema_id)  # it must exist; its columns are the first ones of the newest
-        if targets is not None and len(targets) == len(definition.arrow):
-            targets = None
-        whole = whole_rows(rows, targets, definition.arrow)
-        source = source_of(whole, self.store.kinds)
-        check_keys(whole, definition, source)
-        engine = self._engine(targets)
-        written = write_pass(self.store, whole, deletes, targets=targets, engine=engine, source=source)
-        return self._append_changes(written, rows.num_rows, writer_id, batch_sequence, now_ms)
+        return self._writer.write(
+            rows,
+            deletes,
+            targets=targets,
+            schema_id=schema_id,
+            writer_id=writer_id,
+            batch_sequence=batch_sequence,
+            now_ms=now_ms,
+        )
 
     def put_kv(self, records: memoryview, *, targets: tuple[int, ...] | None, now_ms: int) -> Accepted:
         """As ``upsert``, from the peer's row batch (``kv_batch.parse``); its header names schema, writer, sequence."""
@@ -328,62 +279,11 @@ class KeyTablet(KeyPublishing):
             now_ms=now_ms,
         )
 
-    def _engine(self, targets: tuple[int, ...] | None) -> Engine:
-        engine = self._engines.get(targets)
-        if engine is None:
-            definition = self.definition
-            engine = engine_of(definition.schema, definition.properties, targets)
-            if definition.schema.auto_increment and self._numbers is not None:
-                position = definition.schema.position(definition.schema.auto_increment[0])
-                engine = AutoIncrement(engine, position, self._numbers)
-            if len(self._engines) >= ENGINES_MAX:
-                self._engines.clear()
-            self._engines[targets] = engine
-        return engine
-
-    def _append_changes(
-        self, written: WriteOutcome, rows: int, writer_id: int, batch_sequence: int, now_ms: int
-    ) -> Accepted:
-        stamp = Stamp(self.definition.schema.schema_id, writer_id, batch_sequence)
-        where, limit = (written.directory, written.source, written.row), 2 * self._limits.batch_bytes_max
-        batch = compose(*where, written.kinds, stamp, bytes_max=limit)
-        check_rows_fit(batch, self.definition.arrow, self._limits.batch_bytes_max)
-        appended = self._append_one(batch.content, Checked(batch.header, batch.columns, None), now_ms=now_ms)
-        try:
-            if batch.rows.rows:
-                self.store.publish(
-                    batch.rows,
-                    written.publication,
-                    base_offset=appended.base_offset,
-                    images=written.images,
-                    rows=written.row,
-                )
-            else:
-                self.store.publish_nothing(appended.base_offset)
-        except Exception as error:
-            # The log has it, the index may have half of it. Opened again, the tablet replays the log.
-            raise self.broken(f"changes could not be published: {error!r}") from error
-        self.store.forget_undo(self.high_watermark)
-        self.upkeep.written(batch.header.size)
-        return Accepted(appended.base_offset, appended.next_offset, rows, batch.header.size, False)
-
-    def truncate(self, to: int) -> int:
-        """Cut log and store so that they end at or before ``to`` (not below the high watermark); a new epoch begins."""
-        self.check_online()
-        high = self.high_watermark
-        if to < high:
-            raise OffsetOutOfRange(
-                f"what readers have seen stays: {to} lies below the high watermark {high}",
-                offset=to,
-                high=high,
-            )
-        end = self.log.truncate(to)
-        self.recent.forget()
-        self._undo_to(end)
-        return end
-
-    def _undo_to(self, end: int) -> None:
-        """The log was cut: so is the store."""
+    def was_cut(self, end: int) -> None:
+        """The log was cut at ``end``: so is the store."""
+        super().was_cut(end)
+        if self.log.offline is not None:
+            return
         self.cuts += 1
         try:
             self.store.truncate(end)
@@ -394,10 +294,6 @@ class KeyTablet(KeyPublishing):
         for name, one in self.store.lists.items():
             if one.ready_at is None or one.ready_at > end:
                 self.restart_list(name)  # its undo may lack what a row was linked to before
-
-    def hold(self, high_watermark: int | None) -> None:
-        """Keep the high watermark at or below an offset (what followers have); None lets go."""
-        self._held = high_watermark
 
     def keep_series_from(self, offset: int | None) -> int:
         """Keep what died since an offset (the lowest A that a reader of the lake may come with); None lets go.
@@ -421,7 +317,7 @@ class KeyTablet(KeyPublishing):
     def redefine(self, definition: KeyDefinition) -> None:
         """The table was altered: columns more, indexes more or fewer. New indexes are built by jobs."""
         self.check_online()
-        self._engines.clear()
+        self._writer.redefined()
         self.store.redefine(definition)
 
     def restart_list(self, name: str) -> None:
@@ -472,9 +368,7 @@ class KeyTablet(KeyPublishing):
         self.check_online()
         self._await(at_least)
         found = lookup_keys(self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max)
-        return MatchedRows(
-            found.positions, found.rows, found.high_watermark, self.epoch_before(found.high_watermark)
-        )
+        return self._matched(found)
 
     def lookup_message(
         self, keys: pa.RecordBatch | ColumnSource, *, columns: Sequence[int] | None, bytes_max: int | None
@@ -514,20 +408,21 @@ class KeyTablet(KeyPublishing):
         self.check_online()
         self._await(at_least)
         found = lookup_tuples(self.store, name, tuples, high=self._high, columns=columns, bytes_max=bytes_max)
-        return MatchedRows(
-            found.positions, found.rows, found.high_watermark, self.epoch_before(found.high_watermark)
-        )
+        return self._matched(found)
 
     def lookup_page(
         self, name: str, tuples: pa.RecordBatch, after: int, *, columns: Sequence[int] | None, bytes_max: int
     ) -> MatchedRows:
         """As ``lookup_index`` for one tuple, as many rows as ``bytes_max`` holds, of those written after an offset."""
         self.check_online()
-        page = lookup_page(
+        found = lookup_page(
             self.store, name, tuples, after, high=self._high, columns=columns, bytes_max=bytes_max
         )
-        at = page.high_watermark
-        return MatchedRows(page.positions, page.rows, at, self.epoch_before(at), page.more_after)
+        return self._matched(found)
+
+    def _matched(self, found: FoundRows) -> MatchedRows:
+        high = found.high_watermark
+        return MatchedRows(found.positions, found.rows, high, self.epoch_before(high), found.more_after)
 
     def _high(self) -> int:
         return self.high_watermark
@@ -561,16 +456,6 @@ class KeyTablet(KeyPublishing):
             asked = high if at is None else at
             check_instant(asked, 0, high=high, horizon=self.horizon, series_start=self.store.series.start)
             return count_live(self.store, asked)
-
-    def offset_as_of(self, timestamp_ms: int, *, now_ms: int) -> int:
-        """The instant B that shows every batch committed before a time; Expired when it is not kept."""
-        at = self.offset_at(timestamp_ms, now_ms=now_ms)
-        start = self.log.start_offset
-        if at < self.horizon or (at == start and 0 < at < self.high_watermark):
-            raise Expired(
-                f"the table is not kept as it was at {timestamp_ms} ms any more", horizon=self.horizon
-            )
-        return at
 
     # --- background (in the lane, but for Job.work) --------------------------------------------------------
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from strom.errors import LakeAhead, NotYetVisible, StaleEpoch, StromError
 from strom.log.layout import NO_EPOCH
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 
-def check_lake(tablet: LogTablet, offset: int, epoch: int | None) -> None:
+def check_lake(tablet: Tablet, offset: int, epoch: int | None) -> None:
     """Refuse unless the records before ``offset`` are those of this log, and visible."""
     if offset <= 0:
         return
@@ -39,7 +39,7 @@ def check_lake(tablet: LogTablet, offset: int, epoch: int | None) -> None:
         )
 
 
-def refusal_of(tablet: LogTablet, offset: int, epoch: int) -> StromError | None:
+def refusal_of(tablet: Tablet, offset: int, epoch: int) -> StromError | None:
     """Why a bucket that was just opened takes no writes: they would get offsets that the lake has given away."""
     try:
         check_lake(tablet, offset, epoch)
@@ -50,7 +50,7 @@ def refusal_of(tablet: LogTablet, offset: int, epoch: int) -> StromError | None:
     return None
 
 
-def ahead(tablet: LogTablet, offset: int) -> LakeAhead:
+def ahead(tablet: Tablet, offset: int) -> LakeAhead:
     """The error of a bucket that lost what the lake holds."""
     what = (
         "run `strom tier`, which makes it anew from the lake's rows; if there is a newer backup of its folder, restore "

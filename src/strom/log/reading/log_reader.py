@@ -33,13 +33,15 @@ class LogReader:
         skip: Skip | None = None,
         most: int | None = BATCH_BYTES_ANY,
         gaps: bool = True,
+        heed_marks: bool = True,
     ) -> LogSlice:
         """Whole batches from the one that holds ``offset`` up to ``until``, at most ``max_bytes`` of them.
 
         The first one may be larger, up to ``most`` bytes (None: it may not); if it is larger still,
         ``LogSlice.lacking`` says so. Offsets marked as damaged come as one batch without records; without ``gaps`` only
         where nothing follows it: not every client of the peer's goes on behind such a batch, and all of them accept one
-        that begins later than they asked for. Raises OffsetOutOfRange and ChecksumMismatch.
+        that begins later than they asked for. Without ``heed_marks`` everything comes as it was written. Raises
+        OffsetOutOfRange and ChecksumMismatch.
         """
         self._health.check()
         chain = self._chain
@@ -50,7 +52,7 @@ class LogReader:
         if offset >= until:
             return LogSlice([], offset)
         damage = self._damage.damage
-        if damage:
+        if damage and heed_marks:
             mark = damage.next(offset)
             if mark is not None and mark.start <= offset:
                 if gaps or mark.end >= until:

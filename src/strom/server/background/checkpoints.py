@@ -12,7 +12,7 @@ from strom.errors import StorageFull, StorageOffline, StromError
 from strom.log.sync import PendingCheckpoint
 from strom.runtime.tasks import Offload, Tasks
 from strom.server.tablets.tablet_slot import TabletSlot
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 
 class Checkpoints:
@@ -24,7 +24,7 @@ class Checkpoints:
         self._every_bytes = every_bytes
         self._under_way: set[int] = set()
 
-    def appended(self, slot: TabletSlot, tablet: LogTablet, size: int) -> None:
+    def appended(self, slot: TabletSlot, tablet: Tablet, size: int) -> None:
         """A bucket took ``size`` more bytes."""
         tablet.bytes_since_checkpoint += size
         if tablet.bytes_since_checkpoint >= self._every_bytes and id(tablet) not in self._under_way:
@@ -32,7 +32,7 @@ class Checkpoints:
             self._under_way.add(id(tablet))
             slot.checkpoint = self._tasks.spawn(self._write(slot, tablet), f"checkpoint of {slot.bucket}")
 
-    async def _write(self, slot: TabletSlot, tablet: LogTablet) -> None:
+    async def _write(self, slot: TabletSlot, tablet: Tablet) -> None:
         slot.readers += 1  # a log that is being checkpointed is not idle
         try:
             pending = await self._take(slot)

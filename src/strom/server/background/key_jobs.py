@@ -20,7 +20,7 @@ from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 if TYPE_CHECKING:
     from strom.tablet.key_tablet import Job
@@ -101,7 +101,7 @@ class KeyJobs:
 
     # --- one bucket ------------------------------------------------------------------------------------
 
-    async def _tend(self, slot: TabletSlot, tablet: LogTablet) -> None:
+    async def _tend(self, slot: TabletSlot, tablet: Tablet) -> None:
         slot.readers += 1  # a bucket that is being tended is not idle
         pause = ASK_AGAIN_S
         end, defined_by = tablet.high_watermark, slot.defined_by
@@ -136,7 +136,7 @@ class KeyJobs:
         except StromError:
             return False
 
-    def _due(self, slot: TabletSlot, tablet: LogTablet) -> bool:
+    def _due(self, slot: TabletSlot, tablet: Tablet) -> bool:
         if slot.held_up:
             return False  # checked again when it can be done
         end, defined_by, again_at = self._asked.get(id(tablet), (-1, None, 0.0))
@@ -144,7 +144,7 @@ class KeyJobs:
         return moved or self._clock.monotonic() >= again_at
 
 
-def _finish(tablet: LogTablet, job: Job) -> None:
+def _finish(tablet: Tablet, job: Job) -> None:
     """After a failure here the state of the store is unknown: this lane does nothing more."""
     try:
         job.finish()
@@ -155,6 +155,6 @@ def _finish(tablet: LogTablet, job: Job) -> None:
         raise key_tablet(tablet).broken(f"{what} after a {job.name} ({error!r})") from error
 
 
-async def _in_lane(slot: TabletSlot, job: Callable[[LogTablet], Any]) -> Any:
+async def _in_lane(slot: TabletSlot, job: Callable[[Tablet], Any]) -> Any:
     result = slot.do(job, small=False)
     return await result if isinstance(result, asyncio.Future) else result

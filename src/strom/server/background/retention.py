@@ -19,7 +19,7 @@ from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.lake_places import log_needed_from
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 CLOSE_IDLE_EVERY_S = 60.0
 
@@ -72,7 +72,7 @@ class Retention:
         needed = None if has_keys else log_needed_from(self._view.catalog, bucket)
         now_ms = self._clock.now_ms()
 
-        def expire(tablet: LogTablet) -> int:
+        def expire(tablet: Tablet) -> int:
             tablet.check_online()
             tablet.log.roll_if_due(now_ms)
             if has_keys:  # rows that are still needed lie in files that a manifest has to name first

@@ -18,7 +18,7 @@ from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
 from strom.server.tablets.tablet_slot import TabletSlot, in_lane
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 ASKED_MAX = 1000
 """Stages per request; the next round asks about the rest."""
@@ -106,5 +106,5 @@ class StageExpiry:
         return freed
 
 
-def _opened(tablets: Tablets) -> list[LogTablet]:
+def _opened(tablets: Tablets) -> list[Tablet]:
     return [slot.tablet for slot in tablets if slot.tablet is not None]

@@ -38,7 +38,7 @@ from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.server.tablets.waiting import reached
 from strom.tablet.lake import check_lake
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 
 class SnapshotCalls:
@@ -110,7 +110,7 @@ class CutCalls:
                 error_message=message_of(told),
             )
 
-    async def _having(self, slot: TabletSlot, number: int, until: float) -> LogTablet:
+    async def _having(self, slot: TabletSlot, number: int, until: float) -> Tablet:
         """The tablet, once it has applied a decision."""
         tablet = await wait_for(slot.opened())
         while tablet.applied < number:
@@ -125,7 +125,7 @@ class CutCalls:
         return tablet
 
     async def cut_tablet(
-        self, tablet: LogTablet, wanted: CutBucketRequest, *, number: int | None, sync: bool
+        self, tablet: Tablet, wanted: CutBucketRequest, *, number: int | None, sync: bool
     ) -> CutBucketResponse:
         """The answer for one bucket."""
         grouped = tablet.has_stages or tablet.log.groups.newest > 0
@@ -148,7 +148,7 @@ class CutCalls:
         )
 
 
-async def _durable(tablet: LogTablet, commit: GroupCommit) -> None:
+async def _durable(tablet: Tablet, commit: GroupCommit) -> None:
     """Wait until everything now in the log survives power loss; raises what took the tablet offline."""
     request = _SyncOnce(tablet)
     commit.request(request)
@@ -159,7 +159,7 @@ async def _durable(tablet: LogTablet, commit: GroupCommit) -> None:
 class _SyncOnce:
     """One sync of a tablet, with a future to wait for."""
 
-    def __init__(self, tablet: LogTablet) -> None:
+    def __init__(self, tablet: Tablet) -> None:
         self._tablet = tablet
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -26,7 +26,7 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_scans import KeyScanCalls
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets, wait_for
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2
 BUCKETS_MAX = 10_000
@@ -69,7 +69,7 @@ class OffsetCalls:
                 bucket_id=bucket, error_code=code_of(error), error_message=message_of(error)
             )
 
-    async def _ask(self, tablet: LogTablet, request: ListOffsetsRequest) -> int:
+    async def _ask(self, tablet: Tablet, request: ListOffsetsRequest) -> int:
         tablet.check_online()
         if request.offset_type == EARLIEST:
             return tablet.start_offset

@@ -36,7 +36,7 @@ from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
 from strom.server.tablets.table_facts import TableFacts
 from strom.server.tablets.tablet_slot import TabletSlot
-from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.tablet import Accepted, Tablet
 
 INLINE_BYTES_MAX = 512 * 1024
 """A larger append (checksums and a copy into the page cache: about a millisecond) leaves the loop, so that small calls
@@ -90,8 +90,8 @@ class Write(Generic[R]):
         *,
         size: int,
         acks: int,
-        job: Callable[[LogTablet], Accepted],
-        written: Callable[[LogTablet, Accepted], R],
+        job: Callable[[Tablet], Accepted],
+        written: Callable[[Tablet, Accepted], R],
         refused: Callable[[BaseException], R],
         inline_bytes_max: int = INLINE_BYTES_MAX,
         alone_bytes_max: int = 0,
@@ -149,7 +149,7 @@ class Writes:
         """Do it: at once when it is small, else in the bucket's turn."""
         slot, job, clock = write.slot, write.job, self._clock
 
-        def do(tablet: LogTablet) -> tuple[LogTablet, Accepted]:
+        def do(tablet: Tablet) -> tuple[Tablet, Accepted]:
             began = clock.monotonic()
             accepted = job(tablet) if write.memory <= MEMORY_FREE else _released_after(job, tablet)
             took = clock.monotonic() - began
@@ -194,11 +194,11 @@ class Writes:
         return now >= self._others_until and not self._small_calls_about()
 
     def _answered_later(
-        self, write: Write[R], appending: asyncio.Future[tuple[LogTablet, Accepted]]
+        self, write: Write[R], appending: asyncio.Future[tuple[Tablet, Accepted]]
     ) -> asyncio.Future[R]:
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-        def done(appending: asyncio.Future[tuple[LogTablet, Accepted]]) -> None:
+        def done(appending: asyncio.Future[tuple[Tablet, Accepted]]) -> None:
             try:
                 begun = self._appended(write, *appending.result())
             except (Exception, asyncio.CancelledError) as error:
@@ -211,7 +211,7 @@ class Writes:
         appending.add_done_callback(done)
         return answer
 
-    def _appended(self, write: Write[R], tablet: LogTablet, accepted: Accepted) -> Begun[R]:
+    def _appended(self, write: Write[R], tablet: Tablet, accepted: Accepted) -> Begun[R]:
         tablet.check_online()  # dropped, or its disk failed, while the append was off the loop: nobody will sync it
         if not accepted.duplicate:
             traffic = write.facts.traffic
@@ -228,7 +228,7 @@ class Writes:
         return _acknowledged(tablet, accepted.next_offset, write, response)
 
 
-def _released_after(job: Callable[[LogTablet], Accepted], tablet: LogTablet) -> Accepted:
+def _released_after(job: Callable[[Tablet], Accepted], tablet: Tablet) -> Accepted:
     """Work that takes much memory, which is freed at once: every thread has a heap, and each would keep as much."""
     try:
         return job(tablet)
@@ -343,7 +343,7 @@ def _resolve(answer: asyncio.Future[Any], response: Message) -> None:
         answer.set_result(response)
 
 
-def _acknowledged(tablet: LogTablet, offset: int, write: Write[R], response: R) -> asyncio.Future[R]:
+def _acknowledged(tablet: Tablet, offset: int, write: Write[R], response: R) -> asyncio.Future[R]:
     """``response``, once the high watermark is ``offset``."""
     answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 

@@ -10,7 +10,7 @@ from strom.runtime.clock import Clock
 from strom.runtime.metrics import Metrics
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 SUMS_KEPT_S = 0.2
 """Shorter than anyone would wait between two looks."""
@@ -28,7 +28,7 @@ class KeyStoreFacts(TypedDict):
     """Records written since the last snapshot: what a restart has to read."""
 
 
-def key_facts_of(tablet: LogTablet) -> KeyStoreFacts | None:
+def key_facts_of(tablet: Tablet) -> KeyStoreFacts | None:
     """What the store of an open primary-key bucket holds; None for a bucket of a log table."""
     if not tablet.has_keys or not tablet.online:
         return None

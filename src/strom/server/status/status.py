@@ -19,7 +19,7 @@ from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, led_by, wait_for
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 RATE_EVERY_S = 5.0
 
@@ -184,7 +184,7 @@ def facts_of(slot: TabletSlot, leader_id: int) -> BucketFacts:
     return known if known is not None else _unknown(slot.bucket, leader_id, None)
 
 
-def _facts(tablet: LogTablet, leader_id: int) -> BucketFacts:
+def _facts(tablet: Tablet, leader_id: int) -> BucketFacts:
     log = tablet.log
     return BucketFacts(
         table_id=tablet.bucket.table_id,

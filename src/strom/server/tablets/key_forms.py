@@ -23,7 +23,7 @@ from strom.record.decode import decode
 from strom.record.layout import ATTRIBUTE_APPEND_ONLY, MAGIC_PLAIN
 from strom.record.message import CODEC_NONE
 from strom.runtime.files import Bytes
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 SHAPES_MAX = 1024
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from strom.tablet.key_tablet import KeyTablet
 
 
-def key_tablet(tablet: LogTablet) -> KeyTablet:
+def key_tablet(tablet: Tablet) -> KeyTablet:
     """The tablet of a table that is known to have a primary key."""
     return cast("KeyTablet", tablet)
 

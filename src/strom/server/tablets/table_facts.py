@@ -15,7 +15,7 @@ from strom.record.project import Projection
 from strom.runtime.metrics import Metrics
 from strom.server.tablets.catalog_view import CatalogChange, CatalogView
 from strom.server.tablets.key_forms import KeyForms
-from strom.tablet.log_tablet import Durability
+from strom.tablet.tablet import Durability
 
 PROJECTIONS_KEPT_MAX = 256
 

@@ -18,7 +18,7 @@ from strom.model.bucket import BucketId
 from strom.runtime.clock import Clock
 from strom.server.tablets.bucket_lane import Lane
 from strom.server.tablets.kernels import Gate
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 T = TypeVar("T")
 
@@ -32,12 +32,12 @@ class TabletSlot:
         self,
         bucket: BucketId,
         lane: Lane,
-        open_tablet: Callable[[], LogTablet],
+        open_tablet: Callable[[], Tablet],
         clock: Clock,
         gate: Gate | None = None,
     ) -> None:
         self.bucket = bucket
-        self.tablet: LogTablet | None = None
+        self.tablet: Tablet | None = None
         self.readers = 0
         self.checkpoint: asyncio.Task[None] | None = None
         """A checkpoint under way: the log is neither closed nor removed beside it."""
@@ -78,7 +78,7 @@ class TabletSlot:
 
     def do(
         self,
-        job: Callable[[LogTablet], T],
+        job: Callable[[Tablet], T],
         *,
         small: bool,
         bulk: bool = False,
@@ -99,7 +99,7 @@ class TabletSlot:
             return job(self.tablet)
         return self._lane.submit(lambda: job(self._opened()), bulk=bulk, stays=stays, first=first)
 
-    def opened(self, *, patient: bool = False) -> LogTablet | Awaitable[LogTablet]:
+    def opened(self, *, patient: bool = False) -> Tablet | Awaitable[Tablet]:
         """The tablet, opened if necessary."""
         self._check()
         first = self._first(patient)
@@ -173,7 +173,7 @@ class TabletSlot:
     def _unknown(self) -> UnknownBucket:
         return UnknownBucket(f"bucket {self.bucket} was dropped", bucket=str(self.bucket))
 
-    def _opened(self) -> LogTablet:
+    def _opened(self) -> Tablet:
         """Runs in the lane."""
         if self._dropped:
             raise self._unknown()
@@ -210,7 +210,7 @@ def _one_after_the_other(
 
 async def in_lane(
     slot: TabletSlot,
-    job: Callable[[LogTablet], T],
+    job: Callable[[Tablet], T],
     *,
     small: bool = False,
     bulk: bool = False,

@@ -39,6 +39,7 @@ from strom.tablet.lake import refusal_of
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.stage_room import StageRoom
 from strom.tablet.stages import StageLimits, StageStore
+from strom.tablet.tablet import Tablet
 
 OPEN_MAX = 2000
 """Logs kept open at once; beyond that, the longest unused are closed. Each holds a few file descriptors."""
@@ -159,7 +160,7 @@ class Tablets:
         table = self._tables.of(bucket.table_id).table
         return self.kernels.gate(table) if table.schema.primary_key else None
 
-    def _open(self, bucket: BucketId) -> LogTablet:
+    def _open(self, bucket: BucketId) -> Tablet:
         """Runs in the bucket's lane."""
         facts = self._tables.of(bucket.table_id)
         # Where nobody waits for a sync, syncing a whole segment at its end would only stall writers.
@@ -184,7 +185,7 @@ class Tablets:
 
     def _open_log(
         self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
-    ) -> LogTablet:
+    ) -> Tablet:
         folder, now_ms = bucket_path(self._folder, bucket), self._expiry.now_ms()
         log = Log.open(self._world.files, folder, settings, now_ms=now_ms)
         before = namesakes_place(self._view.catalog, bucket)
@@ -205,7 +206,7 @@ class Tablets:
 
     def _open_keys(
         self, bucket: BucketId, facts: TableFacts, settings: LogSettings, stages: StageStore
-    ) -> LogTablet:
+    ) -> Tablet:
         from strom.tablet.key_restore import install
         from strom.tablet.key_tablet import KeyTablet
 
@@ -380,7 +381,7 @@ def _redefined(slot: TabletSlot, done: asyncio.Future[None]) -> None:
         logger.error("bucket %s could not take a change of its table: %s", slot.bucket, done.exception())
 
 
-def _tell_recovery(table: object, tablet: LogTablet) -> None:
+def _tell_recovery(table: object, tablet: Tablet) -> None:
     """Log what opening a bucket after a kill found; nothing after a clean stop."""
     report = tablet.log.report
     if report.clean or not report.bytes_scanned:
@@ -422,10 +423,10 @@ def _led(server_id: int, table_id: int, partition_id: int | None, leaders: Seque
     ]
 
 
-async def wait_for(ready: LogTablet | asyncio.Future[LogTablet] | object) -> LogTablet:
+async def wait_for(ready: Tablet | asyncio.Future[Tablet] | object) -> Tablet:
     """A tablet that may have to be opened first."""
-    if isinstance(ready, LogTablet):
+    if isinstance(ready, Tablet):
         return ready
     tablet = await ready  # type: ignore[misc]
-    assert isinstance(tablet, LogTablet)
+    assert isinstance(tablet, Tablet)
     return tablet

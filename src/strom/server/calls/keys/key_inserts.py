@@ -40,7 +40,7 @@ from strom.server.calls.writes import Write, Writes, as_told
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.tablet import Accepted, Tablet
 
 NO_WRITER = -1
 
@@ -70,7 +70,7 @@ class LookupCalls:
         return self._reads.answer(asked, lambda found: LookupResponse(buckets_resp=found), call.share)
 
     def _asked(self, table_id: int, bucket: LookupBucketRequest) -> BucketLookup[LookupBucketResponse]:
-        def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> LookupBucketResponse:
+        def find(facts: TableFacts, tablet: Tablet, bytes_max: int) -> LookupBucketResponse:
             return _answer(bucket, values(facts.keys, tablet, bucket.keys, bytes_max)[0])
 
         place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
@@ -149,7 +149,7 @@ class LookupCalls:
     ) -> Write[PutKvBucketResponse]:
         forms, now_ms = facts.keys, self._writes.now_ms()
 
-        def job(tablet: LogTablet) -> Accepted:
+        def job(tablet: Tablet) -> Accepted:
             # Rows of a key that another call created meanwhile stay as they are: nothing but the key is written.
             return key_tablet(tablet).upsert(
                 _in_schema_order(forms, wanted),

@@ -42,7 +42,7 @@ from strom.server.calls.writes import as_told
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast, MatchedRows
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 PAGE_BYTES = 8 * 1024 * 1024
 """Rows of one tuple of an index per answer."""
@@ -54,7 +54,7 @@ class _Asked(NamedTuple):
     """One bucket's part of a LookupRows request."""
 
     forms: KeyForms
-    tablet: LogTablet
+    tablet: Tablet
     request: LookupRowsRequest
     batch: memoryview
     """Keys, or tuples of an index."""
@@ -99,7 +99,7 @@ class KeyLookupCalls:
     def _prefixes(
         self, table_id: int, bucket: PrefixLookupBucketRequest
     ) -> BucketLookup[PrefixLookupBucketResponse]:
-        def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> PrefixLookupBucketResponse:
+        def find(facts: TableFacts, tablet: Tablet, bytes_max: int) -> PrefixLookupBucketResponse:
             forms = facts.keys
             return PrefixLookupBucketResponse(
                 partition_id=bucket.partition_id,
@@ -139,7 +139,7 @@ class KeyLookupCalls:
         except StromError as problem:
             error = problem
 
-        def raised(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> LookupRowsBucketResponse:
+        def raised(facts: TableFacts, tablet: Tablet, bytes_max: int) -> LookupRowsBucketResponse:
             raise error
 
         place = BucketId(request.table_id, bucket.partition_id, bucket.bucket_id)
@@ -153,7 +153,7 @@ class KeyLookupCalls:
         header: BatchHeader,
         at_least: AtLeast | None,
     ) -> BucketLookup[LookupRowsBucketResponse]:
-        def find(facts: TableFacts, tablet: LogTablet, bytes_max: int) -> LookupRowsBucketResponse:
+        def find(facts: TableFacts, tablet: Tablet, bytes_max: int) -> LookupRowsBucketResponse:
             forms = facts.knowing(request.schema_id).keys
             columns = forms.columns(request.schema_id, request.columns)
             asked = _Asked(forms, tablet, request, batch, header, columns, bytes_max)
@@ -224,7 +224,7 @@ class KeyLookupCalls:
     def _found(
         self,
         forms: KeyForms,
-        tablet: LogTablet,
+        tablet: Tablet,
         index: str | None,
         keys: pa.RecordBatch,
         columns: tuple[int, ...] | None,
@@ -255,7 +255,7 @@ class KeyLookupCalls:
     def _slice(
         self,
         forms: KeyForms,
-        tablet: LogTablet,
+        tablet: Tablet,
         index: str | None,
         keys: pa.RecordBatch,
         columns: Sequence[int] | None,
@@ -267,7 +267,7 @@ class KeyLookupCalls:
 
 
 def values(
-    forms: KeyForms, tablet: LogTablet, keys: Sequence[Any], bytes_max: int
+    forms: KeyForms, tablet: Tablet, keys: Sequence[Any], bytes_max: int
 ) -> tuple[list[Value], list[int]]:
     """The peer's answer to keys: a value per key, empty where there is no row; and which keys have none.
 
@@ -290,9 +290,7 @@ def values(
     return answers, [number for number, answer in enumerate(answers) if answer is _EMPTY]
 
 
-def value_lists(
-    forms: KeyForms, tablet: LogTablet, prefixes: Sequence[Any], bytes_max: int
-) -> list[ValueList]:
+def value_lists(forms: KeyForms, tablet: Tablet, prefixes: Sequence[Any], bytes_max: int) -> list[ValueList]:
     """The peer's answer to prefixes: a list of rows per prefix. Raises ``MemoryNeeded`` beyond ``bytes_max``."""
     lists: list[list[memoryview]] = [[] for _ in prefixes]
     size = 0
@@ -311,7 +309,7 @@ def value_lists(
     return [ValueList(values=one) for one in lists]
 
 
-def _of_prefixes(forms: KeyForms, tablet: LogTablet, tuples: pa.RecordBatch, bytes_max: int) -> MatchedRows:
+def _of_prefixes(forms: KeyForms, tablet: Tablet, tuples: pa.RecordBatch, bytes_max: int) -> MatchedRows:
     if forms.prefix_index is None:
         return key_tablet(tablet).lookup(tuples, bytes_max=bytes_max)
     return key_tablet(tablet).lookup_index(forms.prefix_index, tuples, bytes_max=bytes_max)

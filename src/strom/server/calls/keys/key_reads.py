@@ -29,7 +29,7 @@ from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.key_lookup import AtLeast
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 INLINE_KEYS_MAX = 64
 """More keys than this are looked up off the loop after that has taken long (``Pace``)."""
@@ -104,7 +104,7 @@ class BucketLookup(Generic[R]):
         self,
         bucket: BucketId,
         keys: int,
-        find: Callable[[TableFacts, LogTablet, int], R],
+        find: Callable[[TableFacts, Tablet, int], R],
         refused: Callable[[BaseException], R],
         size: Callable[[R], int],
         at_least: AtLeast | None = None,
@@ -209,11 +209,11 @@ class KeyReads:
                 share.join(part)
         return whole(found)
 
-    def ready(self, bucket: BucketId, at_least: AtLeast | None = None) -> tuple[TableFacts, LogTablet] | None:
+    def ready(self, bucket: BucketId, at_least: AtLeast | None = None) -> tuple[TableFacts, Tablet] | None:
         """A bucket that can be asked right now; None when it first has to be opened, updated or waited for."""
         slot = self._tablets.slot(bucket)
         tablet = slot.opened() if slot.tablet is not None else None
-        if not isinstance(tablet, LogTablet):
+        if not isinstance(tablet, Tablet):
             return None
         facts = self._table(bucket, tablet)
         if key_tablet(tablet).definition is not facts.keys.definition:
@@ -257,7 +257,7 @@ class KeyReads:
         except Exception as error:
             return self._refused(one, error)
 
-    async def opened(self, slot: TabletSlot) -> LogTablet:
+    async def opened(self, slot: TabletSlot) -> Tablet:
         """The tablet, opened if necessary, with the current version of its table."""
         tablet = await wait_for(slot.opened())
         tablet.check_online()
@@ -304,7 +304,7 @@ class KeyReads:
         finally:
             slot.readers -= 1
 
-    async def _visible(self, tablet: LogTablet, at_least: AtLeast, wait_ms: int, share: BudgetShare) -> None:
+    async def _visible(self, tablet: Tablet, at_least: AtLeast, wait_ms: int, share: BudgetShare) -> None:
         """Wait until everything before an offset is visible. Raises StaleEpoch when another record is in its place."""
         keys = key_tablet(tablet)
         loop = asyncio.get_running_loop()
@@ -334,7 +334,7 @@ class KeyReads:
                 tablet.pending.cancel(ticket)
                 del self._waiting[moved]
 
-    def _table(self, bucket: BucketId, tablet: LogTablet) -> TableFacts:
+    def _table(self, bucket: BucketId, tablet: Tablet) -> TableFacts:
         facts = self._tables.of(bucket.table_id)
         facts.keys  # noqa: B018  # refuses a log table
         tablet.check_online()

@@ -28,7 +28,7 @@ from strom.server.calls.writes import as_told
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 QUESTIONS_MAX = 4096
 """Different questions that are remembered."""
@@ -142,9 +142,7 @@ class KeyRowCalls:
                 self._known[content] = known
         return known
 
-    def _find(
-        self, question: _Question, key: bytes, facts: TableFacts, tablet: LogTablet
-    ) -> LookupRowResponse:
+    def _find(self, question: _Question, key: bytes, facts: TableFacts, tablet: Tablet) -> LookupRowResponse:
         """In a reader thread: whatever has to be checked is checked here."""
         columns = question.chosen(facts)
         while True:

@@ -35,7 +35,7 @@ from strom.server.calls.keys.key_reads import COPIES, KeyReads
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 BUCKETS_MAX = 10_000
 LIMIT_BYTES_MAX = 32 * 1024 * 1024
@@ -171,7 +171,7 @@ class KeyScanCalls:
 
 
 def _slice(
-    tablet: LogTablet, wanted: dict[str, Any], schema_id: int, now_ms: int
+    tablet: Tablet, wanted: dict[str, Any], schema_id: int, now_ms: int
 ) -> tuple[int, int, ScanRowsResponse]:
     from strom.tablet.key_scan import ScanRequest
 
@@ -195,7 +195,7 @@ def _slice(
     return sum(batch.rows.num_rows for batch in found.batches), sum(map(len, records)), response
 
 
-def _first_rows(forms: KeyForms, tablet: LogTablet, limit: int, now_ms: int) -> tuple[int, bytes]:
+def _first_rows(forms: KeyForms, tablet: Tablet, limit: int, now_ms: int) -> tuple[int, bytes]:
     """``i32 length, i8 magic 0, i32 count``, then every row: ``i32 length``, schema id and row."""
     from strom.tablet.key_scan import ScanRequest
 
@@ -236,7 +236,7 @@ def _with_lengths(data: Any, starts: Any) -> bytes:
     return out.tobytes()
 
 
-def _facts(tablet: LogTablet) -> dict[str, Any]:
+def _facts(tablet: Tablet) -> dict[str, Any]:
     keys = key_tablet(tablet)
     described, horizons = keys.describe(), keys.horizons
     return {

@@ -48,8 +48,8 @@ from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.groups import KeyChanges
-from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.publishing import KeyChanges
+from strom.tablet.tablet import Accepted, Tablet
 
 INLINE_BYTES_MAX = 16 * 1024
 """Changes take longer per byte than appends: more than this leaves the loop."""
@@ -103,7 +103,7 @@ class KeyWriteCalls:
         targets = facts.keys.targets(schema, request.target_columns)
         now_ms = self._writes.now_ms()
 
-        def put(tablet: LogTablet) -> Accepted:
+        def put(tablet: Tablet) -> Accepted:
             facts.keys.check_peer_rows()
             return key_tablet(tablet).put_kv(records, targets=targets, now_ms=now_ms)
 
@@ -183,8 +183,8 @@ class KeyWriteCalls:
         records: memoryview,
         *,
         acks: int,
-        job: Callable[[LogTablet], Accepted],
-        written: Callable[[LogTablet, Accepted], Any],
+        job: Callable[[Tablet], Accepted],
+        written: Callable[[Tablet, Accepted], Any],
         refused: Callable[[BaseException], Any],
         memory: int = 0,
     ) -> Begun[Any]:
@@ -249,7 +249,7 @@ class UpsertBatch:
         )
         return KeyChanges(rows, self._deletes(), self._targets, header.schema_id)
 
-    def apply(self, tablet: LogTablet, now_ms: int) -> Accepted:
+    def apply(self, tablet: Tablet, now_ms: int) -> Accepted:
         """Check every row and write it; in the bucket's lane."""
         changes = self.read()
         return key_tablet(tablet).upsert(

@@ -31,7 +31,7 @@ from strom.server.tablets.lake_places import lake_place
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablet_slot import TabletSlot, in_lane
 from strom.server.tablets.tablets import Tablets, wait_for
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 if TYPE_CHECKING:
     from strom.tablet.key_restore import KeyRestore
@@ -81,7 +81,7 @@ class ResumeCalls:
             return messages.ResumeBucketResponse(error_code=code_of(told), error_message=message_of(told))
         return messages.ResumeBucketResponse(offset=tablet.end_offset, epoch=tablet.log.epoch)
 
-    async def _resumed(self, bucket: BucketId, place: Tiered) -> LogTablet:
+    async def _resumed(self, bucket: BucketId, place: Tiered) -> Tablet:
         slot = self._tablets.slot(bucket)
         tablet = await wait_for(slot.opened())
         if tablet.has_keys:
@@ -121,7 +121,7 @@ class ResumeCalls:
 
     async def _restored(
         self, bucket: BucketId, place: Tiered, request: messages.ResumeBucketRequest
-    ) -> LogTablet | None:
+    ) -> Tablet | None:
         """Take one more piece of a bucket's rows; returns the end of the bucket after the last piece."""
         slot = self._tablets.slot(bucket)
         tablet = await wait_for(slot.opened())
@@ -179,7 +179,7 @@ class ResumeCalls:
         return restore
 
 
-def _check_not_gone_on(tablet: LogTablet, place: Tiered) -> None:
+def _check_not_gone_on(tablet: Tablet, place: Tiered) -> None:
     """Refuse a bucket that took writes since its loss: neither the lake nor a restored bucket would have them."""
     newest = tablet.epoch_before(tablet.end_offset) if tablet.end_offset else NO_EPOCH
     if newest > place.epoch or newest == tablet.log.epoch:

@@ -21,7 +21,7 @@ from strom.server.calls.writes import as_told
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import in_lane
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class DamageCalls:
             raise InvalidRequest("a mark has a first offset and an end")
         schema_id = facts.table.schema.schema_id
 
-        def job(tablet: LogTablet) -> Damage:
+        def job(tablet: Tablet) -> Damage:
             tablet.check_online()
             if start is not None and end is not None:
                 tablet.mark_damaged(
@@ -88,7 +88,7 @@ class DamageCalls:
         return damage
 
 
-def told_where(facts: TableFacts, tablet: LogTablet, offset: int, error: StromError) -> StromError:
+def told_where(facts: TableFacts, tablet: Tablet, offset: int, error: StromError) -> StromError:
     """The error of a read that met unreadable bytes, with the place and what to do about it."""
     first, last = error.facts.get("first_offset"), error.facts.get("end_offset")
     if not isinstance(first, int) or not isinstance(last, int):

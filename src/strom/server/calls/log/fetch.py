@@ -28,7 +28,7 @@ from strom.server.calls.log.log_read import Read, ReadResult, plainly, released_
 from strom.server.tablets.table_facts import TableTraffic
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 EARLIEST = -2
 INLINE_BYTES_MAX = 256 * 1024
@@ -67,7 +67,7 @@ class BucketFetch:
     traffic: TableTraffic | None = None
     error: StromError | Exception | None = None
     slot: TabletSlot | None = None
-    tablet: LogTablet | None = None
+    tablet: Tablet | None = None
     found: ReadResult = field(default_factory=lambda: ReadResult([], 0, 0, 0))
 
     def count(self) -> None:
@@ -220,7 +220,7 @@ class Fetches:
         try:
             one.slot = self._tablets.slot(one.bucket)
             tablet = one.slot.opened()
-            if isinstance(tablet, LogTablet):
+            if isinstance(tablet, Tablet):
                 self._take(one, tablet)
         except StromError as error:
             one.error = error
@@ -234,7 +234,7 @@ class Fetches:
         except StromError as error:
             one.error = error
 
-    def _take(self, one: BucketFetch, tablet: LogTablet) -> None:
+    def _take(self, one: BucketFetch, tablet: Tablet) -> None:
         tablet.check_online()
         one.tablet = tablet
         if one.offset == EARLIEST:
@@ -378,7 +378,7 @@ class _Waiting:
         self.terms = terms
         self.promise: Promise[Message] = Promise()
         self._fetches = fetches
-        self._tickets: list[tuple[LogTablet, int]] = []
+        self._tickets: list[tuple[Tablet, int]] = []
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_at(terms.deadline, self.give_up)
         fetches._waiting[self] = None

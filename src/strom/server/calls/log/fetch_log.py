@@ -32,7 +32,7 @@ from strom.server.calls.log.damage import told_where
 from strom.server.calls.log.fetch import BucketFetch, Fetches
 from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables, check_positions
-from strom.tablet.log_tablet import LogTablet, Skip
+from strom.tablet.tablet import Skip, Tablet
 
 DEFAULT_WAIT_MS = 0
 DEFAULT_MIN_BYTES = 1
@@ -93,7 +93,7 @@ class FetchLogCalls:
         skip = self._skip(facts, table)
         evolved = None if columns is None else columns.evolved
 
-        def read(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+        def read(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
             # The peer's clients pass what was given up only if the next existing batch comes at once.
             choice: dict[str, Any] = {"projection": projection, "skip": skip, "gaps": False}
             if evolved is None:
@@ -102,7 +102,7 @@ class FetchLogCalls:
             found = tablet.read(offset, max_bytes=stored, most=most, **choice)
             return rewritten(found, evolved, max_bytes=max_bytes, allowed=allowed)
 
-        def told(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+        def told(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
             try:
                 return read(tablet, offset, max_bytes, allowed)
             except Corrupt as error:
@@ -185,5 +185,5 @@ class _Columns:
         return self._facts.schema(schema_id).to_arrow() if projection is None else projection.schema
 
 
-def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+def _never(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
     raise AssertionError("a bucket with an error is not read")

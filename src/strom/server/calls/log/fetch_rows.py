@@ -30,7 +30,7 @@ from strom.server.calls.log.damage import told_where
 from strom.server.calls.log.fetch import BucketFetch, Fetches
 from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 
 class FetchRowsCalls:
@@ -131,7 +131,7 @@ class RowsRead:
         )
 
     def __call__(
-        self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None = None
+        self, tablet: Tablet, offset: int, max_bytes: int, allowed: int, until: int | None = None
     ) -> ReadResult:
         """Read one slice; runs on the loop or in a thread."""
         try:
@@ -140,7 +140,7 @@ class RowsRead:
             raise told_where(self._facts, tablet, offset, error) from error
 
     def _read(
-        self, tablet: LogTablet, offset: int, max_bytes: int, allowed: int, until: int | None
+        self, tablet: Tablet, offset: int, max_bytes: int, allowed: int, until: int | None
     ) -> ReadResult:
         if self._batches is None or self._rows is None:
             projection = self._projection if self._ids else None
@@ -201,5 +201,5 @@ def _up_to(read: Read, end_offset: int | None) -> Read:
     return lambda tablet, offset, max_bytes, allowed: read(tablet, offset, max_bytes, allowed, end_offset)
 
 
-def _never(tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+def _never(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
     raise AssertionError("a bucket with an error is not read")

@@ -9,7 +9,7 @@ from strom.log.reading.slices import LogSlice
 from strom.runtime.files import Bytes
 from strom.runtime.memory import release_arrow
 from strom.server.calls.log.rewriting import BatchRewriter, rewrite
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Tablet
 
 STORED_BYTES = 1024 * 1024
 """Stored bytes read at once where batches are rewritten (filtered, completed)."""
@@ -31,7 +31,7 @@ class ReadResult:
     """Nothing was read: the next batch alone takes this many bytes of memory, more than allowed."""
 
 
-Read = Callable[[LogTablet, int, int, int], ReadResult]
+Read = Callable[[Tablet, int, int, int], ReadResult]
 """(tablet, offset, bytes at most, memory allowed) -> what is there. Runs on the loop or in a thread.
 
 Only a single batch can make the answer larger than its bytes, and nothing makes it hold more memory than allowed.
@@ -71,12 +71,12 @@ def rewritten(found: LogSlice, by: BatchRewriter, *, max_bytes: int, allowed: in
     )
 
 
-def plainly(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+def plainly(read: Read, tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
     """Read, in a thread."""
     return read(tablet, offset, max_bytes, allowed)
 
 
-def released_after(read: Read, tablet: LogTablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+def released_after(read: Read, tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
     """The same; what was decompressed for it is freed at once, or every thread would keep as much."""
     try:
         return read(tablet, offset, max_bytes, allowed)

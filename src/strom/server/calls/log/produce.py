@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from strom.errors import NotPrimaryKeyTable
 from strom.model.bucket import BucketId
@@ -22,7 +22,8 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.writes import ALONE_BYTES_MAX, Begun, Write, Writes, answer_all, as_told
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets
-from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.log_tablet import LogTablet
+from strom.tablet.tablet import Accepted, Tablet
 
 
 class ProduceCalls:
@@ -66,10 +67,10 @@ class ProduceCalls:
             raise NotPrimaryKeyTable(f"{facts.table.path} has a primary key: its log is written by upserts")
         now_ms = self._writes.now_ms()
 
-        def job(tablet: LogTablet) -> Accepted:
-            return tablet.append(records, layout_of=facts.layout_of, now_ms=now_ms)
+        def job(tablet: Tablet) -> Accepted:
+            return cast(LogTablet, tablet).append(records, layout_of=facts.layout_of, now_ms=now_ms)
 
-        def written(tablet: LogTablet, accepted: Accepted) -> ProduceLogBucketResponse:
+        def written(tablet: Tablet, accepted: Accepted) -> ProduceLogBucketResponse:
             return ProduceLogBucketResponse(
                 partition_id=wanted.partition_id, bucket_id=wanted.bucket_id, base_offset=accepted.base_offset
             )

@@ -37,9 +37,9 @@ from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import TabletSlot, in_lane
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.server.tablets.waiting import reached
-from strom.tablet.groups import Applied, Commit, KeyChanges, PieceForm, Skipped
-from strom.tablet.log_tablet import LogTablet
+from strom.tablet.publishing import Applied, Commit, KeyChanges, PieceForm, Skipped
 from strom.tablet.stages import StagePiece, StageState
+from strom.tablet.tablet import Tablet
 
 INLINE_BYTES_MAX = 64 * 1024
 """A larger piece leaves the loop."""
@@ -115,7 +115,7 @@ class StageCalls:
 
     async def _staged(
         self, slot: TabletSlot, request: messages.StageRowsRequest, share: BudgetShare
-    ) -> tuple[LogTablet, StageState]:
+    ) -> tuple[Tablet, StageState]:
         records = memoryview(b"" if request.records is None else whole(request.records))
         facts = (
             self._tables.with_schema(request.table_id, read_header(records).schema_id)
@@ -137,7 +137,7 @@ class StageCalls:
         )
         now_ms = self._clock.now_ms()
 
-        def stage(tablet: LogTablet) -> tuple[LogTablet, StageState]:
+        def stage(tablet: Tablet) -> tuple[Tablet, StageState]:
             tablet.stages.on_failure = tablet.fail
             return tablet, tablet.stage_piece(piece, form=form, now_ms=now_ms)
 
@@ -245,7 +245,7 @@ class StageCalls:
         return await in_lane(slot, lambda tablet: _released(tablet, commits))
 
     def _count(
-        self, slot: TabletSlot, tablet: LogTablet, facts: TableFacts, commit: Commit, done: Applied
+        self, slot: TabletSlot, tablet: Tablet, facts: TableFacts, commit: Commit, done: Applied
     ) -> None:
         tablet.check_online()  # its disk failed, or it was dropped, while it was off the loop
         if not done.groups:
@@ -274,11 +274,11 @@ class StageCalls:
             )
 
 
-def _group(commit: Commit, form: PieceForm, now_ms: int, tablet: LogTablet) -> tuple[LogTablet, Applied]:
+def _group(commit: Commit, form: PieceForm, now_ms: int, tablet: Tablet) -> tuple[Tablet, Applied]:
     return tablet, tablet.apply([commit], form=form, now_ms=now_ms)
 
 
-def _released(tablet: LogTablet, commits: list[Commit]) -> int:
+def _released(tablet: Tablet, commits: list[Commit]) -> int:
     tablet.release(commits)
     return tablet.applied
 
@@ -296,7 +296,7 @@ def _of_decision(error: StromError, origin: Origin) -> StromError:
     )
 
 
-def _drop_unsealed(tablet: LogTablet, stage_ids: tuple[bytes, ...]) -> list[bytes]:
+def _drop_unsealed(tablet: Tablet, stage_ids: tuple[bytes, ...]) -> list[bytes]:
     """Drop the unsealed stages; returns the sealed ones."""
     sealed = [one for one in stage_ids if tablet.stages.has(one)]
     tablet.drop_stages([one for one in stage_ids if one not in sealed and not tablet.stages.is_damaged(one)])

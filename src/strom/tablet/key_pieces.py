@@ -13,42 +13,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from strom.errors import InvalidRequest, RecordTooLarge
 from strom.kv.definition import KeyDefinition
-from strom.kv.engines.engine import Engine
 from strom.kv.engines.last_row import LastRow
 from strom.kv.gather.gather import gather
 from strom.kv.store import KeyStore
-from strom.kv.write_pass import WriteOutcome, whole_rows, write_pass
+from strom.kv.write_pass import whole_rows, write_pass
 from strom.model.aggregation import refusing_column
 from strom.record.encode import encode
-from strom.tablet.groups import KeyChanges, PieceForm
 from strom.tablet.key_input import check_keys
 from strom.tablet.key_scan import ScanRequest, scan_slice
-from strom.tablet.log_tablet import Accepted, LogTablet
+from strom.tablet.key_writer import KeyWriter
+from strom.tablet.publishing import KeyChanges, PieceForm
 from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StagePiece
+from strom.tablet.tablet import Tablet
 
 DELETES_AT_ONCE_BYTES = 4 * 1024 * 1024
 """About how many bytes of keys an overwriting group deletes with one batch."""
 
 
-class KeyPublishing(LogTablet):
-    """The part of a primary-key tablet that stages and publishes."""
+class KeyPieces:
+    """The ``PieceWriter`` of a primary-key bucket."""
 
-    store: KeyStore
-    horizon: int
+    def __init__(self, tablet: Tablet, store: KeyStore, writer: KeyWriter) -> None:
+        self._tablet = tablet
+        self._store = store
+        self._writer = writer
 
-    # --- staging -----------------------------------------------------------------------------------------------------
-
-    def check_piece(self, piece: StagePiece, form: PieceForm) -> int:
-        """Refuse what an upsert would refuse."""
+    def check(self, piece: StagePiece, form: PieceForm) -> int:
+        """Refuse what an upsert would refuse; the rows of the piece."""
         assert form.read is not None
         changes = form.read(piece.records, piece.columns, checked=False)
-        definition = self.store.definition
+        definition = self._store.definition
         definition.schema_by_id(changes.schema_id)
         _check_engine(definition)
         targets = changes.targets
@@ -56,22 +55,23 @@ class KeyPublishing(LogTablet):
             targets = None
         whole = whole_rows(changes.rows, targets, definition.arrow)
         check_keys(whole, definition)
-        if changes.deletes is not None or not isinstance(self._engine(targets), LastRow):
-            # Nothing is changed by this; what the engine refuses is told now, not when it is too late.
-            write_pass(self.store, whole, changes.deletes, targets=targets, engine=self._engine(targets))
+        engine = self._writer.engine(targets)
+        if changes.deletes is not None or not isinstance(engine, LastRow):
+            # This changes nothing, but what the engine refuses is raised now, not when it is too late.
+            write_pass(self._store, whole, changes.deletes, targets=targets, engine=engine)
         return int(changes.rows.num_rows)
 
-    # --- publishing --------------------------------------------------------------------------------------------------
+    # --- into the open group -----------------------------------------------------------------------------------------
 
-    def publish_piece(self, piece: StagedBatches, form: PieceForm, now_ms: int) -> int:
-        """Write a piece's changes into the open group."""
+    def write(self, piece: StagedBatches, form: PieceForm, now_ms: int) -> int:
+        """Write a piece's changes into the open group; the bytes of the log they took."""
         assert form.read is not None
-        # A piece is held against its checksum when it is read: it is what check_piece saw.
-        return self._publish_changes(form.read(piece.records, piece.columns, checked=True), now_ms)
+        # A piece is checked against its checksum when it is read: it is what ``check`` saw.
+        return self._write_changes(form.read(piece.records, piece.columns, checked=True), now_ms)
 
-    def _publish_changes(self, changes: KeyChanges, now_ms: int) -> int:
+    def _write_changes(self, changes: KeyChanges, now_ms: int) -> int:
         try:
-            return self.upsert(
+            return self._writer.write(
                 changes.rows,
                 changes.deletes,
                 targets=changes.targets,
@@ -83,16 +83,16 @@ class KeyPublishing(LogTablet):
         except RecordTooLarge:
             # With the images they replace they are too many for one batch. In a group two batches are as good.
             if changes.rows.num_rows < 2:
-                return self._publish_apart(changes, now_ms)
-        return sum(self._publish_changes(half, now_ms) for half in _halves(changes))
+                return self._write_apart(changes, now_ms)
+        return sum(self._write_changes(half, now_ms) for half in _halves(changes))
 
-    def _publish_apart(self, changes: KeyChanges, now_ms: int) -> int:
+    def _write_apart(self, changes: KeyChanges, now_ms: int) -> int:
         """One row whose images, old and new, do not fit together: as a delete and an insert. In a group that is one."""
-        definition = self.store.definition
+        definition = self._store.definition
         targets = changes.targets
         whole = whole_rows(changes.rows, targets, definition.arrow)
         written = write_pass(
-            self.store, whole, changes.deletes, targets=targets, engine=self._engine(targets)
+            self._store, whole, changes.deletes, targets=targets, engine=self._writer.engine(targets)
         )
         if len(written.kinds) < 2:
             raise RecordTooLarge(
@@ -102,28 +102,28 @@ class KeyPublishing(LogTablet):
         new = gather(written.directory, written.source[-1:], written.row[-1:], None)
         size = 0
         for rows, deletes in ((whole, np.ones(1, np.bool_)), (new, None)):
-            one = write_pass(self.store, rows, deletes, targets=None, engine=LastRow())
-            size += self._append_changes(one, 1, -1, -1, now_ms).size
+            one = write_pass(self._store, rows, deletes, targets=None, engine=LastRow())
+            size += self._writer.append(one, 1, -1, -1, now_ms).size
         return size
 
-    def publish_nothing(self, schema_id: int, now_ms: int) -> int:
+    def write_nothing(self, schema_id: int, now_ms: int) -> int:
         """A batch without records takes one offset."""
-        start = self.log.group_end
-        header = self._append_nothing(encode(_NO_ROWS, schema_id=schema_id, changes=b""), now_ms)
-        self.store.publish_nothing(start)
+        start = self._tablet.log.group_end
+        header = self._tablet.append_empty(encode(_NO_ROWS, schema_id=schema_id, changes=b""), now_ms)
+        self._store.publish_nothing(start)
         return header.size
 
     def empty(self, now_ms: int) -> None:
         """Delete every row, in the open group."""
-        definition = self.store.definition
+        definition = self._store.definition
         for keys in self._live_keys():
             self._delete(whole_rows(keys, definition.key, definition.arrow), now_ms)
 
     def _delete(self, rows: pa.RecordBatch, now_ms: int) -> None:
         deletes = np.ones(rows.num_rows, np.bool_)
-        written = write_pass(self.store, rows, deletes, targets=None, engine=LastRow())
+        written = write_pass(self._store, rows, deletes, targets=None, engine=LastRow())
         try:
-            self._append_changes(written, rows.num_rows, -1, -1, now_ms)
+            self._writer.append(written, rows.num_rows, -1, -1, now_ms)
         except RecordTooLarge:
             # Keys are small; what goes with them, and is shown once more, need not be.
             middle = rows.num_rows // 2
@@ -134,12 +134,12 @@ class KeyPublishing(LogTablet):
 
     def _live_keys(self) -> Iterator[pa.RecordBatch]:
         """The keys of all rows that are there now; what is written meanwhile is not seen."""
-        at, cursor = self.store.published, None
+        at, cursor = self._store.published, None
         while True:
             request = ScanRequest(
-                at=at, cursor=cursor, columns=self.store.definition.key, max_bytes=DELETES_AT_ONCE_BYTES
+                at=at, cursor=cursor, columns=self._store.definition.key, max_bytes=DELETES_AT_ONCE_BYTES
             )
-            found = scan_slice(self.store, request, at=at, at_epoch=0, high=at, horizon=self.horizon)
+            found = scan_slice(self._store, request, at=at, at_epoch=0, high=at, horizon=0)
             for batch in found.batches:
                 yield batch.rows
             if found.next_cursor is None:
@@ -149,39 +149,6 @@ class KeyPublishing(LogTablet):
     def emptied_at(self, end: int) -> int:
         """Nowhere: what was overwritten was deleted, row by row, and the changelog keeps that as any delete."""
         return 0
-
-    def take_back(self) -> None:
-        """Take back the open group, in the log and in the store."""
-        super().take_back()
-        if self.log.offline is None:
-            self._undo_to(self.log.end_offset)
-
-    # --- given by the tablet -----------------------------------------------------------------------------------------
-
-    def upsert(
-        self,
-        rows: pa.RecordBatch,
-        deletes: npt.NDArray[np.bool_] | None,
-        *,
-        targets: tuple[int, ...] | None,
-        schema_id: int,
-        writer_id: int,
-        batch_sequence: int,
-        now_ms: int,
-    ) -> Accepted:
-        """Apply one batch of changes."""
-        raise NotImplementedError
-
-    def _engine(self, targets: tuple[int, ...] | None) -> Engine:
-        raise NotImplementedError
-
-    def _append_changes(
-        self, written: WriteOutcome, rows: int, writer_id: int, batch_sequence: int, now_ms: int
-    ) -> Accepted:
-        raise NotImplementedError
-
-    def _undo_to(self, end: int) -> None:
-        raise NotImplementedError
 
 
 def _check_engine(definition: KeyDefinition) -> None:

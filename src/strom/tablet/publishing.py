@@ -26,7 +26,7 @@ from strom.log.log import Log
 from strom.record.columns import ColumnLayout
 from strom.runtime.files import Bytes
 from strom.tablet.stage_file import StagedBatches
-from strom.tablet.stages import StageStore
+from strom.tablet.stages import StagePiece, StageStore
 
 
 class Commit(NamedTuple):
@@ -93,10 +93,30 @@ class PieceForm:
     """Primary-key tables: the changes in a batch that holds these columns."""
 
 
+class PieceWriter(Protocol):
+    """How the staged pieces of a bucket are checked, and written into the open group."""
+
+    def check(self, piece: StagePiece, form: PieceForm) -> int:
+        """Refuse what could not be published; the rows of the piece."""
+
+    def write(self, piece: StagedBatches, form: PieceForm, now_ms: int) -> int:
+        """Append a piece to the open group; the bytes of the log it took."""
+
+    def write_nothing(self, schema_id: int, now_ms: int) -> int:
+        """Append a batch without records to the open group; the bytes it took."""
+
+    def empty(self, now_ms: int) -> None:
+        """In the open group: remove what was there before it."""
+
+    def emptied_at(self, end: int) -> int:
+        """Where the log starts since the newest group up to ``end`` that overwrote it; 0 when none did."""
+
+
 class PublishTarget(Protocol):
     """What publishing needs of a tablet."""
 
     log: Log
+    pieces: PieceWriter
 
     @property
     def stages(self) -> StageStore:
@@ -109,18 +129,6 @@ class PublishTarget(Protocol):
     @property
     def keeps_seals(self) -> bool:
         """Whether a sealed stage survives power loss."""
-
-    def publish_piece(self, piece: StagedBatches, form: PieceForm, now_ms: int) -> int:
-        """Append a piece to the open group; bytes of the log it took."""
-
-    def publish_nothing(self, schema_id: int, now_ms: int) -> int:
-        """Append a batch without records to the open group; the bytes it took."""
-
-    def emptied_at(self, end: int) -> int:
-        """Where the log starts since the newest group up to ``end`` that overwrote it; 0 when none did."""
-
-    def empty(self, now_ms: int) -> None:
-        """In the open group: remove what was there before it."""
 
     def take_back(self) -> None:
         """Take back the open group."""
@@ -179,12 +187,12 @@ class _Publishing:
         start = log.begin_group(origin)
         try:
             if origin.overwrite:
-                tablet.empty(self._now_ms)
+                tablet.pieces.empty(self._now_ms)
             for piece in self._pieces(stage_ids):
-                self.size += tablet.publish_piece(piece, self._form, self._now_ms)
+                self.size += tablet.pieces.write(piece, self._form, self._now_ms)
                 self.rows += piece.rows
             if log.group_end == start:  # a group has at least one offset
-                self.size += tablet.publish_nothing(self._form.schema_id, self._now_ms)
+                self.size += tablet.pieces.write_nothing(self._form.schema_id, self._now_ms)
             return log.close_group()
         except BaseException:
             if log.in_group:  # the disk may have failed right after the group was closed
@@ -227,4 +235,4 @@ def cut_at(tablet: PublishTarget, number: int | None) -> LogCut:
     high = tablet.high_watermark
     above = None if number is None else tablet.log.groups.first_above(number)
     end = high if above is None else min(high, above.start_offset)
-    return LogCut(max(tablet.log.start_offset, tablet.emptied_at(end)), end)
+    return LogCut(max(tablet.log.start_offset, tablet.pieces.emptied_at(end)), end)

@@ -1,0 +1,28 @@
+"""Facts about a primary-key bucket: the offsets that bound what readers may ask, and the state of its indexes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class IndexState(NamedTuple):
+    """A secondary index, for people."""
+
+    name: str
+    columns: tuple[int, ...]
+    state: str
+    """``ready`` or ``building``."""
+    rows: int
+    """Rows linked so far."""
+
+
+class Horizons(NamedTuple):
+    """The offsets that bound what can be asked (see keys: H, R, S, L, C)."""
+
+    high_watermark: int
+    epoch: int
+    """Of the record before the high watermark."""
+    horizon: int
+    series_start: int
+    snapshot_offset: int
+    carried: int

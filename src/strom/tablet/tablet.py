@@ -1,0 +1,351 @@
+"""One bucket on one server: its log, its high watermark, those who wait for it, its stages.
+
+This is what buckets of log tables and of primary-key tables have in common; ``log_tablet.py`` and ``key_tablet.py`` add
+how rows come in and what else is kept of them.
+
+Invariants
+    1. ``start_offset <= high_watermark <= end_offset``; the high watermark never falls, except to where it is held.
+    2. Under ``os`` the high watermark is the log's end, under ``group`` the end of what was synced; ``hold`` keeps it
+       lower.
+    3. A batch is in the log whole and checked, or not at all.
+
+Threads. What writes (``stage_piece``, ``drop_stages``, ``apply``, ``release``, ``truncate``, ``mark_damaged``,
+``close``) is called by one thread at a time, in the server's lane of this bucket; what reads, by any thread.
+``advance``, ``synced``, ``fail`` and ``pending`` belong to the server's loop. Staging: stages.py. Publishing:
+publishing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal, NamedTuple
+
+from strom.errors import InvalidTimestamp, OffsetOutOfRange, StorageOffline, StromError
+from strom.log.log import Appended, Log
+from strom.log.reading.slices import BATCH_BYTES_ANY, LogSlice
+from strom.log.sync import SyncPoint
+from strom.model.bucket import BucketId
+from strom.record.batch import BatchHeader, BatchLimits, Checked, read_columns, read_header
+from strom.record.project import Projection
+from strom.tablet.pending import Pending
+from strom.tablet.publishing import Applied, Commit, LogCut, PieceForm, PieceWriter, apply_commits, cut_at
+from strom.tablet.recent import RecentBatches
+from strom.tablet.stages import LateStage, StagePiece, StageState, StageStore
+
+Durability = Literal["os", "group"]
+ProjectionOf = Callable[[int], Projection | None]
+Skip = Callable[[BatchHeader, memoryview], bool]
+
+CLOCK_SKEW_MS = 60_000
+"""How far ahead of the server's clock a timestamp may lie before it is refused as lying in the future."""
+
+
+class Accepted(NamedTuple):
+    """Where the batches of one request lie: acknowledge when the high watermark is ``next_offset``."""
+
+    base_offset: int
+    next_offset: int
+    rows: int
+    size: int
+    duplicate: bool
+
+
+class Tablet:
+    """One bucket's log with its high watermark."""
+
+    has_keys = False
+    """Whether it is a bucket of a primary-key table."""
+    pieces: PieceWriter
+    """How staged rows are checked and published."""
+
+    def __init__(
+        self,
+        bucket: BucketId,
+        log: Log,
+        *,
+        durability: Durability,
+        limits: BatchLimits,
+        stages: StageStore | None = None,
+    ) -> None:
+        self.bucket = bucket
+        self.log = log
+        self.durability: Durability = durability
+        self.limits = limits
+        self.pending = Pending()
+        self.recent = RecentBatches()
+        self.error: StromError | None = None
+        """Why the bucket is not served here any more."""
+        self.refused: StromError | None = None
+        """Why nothing is written here, though what is there can be read (tablet/lake.py)."""
+        self.closed = False
+        self.bytes_since_checkpoint = 0
+        self._stages = stages
+        self._held: int | None = None
+
+    # --- facts -----------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Readers see offsets below this one: durable as promised, and not above where it is held."""
+        log, held = self.log, self._held
+        high = log.synced_end if self.durability == "group" else log.end_offset
+        return high if held is None or high < held else held
+
+    @property
+    def start_offset(self) -> int:
+        """The oldest offset that is still there."""
+        return self.log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset the next row gets."""
+        return self.log.end_offset
+
+    @property
+    def online(self) -> bool:
+        """Whether it is served; the disk may have failed in the log's hands, without anybody being told yet."""
+        return self.error is None and self.log.offline is None
+
+    def epoch_before(self, offset: int) -> int:
+        """The epoch of the record at ``offset`` - 1, -1 when there is none."""
+        return self.log.epochs.epoch_of(offset - 1)
+
+    def check_online(self) -> None:
+        """Raise what took the tablet offline, if anything did."""
+        if self.error is not None:
+            raise self.error
+
+    def check_writable(self) -> None:
+        """Raise what keeps anybody from writing, if anything does."""
+        self.check_online()
+        if self.refused is not None:
+            raise self.refused
+
+    # --- writing (in the lane) -------------------------------------------------------------------------
+
+    def append_batch(self, view: memoryview, checked: Checked, *, now_ms: int) -> Appended:
+        """Append one checked batch to the log, to the open group if there is one."""
+        header = checked.header
+        result = self.log.append(view, checked, now_ms=now_ms)
+        if not result.duplicate:
+            self.recent.add(
+                view,
+                base_offset=result.base_offset,
+                next_offset=result.next_offset,
+                rows=header.record_count,
+                schema_id=header.schema_id,
+            )
+        return result
+
+    def append_empty(self, batch: bytearray, now_ms: int) -> BatchHeader:
+        """Append a batch without records to the open group: it takes one offset."""
+        header = read_header(batch)
+        checked = Checked(header, read_columns(batch, header), None)
+        self.append_batch(memoryview(batch), checked, now_ms=now_ms)
+        return header
+
+    def hold(self, high_watermark: int | None) -> None:
+        """Keep the high watermark at or below an offset (what followers have); None lets go."""
+        self._held = high_watermark
+
+    def truncate(self, to: int) -> int:
+        """Cut the bucket so that it ends at or before ``to`` (not below the high watermark); returns the new end.
+
+        A new epoch begins.
+        """
+        self.check_online()
+        high = self.high_watermark
+        if to < high:
+            raise OffsetOutOfRange(
+                f"what readers have seen stays: {to} lies below the high watermark {high}",
+                offset=to,
+                high=high,
+            )
+        end = self.log.truncate(to)
+        self.was_cut(end)
+        return end
+
+    def was_cut(self, end: int) -> None:
+        """The log was cut at ``end``: forget what was kept of the rest."""
+        self.recent.forget()
+
+    def broken(self, what: str) -> StorageOffline:
+        """Serve nothing from here on. For the lane; the loop then tells those who wait, with ``fail``."""
+        error = StorageOffline(f"bucket {self.bucket}: {what}; it is well again once it is opened again")
+        self.log.fail(error)
+        return error
+
+    # --- staging and publishing (in the lane) ----------------------------------------------------------
+
+    @property
+    def stages(self) -> StageStore:
+        """What is written here and not published."""
+        assert self._stages is not None, "this tablet was opened without stages"
+        return self._stages
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether something is written here and not published."""
+        return self._stages is not None and len(self._stages) > 0
+
+    @property
+    def keeps_seals(self) -> bool:
+        """Whether a sealed stage survives power loss."""
+        return self.durability == "group"
+
+    def stage_piece(self, piece: StagePiece, *, form: PieceForm, now_ms: int) -> StageState:
+        """Add a piece to a stage, checked as an append is; sealed, it is durable when ``StageState.seal`` is."""
+        self.check_writable()
+        rows = self.pieces.check(piece, form) if self.stages.expects(piece) else 0
+        return self.stages.add(piece, rows, now_ms)
+
+    def drop_stages(self, stage_ids: Collection[bytes]) -> int:
+        """Free stages that nobody will publish."""
+        return self.stages.drop(stage_ids)
+
+    def late_stages(self, now_ms: int) -> list[LateStage]:
+        """Sealed stages whose lease is over; those that were never sealed go at once."""
+        self.stages.drop_unsealed(now_ms)
+        return self.stages.late(now_ms)
+
+    @property
+    def applied(self) -> int:
+        """The number of the newest decision whose group is visible."""
+        return self.log.groups.applied(self.high_watermark)
+
+    def apply(self, commits: Sequence[Commit], *, form: PieceForm, now_ms: int) -> Applied:
+        """Publish decisions in the order of their numbers, each as one group; those that were, are passed over.
+
+        They are applied when the high watermark is ``Applied.end_offset``; call ``release`` then.
+        """
+        self.check_writable()
+        return apply_commits(self, commits, form=form, now_ms=now_ms)
+
+    def release(self, commits: Sequence[Commit]) -> int:
+        """Free the stages of decisions whose groups are as durable as promised; how many."""
+        applied = self.applied
+        gone = [one for commit in commits if commit.origin.number <= applied for one in commit.stages]
+        self.drop_overwritten()
+        return self.stages.drop(gone)
+
+    def drop_overwritten(self) -> None:
+        """Remove what a visible group has overwritten."""
+        start = self.pieces.emptied_at(self.high_watermark)
+        if start > self.log.start_offset:
+            self.log.drop_before(start)
+
+    def cut(self, number: int | None) -> LogCut:
+        """What a read that was planned at a decision's number sees; without a number, whatever is visible."""
+        self.check_online()
+        return cut_at(self, number)
+
+    def take_back(self) -> None:
+        """Take back the open group."""
+        self.was_cut(self.log.abort_group())
+
+    # --- durability ------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Tell those who wait how far the high watermark is."""
+        if len(self.pending):
+            self.pending.advance(self.high_watermark)
+
+    def pending_sync(self) -> SyncPoint | None:
+        """What a sync has to cover, or None when everything is durable."""
+        return None if self.error is not None or self.closed else self.log.pending_sync()
+
+    def synced(self, point: SyncPoint) -> None:
+        """A sync succeeded."""
+        self.log.synced(point)
+        self.advance()
+
+    def fail(self, error: StorageOffline) -> None:
+        """The disk failed: from now on everyone gets ``error``."""
+        if self.error is None:
+            self.log.fail(error)
+            self.retire(error)
+
+    def retire(self, error: StromError) -> None:
+        """The bucket is not served here any more: everyone gets ``error``."""
+        if self.error is None:
+            self.error = error
+            self.pending.fail(error)
+            if self._stages is not None:
+                self._stages.fail(error)
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files; the log is opened again by a new tablet."""
+        self.closed = True
+        if self._stages is not None:
+            self._stages.close()
+        self.log.close()
+
+    def abandon(self) -> None:
+        """Let go of the files: what they hold is about to be removed."""
+        self.closed = True
+        if self._stages is not None:
+            self._stages.close()
+        self.log.abandon()
+
+    # --- what is given up (in the lane) ----------------------------------------------------------------
+
+    def mark_damaged(self, start: int, end: int, *, schema_id: int, take_back: bool, now_ms: int) -> None:
+        """Give up the batches that hold offsets of [start, end), or take that back."""
+        if take_back:
+            self.log.unmark_damaged(start, end)
+        else:
+            self.log.mark_damaged(start, end, schema_id=schema_id, now_ms=now_ms)
+        self.recent.forget()
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        until: int | None = None,
+        projection: ProjectionOf | None = None,
+        skip: Skip | None = None,
+        most: int = BATCH_BYTES_ANY,
+        gaps: bool = True,
+    ) -> LogSlice:
+        """Whole batches from ``offset`` up to the high watermark (and ``until``), one of up to ``most`` at least.
+
+        ``gaps``: see ``LogReader.read``.
+        """
+        self.check_online()
+        end = self.high_watermark if until is None else min(until, self.high_watermark)
+        if skip is None:
+            found = self.recent.read(offset, until=end, max_bytes=max_bytes, projection=projection)
+            if found is not None:
+                return found
+        return self.log.read(
+            offset,
+            until=end,
+            max_bytes=max_bytes,
+            projection=projection,
+            skip=skip,
+            most=most,
+            gaps=gaps,
+        )
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes there are from ``offset`` to the end."""
+        return self.log.bytes_from(offset)
+
+    def tail_rows(self, limit: int) -> LogSlice:
+        """The last batches that hold ``limit`` rows together."""
+        self.check_online()
+        return self.log.tail_rows(limit, until=self.high_watermark)
+
+    def offset_at(self, timestamp_ms: int, *, now_ms: int) -> int:
+        """The first offset of the first batch at or after a time, else the high watermark."""
+        self.check_online()
+        if timestamp_ms > now_ms + CLOCK_SKEW_MS:
+            raise InvalidTimestamp(
+                f"{timestamp_ms} ms lies in the future (it is {now_ms} ms); ask for the latest offset instead",
+                timestamp_ms=timestamp_ms,
+                now_ms=now_ms,
+            )
+        return min(self.log.offset_at(timestamp_ms), self.high_watermark)
