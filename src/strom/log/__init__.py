@@ -7,8 +7,9 @@ Promises
        does not hide its neighbours.
     4. A torn tail is cut when the log is opened; nothing that was known to be durable is ever cut.
 
-Does not do: threads, networks, high watermarks, what is inside a batch's columns. One hand appends; readers may be
-in other threads and see what is below the offset they were given.
+Does not do: threads, networks, high watermarks, what is inside a batch's columns. One thread at a time appends; readers
+may be in other threads and see what is below the offset they were given.
 
-Read first: docs/formats/segment.md, then log.py, segment.py, sidecar.py, reading/slices.py, opening/recovery.py.
+Read first: docs/formats/segment.md, then log.py, segment.py, sidecar.py, chain.py, chain_writer.py,
+reading/log_reader.py, reading/slices.py, opening/recovery.py.
 """

@@ -159,7 +159,7 @@ class Chain:
             log = self._files.open(segment.log_path)
         except FileNotFoundError as error:
             if segment.end_offset is None:
-                raise  # retention removes sealed segments only: this file was taken away from under us
+                raise  # retention removes sealed segments only: somebody else removed this file
             raise expired(segment.base_offset, self.start_offset) from error
         sidecar = open_if_there(self._files, segment.sidecar_path)
         segment.worn = segment.worn or sidecar is None
@@ -247,7 +247,7 @@ def walk_through(segment: Segment, files: SegmentFiles, epochs: Epochs) -> tuple
 def read_index(
     files: Files, segment: Segment, epochs: Epochs, *, interval_bytes: int
 ) -> tuple[SegmentIndex, SegmentSpan] | None:
-    """A segment's index file, or None when it is missing, wrong, or not about all of the segment."""
+    """A segment's index file, or None when it is missing, damaged, or does not cover the whole segment."""
     try:
         content = files.read_whole(segment.index_path)
     except FileNotFoundError:

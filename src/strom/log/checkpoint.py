@@ -1,8 +1,8 @@
-"""The checkpoint of a log: up to where everything is durable, and what the writers had given by then.
+"""The checkpoint of a log: up to where everything is durable, and what the writers had sent by then.
 
-It names a place in the log. Up to there segments and sidecars are synced, so opening a log believes them without
-looking; from there on it reads, checks and replays. Written whole and atomically; one checksum covers it. Without a
-sound one the whole log is read. Format: docs/formats/indexes.md.
+It names a place in the log. Up to there segments and sidecars are synced, so opening a log trusts them unread; from
+there on it reads, checks and replays. Written whole and atomically; one checksum covers it. Without a sound one the
+whole log is read. Format: docs/formats/indexes.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Offsets of a log that somebody has given up: what lies there cannot be read, and readers go on behind it.
+"""Offsets of a log that were given up as damaged: what lies there cannot be read, and readers go on behind it.
 
-Nothing marks itself. A read that meets bytes which are not what was written, or not what anybody can read, fails and
-says which offsets; an operator marks those. From then on a read gives, in their place, one batch without records that
-takes all of their offsets: every client goes on behind it, also the peer's. Offsets stay as they were. The bytes stay
+Only an operator marks offsets. A read that finds bytes that are not what was written, or that nobody can read, fails
+and names the offsets; the operator marks those. From then on a read returns in their place one batch without records
+that spans all of their offsets: every client goes on behind it, Fluss's too. Offsets stay as they were. The bytes stay
 too, so a mark can be taken back.
 
 Marks are whole batches. The file is replaced atomically; without one nothing is marked. Format: docs/formats/damage.md.
@@ -29,12 +29,12 @@ _SPAN_MAX = 1 << 31
 
 
 class Mark(NamedTuple):
-    """Offsets [start, end) that are given up."""
+    """Offsets [start, end) that were given up."""
 
     start: int
     end: int
     schema_id: int
-    """Under which the gap is told to readers."""
+    """The schema of the empty batch that readers get."""
     marked_ms: int
 
 
@@ -57,7 +57,7 @@ class Damage:
         return next((mark for mark in self.marks if mark.end > offset), None)
 
     def marked(self, mark: Mark) -> Damage:
-        """With another one."""
+        """With one more mark."""
         return Damage((*self.marks, mark))
 
     def without(self, start: int, end: int) -> Damage:
@@ -65,7 +65,7 @@ class Damage:
         return Damage(mark for mark in self.marks if mark.end <= start or mark.start >= end)
 
     def between(self, start: int, end: int) -> Damage:
-        """What is left of it in a log that holds [start, end)."""
+        """The marks that are left in a log that holds [start, end)."""
         kept = (mark._replace(end=min(mark.end, end)) for mark in self.marks if mark.end > start)
         return Damage(mark for mark in kept if mark.start < mark.end)
 

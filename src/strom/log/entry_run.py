@@ -1,7 +1,7 @@
-"""Entries of a sidecar that follow each other and tell of batches of the same sizes, looked at together.
+"""Consecutive sidecar entries of batches of the same sizes, checked together.
 
-What a single entry is held against (``sidecar.decode_entry``, ``Walk.next``) holds for each of them: its checksum, its
-offset and its place. The comparisons are made for all at once, so many entries cost little more than one.
+Each of them passes the checks of a single entry (``sidecar.decode_entry``, ``Walk.next``): its checksum, its offset and
+its place. The comparisons are made for all at once, so many entries cost little more than one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class EntryRun(NamedTuple):
 
 
 def entries_like(first: SidecarEntry, source: bytes, start: int, count: int) -> EntryRun:
-    """Of up to ``count`` entries from ``start`` on those that can be told of as ``first``, which lies there."""
+    """Up to ``count`` entries from ``start`` on, as long as they are like ``first``, which lies there."""
     size = first.entry_size
     count = min(count, (len(source) - start) // size)
     octets = np.frombuffer(source, np.uint8, count * size, start).reshape(count, size)
@@ -76,4 +76,4 @@ def _entries_of(buffer_count: int) -> np.dtype[np.void]:
 
 
 _NUMPY = {"I": "u4", "q": "i8", "i": "i4", "h": "i2", "B": "u1"}
-"""What numpy calls the codes of ``struct``."""
+"""The numpy types of the codes of ``struct``."""

@@ -1,12 +1,12 @@
 """The epochs of a log: which one gave an offset its record.
 
-Every opening of a log for writing begins an epoch, and so does every truncation, so that an offset that is given
-again (because its first record was lost or cut) is told apart by its epoch. The history is durable before the first
-record of an epoch is written.
+Every opening of a log for writing begins an epoch, and so does every truncation, so that an offset that is assigned
+again (because its first record was lost or cut) differs by its epoch. The history is durable before the first record of
+an epoch is written.
 
-A history is a value: it never changes, so readers need no care. Format: docs/formats/epochs.md. An entry that is
-damaged is left out and noticed (``damaged``); recovery then fills the history from the sidecars, which carry the epoch
-of every batch, and leaps ahead so that no number can come twice.
+A history is a value: it never changes, so readers need no lock. Format: docs/formats/epochs.md. A damaged entry is left
+out and noted (``damaged``); recovery then fills the history from the sidecars, which carry the epoch of every batch,
+and leaps ahead so that no number is used twice.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Epochs:
     def begin(self, start_offset: int, *, log_start: int = 0) -> Epochs:
         """The history with a new epoch from ``start_offset`` on."""
         epoch = self.latest + (LEAP if self.damaged else 1)
-        # An epoch that starts at or after the new one has no record left; one that ends before the log starts neither.
+        # An epoch that starts at or after the new one has no record left, nor has one that ends before the log starts.
         kept = [start for start in self.starts if start.start_offset < start_offset]
         while len(kept) > 1 and kept[1].start_offset <= log_start:
             del kept[0]

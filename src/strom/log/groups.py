@@ -5,9 +5,9 @@ and the sink and the sink's epoch it came from. Groups of a log follow one anoth
 ordinary batches lie between them, never inside. The newest n answers whether a decision was applied; the start of the
 first group above an n is where a read that was planned at n ends.
 
-A history is a value: it never changes, so readers need no care. It keeps the newest ``KEPT`` groups or a few more.
+A history is a value: it never changes, so readers need no lock. It keeps the newest ``KEPT`` groups or a few more.
 Format: docs/formats/groups.md. The file has two records for each group, one before its first batch (durable before
-that is written) and one behind its last. Whatever damage leaves is enough to know the newest n: a lost number would let
+that is written) and one after its last. Whatever damage leaves is enough to know the newest n: a lost number would let
 a decision be applied twice.
 """
 
@@ -22,7 +22,7 @@ from strom.log import layout as at
 from strom.record.checksum import crc32c
 
 KEPT = 256
-"""Groups that are remembered when the file is written anew; it is after as many more."""
+"""Groups that are kept when the file is rewritten, which happens after as many more."""
 
 NO_NUMBER = 0
 """Below the number of every decision."""
@@ -37,7 +37,7 @@ class Origin(NamedTuple):
     sink: str
     epoch: int
     overwrite: bool = False
-    """What was in the log before goes."""
+    """Everything in the log before it is removed."""
 
 
 class Group(NamedTuple):
@@ -47,7 +47,7 @@ class Group(NamedTuple):
     start_offset: int
     end_offset: int
     no_rows: bool = False
-    """Its one offset is that of an empty batch."""
+    """It consists of one empty batch, which takes one offset."""
 
     @property
     def number(self) -> int:
@@ -140,7 +140,7 @@ def encode_open(origin: Origin, start_offset: int) -> bytes:
 
 
 def encode_closed(group: Group) -> bytes:
-    """The record behind a group's last batch."""
+    """The record after a group's last batch."""
     return _encode(at.GROUP_CLOSED, group)
 
 
@@ -168,7 +168,7 @@ def _shortened(sink: str) -> bytes:
 
 
 class FoundGroups(NamedTuple):
-    """What a file tells of."""
+    """The groups that a file records."""
 
     groups: Groups
     opened: Group | None
@@ -178,10 +178,10 @@ class FoundGroups(NamedTuple):
 
 
 def decode_groups(content: bytes) -> FoundGroups:
-    """The groups in a file's bytes, whatever they are. One damaged copy of a record costs nothing.
+    """The groups in a file's bytes, whatever these are. One damaged copy of a record costs nothing.
 
-    A group whose closing record is damaged was closed all the same when another group follows it; its end is then taken
-    to be where that one starts.
+    A group whose closing record is damaged was still closed if another group follows it; its end is then taken to be
+    where that one starts.
     """
     body = content[at.FORMAT_LENGTH :]
     sound = content[: at.FORMAT_LENGTH] == at.GROUPS_FORMAT and len(body) % _SLOT == 0
@@ -205,7 +205,7 @@ def decode_groups(content: bytes) -> FoundGroups:
 
 
 def _rising(groups: list[Group]) -> Iterator[Group]:
-    """Those that follow one another; anything else is left out."""
+    """Groups in rising order; any other is left out."""
     number, end = NO_NUMBER, 0
     for group in groups:
         if group.number > number and end <= group.start_offset < group.end_offset:

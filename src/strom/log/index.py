@@ -34,7 +34,7 @@ class Anchor(NamedTuple):
 
 
 class SegmentSpan(NamedTuple):
-    """What an index says of its segment as a whole: how far it reaches, and when its batches came."""
+    """What an index says about its segment as a whole: how far it reaches, and when its batches came."""
 
     base_offset: int
     end_offset: int

@@ -59,7 +59,7 @@ ENTRY_FIELDS: Final[StructFields] = (
 ENTRY: Final = structure(ENTRY_FIELDS)
 ENTRY_SIZE: Final = ENTRY.size
 BUFFER_CRC_LENGTH: Final = CHECKSUM_LENGTH
-#: The batch holds no records; it takes one offset all the same.
+#: The batch holds no records; it still takes one offset.
 FLAG_EMPTY: Final = 1 << 0
 #: A batch up to this size has no checksums per buffer: it is always read whole, which is cheaper than two reads.
 WHOLE_BATCH_BYTES_MAX: Final = 32 * 1024
@@ -138,7 +138,7 @@ GROUP_COPIES: Final = 2
 #: States of a group: its first record may follow; its last one was written.
 GROUP_OPEN: Final = 1
 GROUP_CLOSED: Final = 2
-#: What was in the log before the group is not part of it any more.
+#: What was in the log before the group is no longer part of it.
 FLAG_OVERWRITE: Final = 1 << 0
 #: The group holds no rows: its one offset is that of an empty batch.
 FLAG_NO_ROWS: Final = 1 << 1

@@ -1,4 +1,4 @@
-"""Let a log go on behind its end, where records that it lost are kept elsewhere (the lake).
+"""Let a log go on beyond its end, when the lake has records that the log lost.
 
     before   records [start, end), then a gap: [end, offset) is in the lake, the last of it written in ``epoch``
     after    no record; the next one gets ``offset``, in an epoch that no record ever had

@@ -39,7 +39,7 @@ def count_expired(
     bytes_max: int | None,
     keep_from: int | None,
 ) -> int:
-    """How many of the oldest segments may go. ``last_timestamp_ms`` is asked for as few indexes as possible."""
+    """How many of the oldest segments may go. Calls ``last_timestamp_ms`` for as few segments as possible."""
     total_bytes = active_bytes + sum(facts.size_bytes for facts in sealed)
     for index, facts in enumerate(sealed):
         if keep_from is not None and facts.end_offset > keep_from:

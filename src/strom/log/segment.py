@@ -1,8 +1,8 @@
 """One segment: a stretch of the log in a file of batches, with a sidecar and an index beside it.
 
 Only the last segment of a log, the active one, is written. Its sizes are what has been written whole and may be read;
-they rise after the bytes are in the files. A sealed segment never changes. Its sidecar and index can always be made
-again from its batches.
+they rise after the bytes are in the files. A sealed segment never changes. Its sidecar and index can always be rebuilt
+from its batches.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from strom.runtime.files import File
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """A segment's open files. They stay readable for whoever holds them, also after retention removed them."""
+    """A segment's open files. They stay readable for their holder, even after retention removed them."""
 
     log: File
     sidecar: File | None
-    """None when it is missing; then every entry is made from its batch."""
+    """None when it is missing; then every entry is derived from its batch."""
     index: SegmentIndex
 
 
 class Segment:
-    """What is known of one segment. ``end_offset`` is None while it is active."""
+    """One segment. ``end_offset`` is None while it is active."""
 
     __slots__ = (
         "base_offset",
@@ -57,7 +57,7 @@ class Segment:
         #: The active segment keeps its index and, once used, its files here; the sealed ones share a few (chain.py).
         self.index: SegmentIndex | None = None
         self.files: SegmentFiles | None = None
-        #: A reader found the sidecar or the index wrong; housekeeping makes them again.
+        #: A reader found the sidecar or the index damaged; housekeeping rebuilds them.
         self.worn = False
 
     @property
@@ -92,7 +92,7 @@ class Segment:
         return self.end_offset
 
     def facts(self, end_offset: int, epochs: Epochs) -> SegmentSpan:
-        """What its index says of it, when it ends at ``end_offset``."""
+        """What its index says about it, when it ends at ``end_offset``."""
         return SegmentSpan(
             self.base_offset,
             end_offset,

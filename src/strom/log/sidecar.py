@@ -6,7 +6,7 @@ A batch's own CRC covers neither its offset nor its timestamp, and covers its co
     the checksum of every buffer of its body (of batches large enough to be read in parts),
     its epoch, its writer and sequence, and up to where the log was synced when it was written.
 
-Everything but the timestamp can be made again from the batch (``make_entry``), so a damaged or lost entry loses
+Everything but the timestamp can be derived from the batch again (``make_entry``), so a damaged or lost entry loses
 nothing. Format: docs/formats/sidecar.md.
 """
 
@@ -91,7 +91,7 @@ def encode_entry(
 ) -> bytes:
     """The entry of a stamped batch. ``buffers`` are (position, length) from the batch's start.
 
-    ``buffer_crcs`` are their checksums, where somebody has them.
+    ``buffer_crcs`` are their checksums, if the caller has them.
     """
     if header.size <= at.WHOLE_BATCH_BYTES_MAX:
         crcs = b""

@@ -1,8 +1,8 @@
-"""What of a log is durable, and what a sync covers.
+"""How much of a log is durable, and what a sync covers.
 
 A sync point or a pending checkpoint is taken out of the log beside the appender, performed in any thread, and handed
-back. It holds the files itself, so it stays valid when the log moves on. A failure is for the caller: the log goes
-offline, since after a failed sync nobody knows what the disk has.
+back. It holds the files itself, so it stays valid when the log moves on. If it fails, the caller takes the log offline:
+after a failed sync nobody knows what the disk has.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class SyncState:
         #: Below this, sidecars are durable too.
         self._sidecars_end = end_offset
         self._checkpoint_end = end_offset if checkpointed else NO_CHECKPOINT
-        # Two numbers, because two hands may raise them; the higher one counts.
+        # Two numbers, because two threads may raise them; the higher one counts.
         self._synced_end = end_offset
         self._checkpointed_end = end_offset
         self.bytes_since_checkpoint = 0
         self._folder_changes = self._folder_synced = 0
         self._generation = 0
         self._pending: PendingCheckpoint | None = None
-        #: The file that tells of groups, and where the newest one ends: durable before the group counts as durable.
+        #: The file of groups, and where the newest group ends; the group is durable only once the file is.
         self._group_file: File | None = None
         self._group_end = 0
 
@@ -102,11 +102,11 @@ class SyncState:
 
     @property
     def checkpoint_under_way(self) -> bool:
-        """Whether a checkpoint was taken out and is not written yet."""
+        """Whether a checkpoint was handed out and is not written yet."""
         return self._pending is not None and self._pending.under_way
 
     def is_checkpointed(self, end_offset: int) -> bool:
-        """Whether the checkpoint is about all of a log that ends there."""
+        """Whether the checkpoint covers all of a log that ends there."""
         return self._checkpoint_end == end_offset
 
     def rolled(self) -> None:
@@ -118,7 +118,7 @@ class SyncState:
         self._folder_changes += 1
 
     def group_closed(self, file: File, end_offset: int) -> None:
-        """``file`` tells of a group that ends at ``end_offset``, the end of the log from now on."""
+        """``file`` records a group that ends at ``end_offset``, the end of the log from now on."""
         self._group_file, self._group_end = file, end_offset
 
     def point(self, end_offset: int) -> SyncPoint:

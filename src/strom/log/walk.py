@@ -2,8 +2,7 @@
 
 Every entry is checked against its checksum and against the place where it must be: entries are dense, so the offset,
 the position in the log and the position in the sidecar of the next one are known. An entry that is missing or wrong is
-made again from its batch, which has a checksum of its own; only when both are bad does the walk end, with
-ChecksumMismatch.
+rebuilt from its batch, which has a checksum of its own; the walk ends with ChecksumMismatch only if both are bad.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from strom.runtime.files import File
 #: A reader at the tail needs few entries, one that goes on needs many.
 CHUNK_BYTES_FIRST = 4 * 1024
 CHUNK_BYTES_NEXT = 64 * 1024
-#: No schema has so many buffers: a larger count is damage, not a reason to allocate.
+#: No schema has this many buffers: a larger count is damage, not a reason to allocate.
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
 HEADER_BYTES_MAX = max(batch_at.HEADER_SIZE)
 
@@ -47,7 +46,7 @@ class Walk:
 
     def __init__(self, files: SegmentFiles, anchor: Anchor, *, log_size: int, epochs: Epochs) -> None:
         self.offset, self.position, self.sidecar_position = anchor
-        #: How many entries had to be made from their batches.
+        #: How many entries had to be rebuilt from their batches.
         self.made_again = 0
         self._files = files
         self._log_size = log_size
@@ -78,7 +77,7 @@ class Walk:
     def run_from(self, first: SidecarEntry, count: int) -> EntryRun:
         """The entry that ``next`` returned last and those that follow it and are like it, ``count`` at most.
 
-        The walk does not move. A run is none longer for being damaged, or for ending with what was read ahead.
+        The walk does not move. The run ends early at a damaged entry, or at the end of what was read ahead.
         """
         size = first.entry_size
         if self._source is self._chunk and (len(self._chunk) - self._source_at) // size < count:
@@ -86,7 +85,7 @@ class Walk:
         return entries_like(first, self._source, self._source_at, count)
 
     def _read_ahead(self, wanted: int, size: int) -> None:
-        """Have more entries in the chunk, which then begins with the one that ``next`` returned last."""
+        """Read more entries into the chunk, which then begins with the one that ``next`` returned last."""
         sidecar = self._files.sidecar
         if sidecar is None or wanted <= len(self._chunk) - self._source_at:
             return
@@ -97,7 +96,7 @@ class Walk:
             self._source, self._source_at = chunk, 0
 
     def pass_over(self, run: EntryRun, count: int) -> None:
-        """Stand behind the first ``count`` entries of the run, of which it stands behind the first."""
+        """Move from behind the first entry of the run to behind the first ``count``."""
         entry, further = run.first, count - 1
         self.offset += further * (entry.last_offset_delta + 1)
         self.position += further * entry.batch_size
@@ -141,7 +140,7 @@ class Walk:
 
 
 def entry_size_claimed(chunk: bytes) -> int:
-    """The size the entry at the start of ``chunk`` says it has; not checked."""
+    """The size that the entry at the start of ``chunk`` claims; not checked."""
     if len(chunk) < at.ENTRY_SIZE:
         return at.ENTRY_SIZE
     count: int = at.ENTRY.unpack_from(chunk)[1]
@@ -149,7 +148,7 @@ def entry_size_claimed(chunk: bytes) -> int:
 
 
 def make_entry(log: File, *, offset: int, position: int, log_size: int, epoch: int) -> bytes:
-    """The entry of the batch at ``position``, made from the batch; ChecksumMismatch when that is not sound.
+    """The entry of the batch at ``position``, derived from the batch; ChecksumMismatch when that is not sound.
 
     The batch must be the one that belongs here. Its timestamp is taken as it is: nothing else knows it.
     """

@@ -1,9 +1,8 @@
-"""Which batches each writer has already given: what makes a repeated append harmless.
+"""Which batches each writer has already sent: this makes a repeated append harmless.
 
 A writer numbers its batches per bucket: 0, 1, 2, … up to 2³¹-1 and again from 0. The last five are remembered with
-their offsets, because a client may have five in flight: one of them again is answered with the offsets it got the
-first time, the next in line is new, anything else is refused. A writer that was silent for the expiry time is
-forgotten.
+their offsets, because a client may have five in flight: a repeated one is answered with the offsets it got the first
+time, the next in line is new, anything else is refused. A writer that was silent for the expiry time is forgotten.
 
 Checkpoints hold this state; batches after the checkpoint carry writer and sequence themselves and are replayed.
 """
@@ -19,12 +18,12 @@ from strom.record.batch import BatchHeader
 
 BATCHES_REMEMBERED = 5
 SEQUENCE_MAX = 2**31 - 1
-#: Beyond this the longest silent writer is forgotten first: memory has a bound, a retry after so many others is rare.
+#: Beyond this the longest silent writer is forgotten: memory is bounded, and a retry after that many others is rare.
 WRITERS_MAX = 16_384
 
 
 class WriterBatch(NamedTuple):
-    """A batch as its writer's retry will name it."""
+    """A batch as its writer's retry would name it."""
 
     batch_sequence: int
     base_offset: int
@@ -32,7 +31,7 @@ class WriterBatch(NamedTuple):
 
 
 class WriterState(NamedTuple):
-    """What is remembered of one writer, oldest batch first. Never empty."""
+    """The remembered batches of one writer, oldest first. Never empty."""
 
     last_timestamp_ms: int
     batches: tuple[WriterBatch, ...]
@@ -66,7 +65,7 @@ class Writers:
     def find(
         self, writer_id: int, sequence: int, *, offsets: int | None = None, now_ms: int
     ) -> WriterBatch | None:
-        """As ``find_duplicate``. ``offsets``: how many the batch takes, None when nobody knows before it is applied."""
+        """As ``find_duplicate``. ``offsets``: how many the batch takes, None when unknown before it is applied."""
         if writer_id < 0:
             return None
         if sequence < 0:
@@ -77,7 +76,7 @@ class Writers:
                 return None
             if state is None and sequence < BATCHES_REMEMBERED:
                 # Its first batches may still be on their way: a client may send several at once, in any order, and
-                # sends a batch again that came too early. One that is unknown it takes for lost.
+                # resends a batch that came too early. It would take UnknownWriter for a loss.
                 raise OutOfOrderSequence(
                     f"writer {writer_id} began with sequence {sequence}",
                     writer_id=writer_id,
@@ -111,7 +110,7 @@ class Writers:
             state.batches[-1].batch_sequence
         )
         if state is None or not follows:
-            # A first batch, or a writer that expired and began again at 0: what was before is no longer its past.
+            # A first batch, or a writer that expired and began again at 0: its earlier batches no longer count.
             states[writer_id] = WriterState(timestamp_ms, (batch,))
         else:
             states[writer_id] = WriterState(timestamp_ms, (*state.batches, batch)[-BATCHES_REMEMBERED:])
@@ -138,7 +137,7 @@ class Writers:
         self._states.clear()
 
     def cut(self, end_offset: int) -> bool:
-        """Forget batches at or after ``end_offset``; False when a writer lost all it had, so a replay is needed."""
+        """Forget batches at or after ``end_offset``; False when a writer has none left, so a replay is needed."""
         whole = True
         for writer_id, state in list(self._states.items()):
             kept = tuple(batch for batch in state.batches if batch.next_offset <= end_offset)

@@ -105,7 +105,7 @@ def _read_bytes(row: memoryview, position: int) -> bytes:
 
 
 def _append(row: bytearray, value: bytes) -> int:
-    """Put ``value`` into the tail, filled up to 8; return its position."""
+    """Put ``value`` into the tail, padded to 8 bytes; return its position."""
     position = len(row)
     row += value
     row += b"\0" * (-len(value) % at.ROW_SLOT_LENGTH)
@@ -201,7 +201,7 @@ _SLOTS = {
     pa.binary().id: _BYTES,
     pa.binary(1).id: _BYTES,
 }
-# A time of day has milliseconds here, whatever its precision: finer ones would come back rounded, so they have none.
+# A time of day is kept in milliseconds: finer ones would come back rounded, so they have no statistics.
 _TIME_SLOTS = {"s": _scaled("i", _MILLIS_PER_SECOND), "ms": _plain("i")}
 _TIMESTAMP_SLOTS = {
     "s": _scaled("q", _MILLIS_PER_SECOND),

@@ -1,9 +1,9 @@
-"""Batches that are cut as the one before them was: what is known of that one spares most of the work per batch.
+"""Batches cut exactly like the one before them: what is known of that one saves most of the work per batch.
 
-Batches of one writer often say the same of their columns, word for word. Who expects that reads head and wanted columns
-together (``stretches``), straight to where the new batch is to lie, and then holds the heads against the expectation
-(``message``, ``write_heads``). Where one is something else, its batch is cut as every other is. Only for batches of
-appended records.
+Batches of one writer often have identical Arrow metadata. A reader that expects this reads head and wanted columns
+together (``stretches``), straight into the place of the new batch, and then checks the heads against the expectation
+(``message``, ``write_heads``). A batch that turns out different is cut the general way. Only for batches of appended
+records.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _STAMPED = (
 _SIZE_FIELDS = slice(at.LENGTH_POSITION, at.MAGIC_POSITION + at.MAGIC_LENGTH)
 _CRC_FIELD = slice(CRC_AT, CRC_AT + at.CRC_LENGTH)
 _COVERED_LENGTH = PLAIN_HEADER_SIZE - CRC_FROM
-"""Of the fields from the schema id to the record count, which are the same for every magic."""
+"""Packs the fields from the schema id to the record count, which are the same for every magic."""
 
 
 class Stretch(NamedTuple):
-    """One read, and what it brings of the new body."""
+    """One read, and what it contributes to the new body."""
 
     start: int
     """In the old batch."""
@@ -52,11 +52,11 @@ class Stretch(NamedTuple):
     """(start in the new body, length) of each part; ``HEAD`` and ``NOWHERE`` for what does not go there."""
     place: int
     end: int
-    """From ``place`` to ``end`` the new body is complete with this read and the zeros in it."""
+    """This read and its zeros complete the new body from ``place`` to ``end``."""
 
 
 class Alike:
-    """How batches are cut that say this of their columns."""
+    """How to cut batches with one particular Arrow metadata."""
 
     __slots__ = (
         "_count",
@@ -73,10 +73,10 @@ class Alike:
     )
 
     def __init__(self, told: tuple[bytes, int, int, int], metadata: bytes, body: Body) -> None:
-        """``told`` is the old metadata, where the body starts, the size of the batch, its rows."""
+        """``told``: the old metadata, where the body starts, the size of the batch, its rows."""
         old, self.head_size, self.old_size, self._count = told
         self.message = message_head(old)
-        """What the old head must end with."""
+        """The old head must end with this."""
         self.body = body
         self.body_start = PLAIN_HEADER_SIZE + len(metadata)
         """In the new batch."""
@@ -89,15 +89,15 @@ class Alike:
         self.gap_bytes_max = max(gaps, default=0)
 
     def write_zeros(self, batches: _Octets) -> None:
-        """Write what lies between the buffers of new batches, one per row, before these are read."""
+        """Write the zeros between the buffers of new batches, one batch per row, before the buffers are read."""
         for start, end, _ in self.body.zeros:
             batches[:, self.body_start + start : self.body_start + end] = 0
 
     def write_heads(self, old: _Octets, new: _Octets, bodies: Sequence[int], magic: int) -> int:
         """Write the heads of new batches, one per row, from the old ones, which are sound and end with ``message``.
 
-        ``bodies`` are the checksums of the new bodies. Gives how many, from the first on, say what was expected of
-        them; of the others nothing is written that counts.
+        ``bodies`` are the checksums of the new bodies. Returns how many, from the first on, are as expected; the rows
+        of the others are undefined.
         """
         count = self._count_expected(old, magic)
         old, new = old[:count], new[:count]
@@ -114,7 +114,7 @@ class Alike:
         return count
 
     def _count_expected(self, old: _Octets, magic: int) -> int:
-        """How many heads, from the first on, are those of batches of this size with as many appended records."""
+        """How many heads, from the first on, belong to batches of this size with this many appended records."""
         statistics = self.head_size - len(self.message) - at.HEADER_SIZE[magic]
         fields = [
             (at.LENGTH_POSITION, _LENGTH_MAGIC.pack(self.old_size - at.LENGTH_OVERHEAD, magic)),

@@ -1,9 +1,9 @@
 """One record batch as bytes: read its header, check it, stamp it, seal it.
 
-Who may call what
+Who calls what
     ``check``    a server, on every batch that arrives; afterwards it can be relied on to be readable
     ``stamp``    the log, on a checked batch; touches only bytes outside the CRC
-    ``seal``     a writer, before it sends; the only one that computes the CRC anew
+    ``seal``     a writer, before it sends; the only one that recomputes the CRC
 
 A batch without records (count 0, last offset delta 0, no Arrow message) is legal: it consumes one offset.
 """
@@ -51,7 +51,7 @@ BATCHES_WEIGHED = 64
 
 
 def split(records: Bytes) -> list[tuple[BatchHeader, memoryview]]:
-    """The batches of a ``records`` field, one after the other. All of them, or TornBatch / MalformedBatch."""
+    """The batches of a ``records`` field, in order: all of them, or TornBatch / MalformedBatch."""
     view = memoryview(records)
     batches = []
     position, end = 0, len(view)
@@ -89,21 +89,21 @@ class Checked(NamedTuple):
     header: BatchHeader
     columns: BatchColumns
     buffer_crcs: list[int] | None
-    """The checksum of each buffer, where they were asked for."""
+    """The checksum of each buffer, if they were requested."""
     statistics_hold: bool = True
-    """Whether every value lies within the statistics; else a filter would leave out rows that pass."""
+    """Whether every value lies within the statistics; if not, a filter would drop rows that pass."""
 
 
 def check(
     view: Bytes, *, layout: ColumnLayout | None, limits: BatchLimits = DEFAULT_LIMITS, content: bool = True
 ) -> tuple[BatchHeader, BatchColumns]:
-    """Everything a server must know of an arriving batch before it stores it.
+    """Everything a server must check about an arriving batch before it stores it.
 
     Lengths, CRC, record count against offsets, change types, Arrow metadata in bounds; with a ``layout`` also that
     nodes and buffers are those of the table's schema, and that every value can be read. Raises RecordTooLarge,
     TornBatch, ChecksumMismatch or MalformedBatch, and nothing else.
 
-    Without ``content`` no value is looked at: for somebody who is about to ``decode`` with full validation.
+    Without ``content`` values are not checked: for callers that go on to ``decode`` with full validation.
     """
     found = check_and_sum(view, layout=layout, limits=limits, sum_from=None, content=content)
     return found.header, found.columns
@@ -118,9 +118,9 @@ def check_and_sum(
     content: bool = True,
     statistics: bool = True,
 ) -> Checked:
-    """As ``check``; the checksums of the buffers of a batch of more than ``sum_from`` bytes come by the way.
+    """As ``check``; also returns the checksums of the buffers of a batch of more than ``sum_from`` bytes.
 
-    With ``statistics`` the values are held against those too.
+    With ``statistics`` the values are checked against those too.
     """
     view = memoryview(view)
     header = read_header(view)
@@ -166,7 +166,7 @@ def check_and_sum(
 
 
 def _sum_and_check_crc(view: memoryview, header: BatchHeader) -> list[int]:
-    """Check the CRC by way of those of the buffers, and give these."""
+    """Compute the checksums of the buffers and check the CRC with them; returns them."""
     try:
         columns = read_columns(view, header)
     except MalformedBatch:
@@ -213,9 +213,9 @@ def read_columns(head: Bytes, header: BatchHeader) -> BatchColumns:
 
 
 def work_size(records: memoryview, bytes_max: int) -> int:
-    """How many bytes ``check`` will go through: more than there are, where they are compressed.
+    """How many bytes ``check`` will go through; compressed ones count as decompressed.
 
-    Beyond ``bytes_max`` nobody asks how many more. Of records that are not sound only their own size is told.
+    Stops counting beyond ``bytes_max``. Unsound records count with their own size.
     """
     if len(records) > bytes_max:
         return len(records)
@@ -232,9 +232,9 @@ def work_size(records: memoryview, bytes_max: int) -> int:
 
 
 def heaviest(records: memoryview) -> int:
-    """The most bytes that one of these batches declares to decompress to; 0 where none is compressed.
+    """The largest size that one of these batches declares to decompress to; 0 if none is compressed.
 
-    Told by the first ``BATCHES_WEIGHED`` of them, and of records that are not sound by none.
+    Looks at the first ``BATCHES_WEIGHED`` of them; unsound records count as 0.
     """
     most = position = 0
     try:
@@ -267,7 +267,7 @@ def seal(view: bytearray | memoryview, *, writer_id: int, batch_sequence: int) -
 
 
 def strike_statistics(view: memoryview, header: BatchHeader) -> BatchHeader:
-    """Make the statistics of a batch such that nobody goes by them, in place; the header as it is then."""
+    """Invalidate the statistics of a batch in place, so that readers ignore them; returns its new header."""
     view[header.records_position - header.statistics_size] = at.STATISTICS_STRUCK
     write_crc(view, header.magic)
     return read_header(view)

@@ -3,8 +3,8 @@
     steps   what is read in one go: bytes that lie together in the old batch, to where they belong in the new body
     zeros   what lies between buffers and behind the last
 
-The checksum is not summed up: it is joined from those of the buffers, which were taken when the batch was stored.
-Whoever reads holds every buffer against its own, so the bytes are looked at once.
+The checksum is not computed from the bytes but joined from those of the buffers, which were taken when the batch was
+stored. The reader checks every buffer against its own, so each byte is looked at once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from strom.record import layout as at
 from strom.record.joined_checksum import Joint, shifted, shifted_all, zeros_checksum
 
 STEP_BYTES = 256 * 1024
-"""A step that has grown so large ends with its buffer: it is checked while it is in the processor's cache."""
+"""A step of this size ends with its buffer, to be checked while it is still in the processor's cache."""
 GAP_BYTES_MAX = 4096
 """Reading past a gap this small is cheaper than another system call."""
 ROOMS_MAX = 512
 USES_BEFORE_TABLES = 4
-"""Only bodies that come again get tables of their own for their checksum."""
+"""Only bodies that recur get checksum tables of their own."""
 _MANY = 3
-"""Batches whose checksums are better joined together than one by one."""
+"""From this many batches on, their checksums are joined together instead of one by one."""
 
 NOWHERE = -1
 _ZEROS = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
@@ -55,7 +55,7 @@ class Body:
         self.size = size
         self._numbers = [number for number, *_ in buffers]
         self.pick = picker(self._numbers)
-        """Takes the checksums of these buffers out of those of all."""
+        """Selects the checksums of these buffers from those of all."""
         self.steps = _steps(buffers)
         self.zeros: list[tuple[int, int, bytes]] = []
         """(start, end, what belongs there)."""

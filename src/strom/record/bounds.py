@@ -28,7 +28,7 @@ _LARGEST = pc.SelectKOptions(1, [("", "descending")])
 _OFFSETS = struct.Struct("<ii")
 _WORD_MAX = 8
 _FEW = 48
-"""So few texts are compared sooner one by one than by a kernel."""
+"""Up to this many texts are compared faster one by one than by a kernel."""
 
 _BOOL = pa.bool_().id
 _DECIMAL = pa.decimal128(1).id
@@ -55,8 +55,8 @@ def bounds(
 ) -> tuple[Comparable | None, Comparable | None] | None:
     """(minimum, maximum) as comparable values; (None, None) when all is null; None when there is no answer.
 
-    ``buffers`` are those of the column's own rows alone, as a message holds them, where whoever asks has them at hand:
-    to ask pyarrow for them once more costs as much as to look for a minimum.
+    ``buffers`` are those of the column's own rows alone, as a message holds them, if the caller has them at hand:
+    fetching them from pyarrow once more costs as much as finding a minimum.
     """
     nulls = column.null_count
     if nulls == len(column):

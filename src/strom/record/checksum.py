@@ -3,9 +3,8 @@
 The native library refuses writable buffers and memoryviews; a numpy view of the same memory passes, so nothing is
 copied. About 20 GB/s on one core when the bytes are in the cache.
 
-Its Python binding keeps the interpreter to itself while it computes. For a megabyte that is long enough to hold up the
-thread that moves bytes, so large buffers go to the same native function without the binding, and other threads run
-meanwhile.
+Its Python binding holds the interpreter lock while it computes. For a megabyte that is long enough to stall the thread
+that moves bytes, so large buffers go to the same native function without the binding, and other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from strom.runtime.files import Bytes
 
-#: From here on the checksum takes longer than letting go of the interpreter and taking it back.
+#: From this size on the checksum takes longer than releasing the interpreter lock and taking it again.
 LARGE_BYTES = 256 * 1024
 
 _binding = google_crc32c.extend
@@ -46,7 +45,7 @@ def _native(library: type[ctypes.CDLL]) -> Callable[[int, int, int], int] | None
 
 _extend_at = _native(ctypes.CDLL)
 _extend_small_at = _native(ctypes.PyDLL)
-"""The same, and the interpreter is not let go."""
+"""The same, without releasing the interpreter lock."""
 
 
 def crc32c(buffer: Bytes, initial: int = 0) -> int:
@@ -60,7 +59,7 @@ def crc32c(buffer: Bytes, initial: int = 0) -> int:
 def extend_in(memory: pa.Buffer) -> Callable[[int, int, int], int]:
     """(checksum so far, address, length) -> checksum, for many short stretches of ``memory`` without a view of each.
 
-    The addresses are the caller's to check: what lies outside of ``memory`` may be nobody's.
+    The caller must check that the addresses lie within ``memory``.
     """
     if _extend_small_at is not None:
         return _extend_small_at

@@ -2,8 +2,8 @@
 
 An Arrow record batch is a list of nodes (length, null count) and a list of buffers, both in the order of a walk
 through the schema. :class:`ColumnLayout` is that walk done once per schema; :class:`BatchColumns` is what one batch
-says. ``ColumnLayout.check`` holds the two against each other, so that pyarrow never sees a buffer too short for
-its node: that would be read past its end.
+says. ``ColumnLayout.check`` compares the two, so that pyarrow never sees a buffer too short for its node: it would read
+past its end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NodeKind(IntEnum):
 
 #: A top-level column: as long as the batch.
 TOP = -1
-#: The values of a list: as long as they like; the list's offsets say which are used.
+#: The values of a list: of any length; the list's offsets say which are used.
 LIST_CHILD = -2
 
 # Plain integers: the check below runs for every node of every batch.
@@ -91,12 +91,12 @@ class NodeLayout(NamedTuple):
 
 
 class _Sound(NamedTuple):
-    """What was found to fit the schema last, but for the offsets: those are the batch's own."""
+    """The metadata that last fit the schema, except for the offsets: those differ from batch to batch."""
 
     columns: BatchColumns
     record_count: int
     offsets: list[tuple[int, int, int, str]]
-    """Position, length, end of what they point to, and column of every vector of offsets that is in the clear."""
+    """Position, length, end of what they point to, and column of every uncompressed vector of offsets."""
 
 
 class ColumnRange(NamedTuple):
@@ -149,7 +149,7 @@ class ColumnLayout:
         known = _known.get(key)
         if known is not None and known[0]() is schema:
             return known[1]
-        # The layout must not keep alive the object whose end removes it from the memory.
+        # The layout must not keep the schema alive: the schema's end removes the layout from this cache.
         layout = ColumnLayout(pa.schema(list(schema)))
         _known[key] = (weakref.ref(schema, lambda _: _known.pop(key, None)), layout)
         return layout
@@ -181,22 +181,22 @@ class ColumnLayout:
     def fitting(
         self, view: memoryview, columns: BatchColumns, *, record_count: int, decompressed_bytes_max: int
     ) -> list[tuple[int, int, int, str]]:
-        """As ``check``, but the offsets in the clear are left to the caller.
+        """As ``check``, but leaves uncompressed offsets to the caller.
 
-        Gives position, length, end of what they point to, and column of each vector of them.
+        Returns position, length, end of what they point to, and column of each vector of offsets.
         """
         sound = self._sound
         if sound is not None and sound.columns is columns and sound.record_count == record_count:
             return sound.offsets
         offsets = self._check_columns(view, columns, record_count, decompressed_bytes_max)
-        if columns.codec == at.NOT_COMPRESSED:  # else the sizes are in the body, another one's next time
+        if columns.codec == at.NOT_COMPRESSED:  # else the sizes are in the body, and differ next time
             self._sound = _Sound(columns, record_count, offsets)
         return offsets
 
     def _check_columns(
         self, view: memoryview, columns: BatchColumns, record_count: int, decompressed_bytes_max: int
     ) -> list[tuple[int, int, int, str]]:
-        """Hold nodes and buffers against the schema; gives the offsets that are still to be looked at."""
+        """Check nodes and buffers against the schema; returns the offsets that are still to be checked."""
         offsets: list[tuple[int, int, int, str]] = []
         nodes = columns.nodes
         if len(nodes) != 2 * len(self.nodes) or len(columns.buffers) != self._buffer_count:
@@ -237,7 +237,7 @@ class ColumnLayout:
 
 
 def _offsets_position(view: memoryview, columns: BatchColumns, buffer: int) -> int | None:
-    """Where offsets lie in the clear: there they must end within what they point to. None where they do not.
+    """Where uncompressed offsets lie: they must end within what they point to. None for compressed ones.
 
     That each is at least the one before is not checked here, where a batch is only stored: that would be work per
     row. ``decode`` does it.

@@ -1,19 +1,19 @@
-"""Whether the values of a batch can be read: the last look before a batch is stored.
+"""Whether the values of a batch can be read: the last check before a batch is stored.
 
-Lengths are right by then (columns.py). What is left lies in the body, where a writer may have got anything wrong and
+Lengths were checked before (columns.py). What is left lies in the body, where a writer may have got anything wrong and
 the checksum still fits: offsets that fall, text that is not UTF-8, a count of NULLs that is not the bitmap's, decimals
-with too many digits, compressed bytes that are none. Whoever met one of these later could read nothing behind it.
+with too many digits, bytes that do not decompress. A reader that met one of these later could not read past it.
 
-pyarrow's own full validation is the judge. It looks at texts value by value, which a large batch would feel; there the
-offsets of a text column are compared as one vector and its bytes are looked at as one run: where all of them are ASCII,
-every text is sound wherever it is cut. Only other texts are looked at one by one.
+pyarrow's own full validation decides. It checks texts value by value, which is slow for a large batch; there the
+offsets of a text column are compared as one vector and its bytes are checked as one run: if all of them are ASCII,
+every text is sound wherever it is cut. Only other texts are checked one by one.
 
-A compressed body is decompressed once, without other threads; one that would be large, column by column, so that no
-more than one column is held. What it may become in all is bounded before (``BatchLimits.decompressed_bytes_max``).
+A compressed body is decompressed once, without other threads; a large one column by column, so that no more than one
+column is in memory. Its total size is bounded before (``BatchLimits.decompressed_bytes_max``).
 
-While the values are at hand they can be held against the batch's statistics: those are a writer's word too, and filters
-go by them. To look for the bounds of every column costs several times what all the rest does, so a server does not ask
-for it every time.
+While the values are at hand they can be checked against the batch's statistics: a writer may get those wrong too, and
+filters rely on them. Finding the bounds of every column costs several times as much as all the rest, so a server does
+not do it every time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from strom.record.statistics import read as read_statistics
 
 #: Up to this size pyarrow's pass over the whole batch costs less than ours over its columns.
 SMALL_BYTES_MAX = 64 * 1024
-#: A body that decompresses to more is looked at column by column.
+#: A body that decompresses to more is checked column by column.
 HELD_BYTES_MAX = 16 * 1024 * 1024
 
 _PROBLEMS = (pa.ArrowException, OSError, ValueError)
@@ -54,7 +54,7 @@ def check_content(
 ) -> bool:
     """Raise MalformedBatch, which names the column, unless every value of a batch that fits ``layout`` can be read.
 
-    Gives whether the batch's statistics hold, where they are to be looked at.
+    Returns whether the batch's statistics hold, if they are to be checked.
     """
     message = view[header.message_position :]
     claims: Mapping[int, ColumnStatistics] = {}

@@ -1,10 +1,10 @@
 """Batch bytes to Arrow columns.
 
 An uncompressed batch is decoded without a copy: the columns are views of the bytes given, and keep them alive.
-Nothing reaches pyarrow before ``ColumnLayout.check`` has held every buffer against its node.
+Nothing reaches pyarrow before ``ColumnLayout.check`` has checked every buffer against its node.
 
 What is trusted: with ``full_validation`` nothing; without it, only that text is UTF-8, which can make a wrong value but
-never reads past a buffer. A server that touches other people's values (to filter) asks for it.
+never reads past a buffer. A server that touches clients' values (to filter) turns it on.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def decode(
 
 
 def weight(view: memoryview, header: BatchHeader, *, decompressed_bytes_max: int) -> int:
-    """About how many bytes there are at most while a batch is decoded and its rows are written anew.
+    """Rough upper bound of the memory that decoding a batch and encoding its rows again takes.
 
-    The batch and a copy of it; what it decompresses to, and as much again for what is made of it. Told from sizes that
-    the batch declares, before anything is decompressed.
+    The batch and a copy of it; what it decompresses to, and as much again for the result. Computed from sizes that the
+    batch declares, before anything is decompressed.
     """
     if header.message_position == header.size:
         return 2 * header.size
@@ -92,8 +92,8 @@ def read_message(
 ) -> pa.RecordBatch:
     """Let pyarrow read a message whose lengths were checked.
 
-    ``alone``, the layout of the schema: decompress without other threads. On a server others need the cores, and memory
-    that pyarrow's own threads took would stay with them.
+    ``alone``, the layout of the schema: decompress without other threads. On a server other work needs the cores, and
+    pyarrow's threads would keep the memory they took.
     """
     try:
         if alone is None:
@@ -115,7 +115,7 @@ def _rise(source: Bytes, start: int, count: int) -> bool:
 
 
 def _offsets_rise(array: pa.Array, *, nested: bool) -> bool:
-    """Whether no step leads out of the values; pyarrow has looked at the first offset and the last."""
+    """Whether no offset points outside the values; pyarrow has checked the first and the last."""
     if nested and pa.types.is_struct(array.type):
         return all(_nested_offsets_rise(array.field(number)) for number in range(array.type.num_fields))
     if len(array) == 0 or (len(array) == 1 and not nested):

@@ -1,10 +1,10 @@
-"""Batches that lie side by side and say the same of their columns, decoded together.
+"""Adjacent batches with identical metadata, decoded together.
 
-Batches of one writer often differ in nothing but their values. Of those that follow each other in one answer the
-metadata is read and held against the schema once; what depends on the values is looked at in every batch: its
-checksum, and every offset of its texts, lists and maps, for all batches of a run at once.
+Batches of one writer often differ only in their values. When several follow each other in one answer, the metadata is
+read and checked against the schema once; what depends on the values is checked in every batch: its checksum, and every
+offset of its texts, lists and maps, for all batches of a run at once.
 
-What is found wrong, and in which batch, ``decode`` says: a run with anything amiss is decoded batch by batch.
+A run with anything wrong is decoded batch by batch, so that ``decode`` says what is wrong and in which batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Encoded = tuple[BatchHeader, memoryview]
 _OFFSET = np.dtype("<i4")
 _VALUE_ALIGNMENT = 8
 _FEW = 3
-"""So few batches are not worth looking for what they share."""
+"""Fewer batches are not worth the search for what they share."""
 _shape_of = itemgetter(
     *(
         BatchHeader._fields.index(name)
@@ -37,7 +37,7 @@ _shape_of = itemgetter(
 
 
 def decode_all(batches: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """The columns of each batch, as ``decode`` gives them with its checks, at addresses where values may lie."""
+    """The columns of each batch, checked as ``decode`` does, at aligned addresses."""
     found: list[pa.RecordBatch] = []
     while len(found) < len(batches):
         run = _run_from(batches, len(found))
@@ -49,7 +49,7 @@ def decode_all(batches: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordB
 
 
 def _run_from(batches: Sequence[Encoded], start: int) -> Sequence[Encoded]:
-    """The batch at ``start``, and those behind it whose headers say the same of what is in them."""
+    """The batch at ``start``, and those after it whose headers describe the same content."""
     shape = _shape_of(batches[start][0])
     end = start + 1
     while end < len(batches) and _shape_of(batches[end][0]) == shape:
@@ -73,7 +73,7 @@ def _decode_run(run: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordBatc
     head = bytes(view[start : columns.head_size])
     if columns.codec != at.NOT_COMPRESSED or any(one[start : columns.head_size] != head for _, one in run):
         return None
-    # The memory that all of them lie in, and where: offsets are looked at across batches.
+    # The memory that all of them lie in, and where: offsets are checked across batches.
     memory = pa.py_buffer(view.obj)
     places = [pa.py_buffer(one).address - memory.address for _, one in run]
     if places != list(range(places[0], places[0] + len(run) * header.size, header.size)):
@@ -99,7 +99,7 @@ def _decode_run(run: Sequence[Encoded], schema: pa.Schema) -> list[pa.RecordBatc
 
 
 def _fit(offsets: np.ndarray[tuple[int, int], np.dtype[np.int32]], end: int) -> bool:
-    """Whether no row of offsets begins before what it points to, ends behind it, or falls."""
+    """Whether no row of offsets begins before what it points to, ends after it, or falls."""
     if (offsets[:, 0] < 0).any() or (offsets[:, -1] > end).any():
         return False
     return not (offsets[:, 1:] < offsets[:, :-1]).any()

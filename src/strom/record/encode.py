@@ -4,7 +4,7 @@ The columns' own buffers are joined behind a head that is packed by hand. Where 
 bitmaps that start within a byte) or not worth it (small batches), pyarrow writes the message and it is copied once
 more. Either way a slice sends its own rows and not the batch around it, and padding is zero.
 
-Who sends the batch before the columns can change needs no copy at all: ``gathered.py``.
+A caller that sends the batch before the columns can change needs no copy at all: ``gathered.py``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ZSTD_LEVEL = 3
 
 #: Below this, pyarrow's own writer and a second copy cost less than a walk over the columns.
 SMALL_BYTES = 64 * 1024
-#: Below this, compression has nothing to win.
+#: Below this, compression gains nothing.
 _COMPRESSED_BYTES_MIN = 512
 _COMPRESSED_BUFFER_BYTES_MIN = 64
-#: A buffer that does not become as small as this is left as it was: every reader would decompress it, for nothing.
+#: A buffer that does not shrink to this share is left as it was: every reader would decompress it for nothing.
 COMPRESSED_SHARE = 0.9
 
 PADDING = tuple(b"\0" * n for n in range(at.BUFFER_ALIGNMENT))
@@ -82,7 +82,7 @@ def encode(
 
 
 def encode_message(message: Bytes, record_count: int, *, schema_id: int) -> list[Bytes]:
-    """An Arrow message that exists already, as an append-only batch in two pieces."""
+    """An existing Arrow message as an append-only batch, in two pieces."""
     head = bytearray(
         head_of(
             record_count,
@@ -101,14 +101,14 @@ def encode_message(message: Bytes, record_count: int, *, schema_id: int) -> list
 
 
 def _statistics_block(batch: pa.RecordBatch, columns: Sequence[int] | None) -> bytes:
-    """The statistics, filled up so that the message starts at a multiple of 8 and stays aligned in the batch."""
+    """The statistics, padded so that the message starts at a multiple of 8 and stays aligned in the batch."""
     if not columns or not batch.num_rows:
         return b""
     return filled_up(compute(batch, columns))
 
 
 def filled_up(block: bytes) -> bytes:
-    """Statistics with what is missing to a multiple of 8."""
+    """Statistics padded to a multiple of 8."""
     if not block:
         return b""
     return block + PADDING[-(at.HEADER_SIZE[at.MAGIC_STATISTICS] + len(block)) % at.BUFFER_ALIGNMENT]
@@ -136,7 +136,7 @@ def message_pieces(
     batch: pa.RecordBatch, codec: int = CODEC_NONE, zstd_level: int = ZSTD_LEVEL
 ) -> list[Bytes]:
     """The Arrow message in pieces."""
-    # The total counts what lies around a slice too: too large a guess only means a walk for nothing.
+    # The total counts what lies around a slice too: a guess too high only costs a walk.
     found = columns_of(batch) if batch.get_total_buffer_size() >= SMALL_BYTES else None
     if found is None:
         written = batch.serialize()
@@ -182,7 +182,7 @@ def columns_of(batch: pa.RecordBatch) -> tuple[list[int], list[Bytes]] | None:
 
 
 def buffers_of(columns: Sequence[pa.Array], rows: int) -> tuple[list[int], list[Bytes]] | None:
-    """The same, of columns that are at hand."""
+    """The same, of columns already taken out of their batch."""
     nodes: list[int] = []
     buffers: list[Bytes] = []
     for column in columns:

@@ -1,14 +1,14 @@
 """The rows of a batch that pass a filter, as a batch of its own.
 
-Only the columns that the filter or the reader needs are decoded, and they are validated in full: the values of a
-stranger are about to be touched. What comes out is
+Only the columns that the filter or the reader needs are decoded, and they are validated in full, because a client's
+values are about to be used. The result is
 
     nothing            when no row passes
     the same columns   when all rows pass: the batch (or its projection), bytes untouched
     a sparse batch     otherwise: the rows that passed, each with its offset delta, so that offsets stay true
 
-Of a changelog, an update of which one half passes leaves as an insert or a delete: this needs batches that hold both
-halves, side by side.
+In a changelog, an update of which only one half passes becomes an insert or a delete: this needs batches that hold both
+halves side by side.
 
 A sparse batch spans the same offsets as the batch it came from, so a reader continues after it as after any other. It
 is never stored and never sent to a Fluss client.
@@ -55,13 +55,13 @@ class RowFilter:
         self._needed = Projection(self._layout, sorted(asked | set(wanted)))
         self._picks = [self._needed.columns.index(position) for position in wanted]
         self._whole = columns is None
-        #: What the filter asks for and the batch is too old to have: NULL in every row.
+        #: Columns that the filter needs and the batch is too old to have: NULL in every row.
         self._absent = {
             name: kind for name, kind in _types(predicate).items() if schema.get_field_index(name) < 0
         }
 
     def weight(self, view: memoryview, header: BatchHeader) -> int:
-        """About how many bytes ``apply`` holds at most."""
+        """Upper bound of the bytes that ``apply`` holds, roughly."""
         return weight(view, header, decompressed_bytes_max=self._decompressed_bytes_max)
 
     def apply(self, view: Bytes, *, verify: bool = True) -> list[Bytes] | None:
@@ -137,9 +137,9 @@ def _sparse(
 
 
 def _seen(kinds: npt.NDArray[np.uint8], mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-    """The changes as someone sees them who sees only the rows that pass.
+    """The changes as seen by a reader that sees only the rows that pass.
 
-    A row that begins to pass by an update is inserted for him, one that ceases to is deleted.
+    A row that an update makes pass is an insert; one that an update makes fail is a delete.
     """
     seen = kinds.copy()
     before = np.flatnonzero((kinds[:-1] == at.CHANGE_UPDATE_BEFORE) & (kinds[1:] == at.CHANGE_UPDATE_AFTER))

@@ -1,8 +1,8 @@
-"""A batch that is sent from where its columns lie: nothing is copied but its head.
+"""A batch that is sent from where its columns lie: only its head is copied.
 
-Its checksum is that of the columns as they were when it was made. They belong to somebody else, who may change them
-later (an array that shares its memory with numpy), so a batch that has to be kept becomes bytes of its own first
-(``owned``), and that fails when they have changed: rows that were never given are not sent.
+Its checksum is that of the columns as they were when it was made. They belong to the caller, who may change them later
+(an array that shares its memory with numpy), so a batch that must be kept is copied first (``owned``), and that fails
+if they have changed: rows that were never given are not sent.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Gathered:
         """The first holds the header."""
 
     def joined(self) -> bytearray:
-        """The same as bytes of its own, for one who has just made it."""
+        """A copy as bytes, right after it was made."""
         return bytearray().join(self.pieces)
 
     def owned(self) -> bytearray:
-        """The same, later: ChecksumMismatch when the columns have changed since it was made."""
+        """A copy as bytes, later: ChecksumMismatch when the columns have changed since it was made."""
         copy = self.joined()
         try:
             check_crc(copy, read_header(copy))
@@ -68,7 +68,7 @@ def gather(
     writer_id: int,
     batch_sequence: int,
 ) -> Gathered | None:
-    """The batch, not compressed, all of it appended; None where its columns have to be written anew anyway."""
+    """The batch, uncompressed and append-only; None where its columns have to be rewritten anyway."""
     rows = batch.num_rows
     if not rows or batch.get_total_buffer_size() < SMALL_BYTES:
         return None
@@ -99,7 +99,7 @@ def gather(
 def _summed_up(
     columns: Sequence[pa.Array], buffers: Sequence[Bytes], wanted: frozenset[int]
 ) -> tuple[bytes, int]:
-    """The statistics of the wanted columns, and the checksum of all: each column while it is in the cache."""
+    """The statistics of the wanted columns and the checksum of all, column by column while it is in the cache."""
     collected = Collector()
     crc = place = 0
     for position, column in enumerate(columns):

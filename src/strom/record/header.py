@@ -1,4 +1,4 @@
-"""The header of a record batch: what it says of the bytes that follow. Format: docs/formats/record_batch.md."""
+"""The header of a record batch: what it says about the bytes that follow. Format: docs/formats/record_batch.md."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def damaged(self) -> bool:
-        """Whether it stands in the place of records that were given up."""
+        """Whether it takes the place of records that were given up as damaged."""
         return bool(self.attributes & at.ATTRIBUTE_DAMAGED)
 
     @property

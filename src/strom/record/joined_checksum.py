@@ -2,8 +2,8 @@
 
 A CRC is linear: what follows a part only *shifts* the checksum of that part, by as many bytes as follow. A shift is a
 matrix of 32 × 32 bits, kept here as four tables of 256 numbers, one per byte of the checksum. A shift by any length is
-made of shifts by its digits to the base 256, so there are at most 255 tables per digit; lengths that come again and
-again (columns of fixed width) get a table of their own.
+composed of shifts by its digits to the base 256, so there are at most 255 tables per digit; lengths that recur (columns
+of fixed width) get a table of their own.
 
     checksum(A B) = shifted(checksum(A), len(B)) ^ checksum(B)
 """
@@ -23,10 +23,10 @@ _BITS = 32
 _LENGTH_BITS = 40
 _OWN_TABLES_KEPT = 512
 _OFTEN = 32
-"""So often a length comes before it gets a table of its own: that costs as much as a hundred shifts by digits."""
+"""A length that occurs this often gets a table of its own, which costs as much as a hundred shifts by digits."""
 _LENGTHS_COUNTED = 4096
 _MANY = 10
-"""From so many parts on numpy is quicker than a loop."""
+"""From this many parts on, numpy is faster than a loop."""
 _LITTLE = np.dtype("<u4")
 
 Table = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
@@ -52,7 +52,7 @@ def shifted(crc: int, length: int) -> int:
 
 
 def shifted_often(crc: int, length: int) -> int:
-    """The same, a third of the price for a length that comes again and again: that of a column of fixed width."""
+    """The same, at a third of the cost for a length that recurs, such as that of a column of fixed width."""
     table = _often.get(length)
     if table is None:
         return _shifted_and_counted(crc, length)
@@ -61,7 +61,7 @@ def shifted_often(crc: int, length: int) -> int:
 
 
 def shifted_all(crcs: npt.NDArray[np.uint32], length: int) -> npt.NDArray[np.uint32]:
-    """The same for many checksums and one length that comes again."""
+    """The same for many checksums and one length that recurs."""
     low, second, third, high = (np.frombuffer(table, np.uint32) for table in own_table(length))
     found: npt.NDArray[np.uint32] = (
         low[crcs & 255] ^ second[crcs >> 8 & 255] ^ third[crcs >> 16 & 255] ^ high[crcs >> 24]
@@ -70,7 +70,7 @@ def shifted_all(crcs: npt.NDArray[np.uint32], length: int) -> npt.NDArray[np.uin
 
 
 def _shifted_and_counted(crc: int, length: int) -> int:
-    # Several threads may count at once: one that is counted once less gets its table a little later.
+    # Several threads may count at once; a lost count only delays the table.
     times = _counted.get(length, 0) + 1
     if times < _OFTEN:
         if len(_counted) >= _LENGTHS_COUNTED:
@@ -90,7 +90,7 @@ class Joint:
     """Joins the checksums of parts whose lengths are always the same: each part is followed by a few zeros.
 
     Every part is shifted by all that follows it, so the parts do not wait for each other: many of them are looked up
-    at once. What the zeros contribute is the same every time.
+    at once. The zeros contribute the same every time.
     """
 
     def __init__(self, lengths: Sequence[tuple[int, int]]) -> None:
@@ -119,7 +119,7 @@ class Joint:
         return crc
 
     def checksums(self, crcs: npt.NDArray[np.uint32]) -> list[int]:
-        """The checksums of several wholes before which nothing lies; one row of parts each."""
+        """The checksums of several wholes with nothing before them; one row of parts each."""
         octets = np.ascontiguousarray(crcs, _LITTLE).view(np.uint8)
         found = np.bitwise_xor.reduce(self._flat[self._rows[4:] + octets], axis=1) ^ np.uint32(self._constant)
         numbers: list[int] = found.tolist()
@@ -135,7 +135,7 @@ def zeros_checksum(length: int) -> int:
 
 @lru_cache(maxsize=_OWN_TABLES_KEPT)
 def own_table(length: int) -> Table:
-    """The shift by one length as one table: for lengths that come again."""
+    """The shift by one length as one table, for lengths that recur."""
     assert 0 <= length < 1 << _LENGTH_BITS
     return _table_of(_shift_images(length))
 

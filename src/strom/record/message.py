@@ -35,7 +35,7 @@ _VTABLE_FIELDS_MAX = 32
 #: The metadata of batches up to this size is remembered: a stream of single rows repeats itself.
 _SMALL_BYTES_MAX = 4096
 _SMALL_KEPT = 256
-#: Of larger batches only the latest, and only metadata up to this size: those of one writer are often cut alike.
+#: Of larger batches only the latest, and only up to this size: batches of one writer are often cut alike.
 _LATELY_KEPT = 8
 _LATELY_BYTES_MAX = 16 * 1024
 
@@ -82,10 +82,10 @@ def read_metadata(view: memoryview, *, position: int, batch_size: int, record_co
 
 
 def read_vectors(metadata: bytes, *, body: int, batch_size: int, record_count: int) -> Vectors:
-    """What the metadata (of ``split_message``) says as it says it.
+    """What the metadata (from ``split_message``) says, without checks.
 
-    For a head that was checked before it was stored and is unchanged since: whoever uses a node or a buffer holds
-    that one against the body, the others are not looked at.
+    For a head that was checked before it was stored and is unchanged since: the caller checks the nodes and buffers
+    that it uses against the body, the others are not looked at.
     """
     try:
         return _read_vectors(metadata, body, batch_size, record_count)
@@ -147,7 +147,7 @@ def _read_vectors(metadata: bytes, body: int, batch_size: int, record_count: int
 _read_again = lru_cache(maxsize=_SMALL_KEPT)(_read_message)
 """Small batches of one writer mostly have the very same metadata."""
 _read_lately = lru_cache(maxsize=_LATELY_KEPT)(_read_message)
-"""So have large ones, where no column has values of varying length."""
+"""Large ones too, if no column has values of varying length."""
 
 
 def _table(metadata: bytes, position: int) -> tuple[int, tuple[int, ...]]:
@@ -232,7 +232,7 @@ def _verify(message: Bytes) -> None:
 
 @lru_cache(maxsize=_SMALL_KEPT)
 def _verify_again(head: bytes, body_size: int) -> None:
-    """The verdict on a message's head; of the body it depends on nothing but its size."""
+    """Whether a message's head is sound; this depends on the body only through its size."""
     _verify(head + bytes(body_size))
 
 

@@ -1,8 +1,8 @@
 """Some columns of a batch as a batch of their own, without decoding or decompressing any of them.
 
 The wanted buffers are passed through as they are, compressed or not; only the header and the Arrow metadata are
-written anew, from a template. So the cost is that of the bytes that leave plus a constant; ``body.py`` says how they
-are read from a file.
+rewritten, from a template. So the cost is that of the bytes sent plus a constant; ``body.py`` describes how they are
+read from a file.
 
 The result is a batch of magic 0: statistics are left behind, change types are kept, offsets and timestamp stay.
 """
@@ -41,25 +41,25 @@ class _Plan(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """What becomes of batches that say the same of their columns."""
+    """How batches with identical metadata are cut."""
 
     told: tuple[bytes, int, int, int]
-    """The old metadata, where the body starts, the size of the batch, its rows: all that the rest depends on."""
+    """The old metadata, where the body starts, the size of the batch, its rows: everything else follows from these."""
     metadata: bytearray
     ranges: list[tuple[int, int]]
     body: Body
 
 
 class ProjectedBatch(NamedTuple):
-    """A batch to be: its head is written but for the checksum, its body is still to be read."""
+    """A projected batch in the making: its head lacks only the checksum, its body is still to be read."""
 
     head: bytearray
     ranges: list[tuple[int, int]]
     """(position, length) of what is wanted of the old batch, in order."""
     body: Body
-    """The same for one who reads it from a file."""
+    """The same, for reading it from a file."""
     size: int
-    """Bytes of the batch to be."""
+    """Bytes of the new batch."""
 
     @property
     def crc(self) -> int:
@@ -67,7 +67,7 @@ class ProjectedBatch(NamedTuple):
         return crc32c(memoryview(self.head)[CRC_FROM:])
 
     def seal(self, crc: int) -> None:
-        """Write the checksum of it all into the head."""
+        """Write the checksum of the whole batch into the head."""
         self.head[_CRC_FIELD] = crc.to_bytes(at.CRC_LENGTH, "little")
 
 
@@ -78,7 +78,7 @@ _NO_BODY = _Shape((b"", 0, 0, 0), bytearray(), [], Body((), 0))
 class Projection:
     """A choice of columns, prepared once and applied to many batches of one schema.
 
-    None is a choice too: of a batch older than every wanted column only its rows are left, for the reader to fill.
+    The choice may be empty: a batch older than every wanted column keeps only its row count, for the reader to fill.
     """
 
     def __init__(self, layout: ColumnLayout, columns: Sequence[int]) -> None:
@@ -100,7 +100,7 @@ class Projection:
         self._alike: Alike | None = None
 
     def alike(self, head_size: int, batch_size: int) -> Alike | None:
-        """How a batch of these sizes is cut if it is as the one before it; None where it cannot be."""
+        """How to cut a batch of these sizes if it is like the one before it; None if it cannot be."""
         known = self._alike
         if known is None or known.old_size != batch_size or known.head_size != head_size:
             return None
@@ -109,7 +109,7 @@ class Projection:
     def cut(self, head: Bytes, header: BatchHeader) -> ProjectedBatch:
         """What to read of a batch, and what to put before it. ``head`` is the batch up to its Arrow body.
 
-        The head is one that was checked before it was stored; of its buffers only the wanted ones are looked at.
+        The head was checked before it was stored; only the wanted buffers are looked at.
         """
         view = memoryview(head)
         start = header.message_position
@@ -120,7 +120,7 @@ class Projection:
         told = (metadata, body, header.size, header.record_count)
         shape = self._latest
         if shape is None or shape.told != told:
-            # Batches of one writer follow each other, and are often cut alike. Threads may race for this: any will do.
+            # Batches of one writer follow each other and are often cut alike. Threads may race: any will do.
             shape = self._latest = self._shape(told)
             self._alike = Alike(told, bytes(shape.metadata), shape.body) if header.append_only else None
         return self._framed(header, between, shape)
@@ -189,10 +189,10 @@ class Projection:
 
 
 def _plan(buffers: Sequence[tuple[int, int]], body_size: int) -> _Plan:
-    """What to take of a body, and where each buffer will lie in the new one.
+    """What to take from a body, and where each buffer will lie in the new one.
 
-    Buffers that lie side by side come as one range, with the padding between them: columns that were written next to
-    each other are summed up and sent as one piece.
+    Adjacent buffers form one range, with the padding between them: columns that were written next to each other are
+    checksummed and sent as one piece.
     """
     ranges: list[tuple[int, int]] = []
     places: list[int] = []

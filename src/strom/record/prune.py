@@ -133,6 +133,6 @@ def _like_judge(predicate: Like) -> _Bounds:
     size = len(prefix)
     if predicate.kind != "starts":
         return lambda low, high: True
-    if predicate.negated:  # between two texts that start so, every text does
+    if predicate.negated:  # every text between two with this prefix has it too
         return lambda low, high: not (low.startswith(prefix) and high.startswith(prefix))
     return lambda low, high: low[:size] <= prefix <= high[:size]

@@ -1,4 +1,4 @@
-"""How large each row of a batch is, by vectors: for whoever refuses rows that could not be read back."""
+"""How large each row of a batch is, computed by vectors, to refuse rows that could not be read back."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def sparse_batches(rows: pa.RecordBatch, offsets: npt.NDArray[np.int64], *, sche
 
 
 def dense_batch(rows: pa.RecordBatch, *, schema_id: int) -> list[Bytes]:
-    """Rows for whoever does not ask for their offsets, as a batch that has none: it begins at 0."""
+    """Rows without their offsets, as a dense batch that begins at 0."""
     return framed(
         message_pieces(rows), rows.num_rows, 0, rows.num_rows - 1, schema_id=schema_id, sparse=False
     )

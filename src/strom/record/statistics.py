@@ -32,7 +32,7 @@ _SIZE = struct.Struct("<i")
 
 
 class ColumnStatistics(NamedTuple):
-    """What is known of one column. The bounds are None when every value is null, or when they are not known."""
+    """What is known about one column. The bounds are None when every value is null, or when they are not known."""
 
     minimum: Comparable | None
     maximum: Comparable | None
@@ -48,7 +48,7 @@ def compute(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
 
 
 class Collector:
-    """Takes columns one by one, for whoever does something else with each of them while it is at hand."""
+    """Takes columns one by one, for callers that do something else with each column while it is in the cache."""
 
     def __init__(self) -> None:
         self._positions: list[int] = []
@@ -58,7 +58,7 @@ class Collector:
         self._maxima: list[Comparable | None] = []
 
     def add(self, position: int, column: pa.Array, buffers: Sequence[Bytes] | None = None) -> None:
-        """Look at the column at ``position``, which is behind the one before; ``buffers`` as ``bounds`` takes them."""
+        """Add the column at ``position``, in ascending order; ``buffers`` as ``bounds`` takes them."""
         slot = slot_of(column.type)
         if slot is None or position > _COLUMN_MAX:
             return
@@ -103,7 +103,7 @@ def _write(
 def read(
     view: Bytes, schema: pa.Schema, wanted: Collection[int], *, header: BatchHeader | None = None
 ) -> dict[int, ColumnStatistics]:
-    """What the batch says of the wanted columns (positions in ``schema``). ``view`` may end after the statistics.
+    """What the batch says about the wanted columns (positions in ``schema``). ``view`` may end after the statistics.
 
     A column that is missing in the answer is not known.
     """
@@ -144,7 +144,7 @@ def _read(block: memoryview, schema: pa.Schema, wanted: Collection[int]) -> dict
 
 
 def holds(claim: ColumnStatistics, column: pa.Array) -> bool:
-    """Whether what was said of a (sound) column is true, so that nobody who goes by it leaves out a row."""
+    """Whether the statistics of a (sound) column are true, so that a filter drops no row that passes."""
     if claim.null_count != column.null_count:
         return False
     found = None if claim.minimum is None else bounds(column)

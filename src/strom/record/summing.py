@@ -1,8 +1,8 @@
 """One pass over a batch for two kinds of checksums: that of all its bytes, and one per buffer.
 
-A log keeps a checksum of every buffer of a large batch, and has to check the batch as a whole before. The bytes are
-looked at once, buffer by buffer; the checksum of the whole is joined from theirs (joined_checksum.py), which costs a
-microsecond each. What lies between the buffers (padding, anybody's bytes) belongs to the whole alone.
+A log keeps a checksum of every buffer of a large batch, and must check the batch as a whole first. The bytes are read
+once, buffer by buffer; the checksum of the whole is joined from theirs (joined_checksum.py), which costs a microsecond
+each. What lies between the buffers (padding, or anything else) counts only for the whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sum_up(view: memoryview, columns: BatchColumns, *, start: int) -> tuple[int,
             )
         if position > end:
             whole = extend(whole, address + end, position - end)
-        # A long one lets go of the interpreter meanwhile.
+        # A long one releases the interpreter lock meanwhile.
         crc = (
             extend(0, address + position, length)
             if length < LARGE_BYTES

@@ -1,4 +1,4 @@
-"""Opening a log: what is there, what is proven, what is cut; and a look at its files from outside.
+"""Opening a log: what is found, what is trusted, what is cut; and inspecting its files without a log.
 
 Read ``recovery.py`` first, then ``scan.py`` (one segment after an unclean stop).
 """

@@ -1,7 +1,7 @@
-"""A look into a segment's file from outside: what each batch is, and what is wrong with it.
+"""Inspecting a segment's file: what each batch is, and what is wrong with it.
 
 Reads only, needs no log and no server. With the sidecar beside the file its entries are compared too; without it,
-offsets must be dense and checksums must fit. A batch whose end cannot be known ends the look.
+offsets must be dense and checksums must fit. Ends at a batch whose end cannot be known.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Making sidecars and indexes again: whatever is derived can be derived once more.
+"""Rebuilding sidecars and indexes: whatever is derived can be derived again.
 
-A sidecar is written anew beside the old one and takes its place by a rename, so readers and crashes see one or the
-other. An index is simply written: it has a checksum, and a torn one counts as missing.
+A new sidecar is written beside the old one and takes its place by a rename, so readers and crashes see one or the
+other. An index is simply overwritten: it has a checksum, and a torn one counts as missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WRITE_BYTES = 1024 * 1024
 
 
 class SidecarGrowth:
-    """Entries added at the end of a sidecar, many at a time."""
+    """Appends entries to a sidecar, many at a time."""
 
     def __init__(self, sidecar: File, size: int) -> None:
         sidecar.truncate(size)  # a torn entry may be there
@@ -44,7 +44,7 @@ class SidecarGrowth:
 
 
 class SidecarRewrite:
-    """A sidecar written anew: the old one's beginning, then entries one by one."""
+    """Rewrites a sidecar: the old one's beginning, then entries one by one."""
 
     def __init__(
         self, files: Files, segment: Segment, *, old: File | None = None, keep_until: int = 0
@@ -81,7 +81,7 @@ class SidecarRewrite:
 def rebuild_sidecar(
     files: Files, segment: Segment, opened: SegmentFiles, epochs: Epochs, *, until: int | None = None
 ) -> bool:
-    """Write a segment's sidecar anew up to the log position ``until``; False when a batch stands in the way."""
+    """Rewrite a segment's sidecar up to the log position ``until``; False when a damaged batch prevents it."""
     end = segment.log_size if until is None else until
     walk = Walk(opened, opened.index.start, log_size=segment.log_size, epochs=epochs)
     rewrite = SidecarRewrite(files, segment)
@@ -101,7 +101,7 @@ def rebuild_sidecar(
 def write_index(
     files: Files, segment: Segment, index: SegmentIndex, epochs: Epochs, *, end_offset: int
 ) -> None:
-    """Write a segment's index file. Not synced, and given up on a full disk: it can be made again."""
+    """Write a segment's index file. Not synced, and given up on a full disk: it can be rebuilt."""
     file = files.open(segment.index_path, create=True)
     file.truncate(0)
     try:
@@ -139,7 +139,7 @@ def load_index(
 def _extended(
     segment: Segment, opened: SegmentFiles, index: SegmentIndex, epochs: Epochs, until: Anchor
 ) -> bool:
-    """Add the anchors between the index's last and ``until``; False when that could not be walked."""
+    """Add the anchors between the index's last and ``until``; False when the walk failed."""
     walk = Walk(opened, index.before(until.offset), log_size=segment.log_size, epochs=epochs)
     try:
         while walk.offset < until.offset:

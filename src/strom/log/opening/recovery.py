@@ -1,14 +1,14 @@
-"""Opening a log: find what is there, believe what is proven, cut what is torn.
+"""Opening a log: find what is there, trust what is proven, cut what is torn.
 
-Up to the checkpoint everything is believed without looking, because it was synced. After it every batch is looked at
-(scan.py). ``durable_end`` is the highest offset below which everything is known to have been durable: the checkpoint's,
-or the highest that any entry looked at tells of. Where belief ends,
+Up to the checkpoint everything is trusted unread, because it was synced. After it every batch is checked (scan.py).
+``durable_end`` is the highest offset below which everything is known to have been durable: the checkpoint's, or the
+highest that any entry read here records. Where trust ends
 
     at or after it    the tail is torn: it is cut, with all segments behind it
     before it         something durable is damaged: nothing is cut; the log goes on behind it, in the next segment
                       or a new one, and reads of the damage raise
 
-A log without a sound checkpoint is looked at from its beginning. Nothing here fails because of what files contain.
+A log without a sound checkpoint is checked from its beginning. Nothing here fails because of what files contain.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_checkpoint(files: Files, folder: str) -> Checkpoint | None:
 
 
 class Recovery:
-    """One opening at work."""
+    """Opens one log."""
 
     def __init__(self, files: Files, folder: str, settings: LogSettings) -> None:
         self._files = files
@@ -82,7 +82,7 @@ class Recovery:
         self._touched: list[Segment] = []
 
     def run(self, *, now_ms: int) -> Recovered:
-        """Bring the files in order and say what they hold."""
+        """Repair the files and return what they hold."""
         self._checkpoint = read_checkpoint(self._files, self._folder)
         self._list_segments()
         self._read_epochs()
@@ -136,7 +136,7 @@ class Recovery:
             self._epochs = self._epochs.merged(self._epochs_seen())
 
     def _epochs_seen(self) -> Iterator[EpochStart]:
-        """The epochs that the sidecars tell of."""
+        """The epochs that the sidecars record."""
         for segment in self._segments:
             for entry in StoredEntries(open_if_there(self._files, segment.sidecar_path)).walk():
                 yield EpochStart(entry.epoch, entry.base_offset)
@@ -144,7 +144,7 @@ class Recovery:
     # --- where to begin --------------------------------------------------------------------------------------------
 
     def _first_place(self) -> tuple[int, Anchor]:
-        """The segment and the place in it from which everything is looked at."""
+        """The segment and the place in it from which everything is checked."""
         checkpoint = self._checkpoint
         if checkpoint is not None:
             for number, segment in enumerate(self._segments):
@@ -181,7 +181,7 @@ class Recovery:
             anchor = _start(self._segments[number])
 
     def _is_clean(self, number: int, anchor: Anchor) -> bool:
-        """Whether the checkpoint is about all of the log; then only the index is read."""
+        """Whether the checkpoint covers all of the log; then only the index is read."""
         segment = self._segments[number]
         if segment.end_offset is not None or segment.log_size != anchor.position or self._checkpoint is None:
             return False
@@ -196,7 +196,7 @@ class Recovery:
         return True
 
     def _raise_durable_end(self, number: int, anchor: Anchor) -> None:
-        """An entry that tells up to where the log was synced is proof, whatever became of the checkpoint."""
+        """Entries record how far the log was synced: that is proof, whatever became of the checkpoint."""
         position = anchor.sidecar_position
         for segment in self._segments[number:]:
             for entry in StoredEntries(open_if_there(self._files, segment.sidecar_path)).walk(position):
@@ -206,7 +206,7 @@ class Recovery:
     # --- one segment -----------------------------------------------------------------------------------------------
 
     def _recover_segment(self, segment: Segment, anchor: Anchor) -> Anchor | None:
-        """Look at a segment from ``anchor`` on; returns where belief ends, None when that is before ``anchor``."""
+        """Check a segment from ``anchor`` on; returns where trust ends, None when that is before ``anchor``."""
         if segment.log_size < anchor.position:
             return None
         opened = self._open(segment)
@@ -252,10 +252,10 @@ class Recovery:
         self._last_timestamp_ms = max(self._last_timestamp_ms, entry.timestamp_ms)
         self._writers.replay(entry)
 
-    # --- where belief ends -----------------------------------------------------------------------------------------
+    # --- where trust ends ------------------------------------------------------------------------------------------
 
     def _cut_behind(self, number: int, end: Anchor) -> None:
-        """Nothing behind ``end`` was durable: it goes. The segment becomes the active one."""
+        """Remove what lies behind ``end``: nothing of it was durable. The segment becomes the active one."""
         for segment in reversed(self._segments[number + 1 :]):
             self._report.bytes_cut += segment.log_size
             remove_segment(self._files, segment)
@@ -281,7 +281,7 @@ class Recovery:
         )
 
     def _leave_hole(self, segment: Segment, end: Anchor | None) -> None:
-        """What was durable cannot be read to the segment's end: it stays, and the log goes on behind it."""
+        """Durable batches cannot be read to the segment's end: they stay, and the log goes on behind them."""
         if segment.end_offset is None:
             segment.end_offset = self._durable_end
         segment.index = None

@@ -1,13 +1,13 @@
-"""The look at one segment after an unclean stop: believe, repair, or say where belief ends.
+"""Checking one segment after an unclean stop: trust, repair, or say where trust ends.
 
-From an anchor on, every batch is read and held against its own CRC and against its entry.
+From an anchor on, every batch is read and checked against its own CRC and against its entry.
 
-    batch sound, entry fits           believed
-    batch sound, entry missing/stale  believed; the entry is made again
+    batch sound, entry fits           trusted
+    batch sound, entry missing/stale  trusted; the entry is rebuilt
     batch damaged, but durable        kept: reads of it raise (its entry says where it ends)
-    anything else                     belief ends here
+    anything else                     trust ends here
 
-A stale entry is one of another epoch: it was written for a batch that power loss took away.
+A stale entry has another epoch: it was written for a batch that was lost to power loss.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StoredEntries:
 
 
 class SegmentScan:
-    """Looks at one segment from an anchor on. Afterwards ``place`` is where belief ends."""
+    """Checks one segment from an anchor on. Afterwards ``place`` is where trust ends."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class SegmentScan:
 
     @property
     def whole(self) -> bool:
-        """Whether everything in the segment is believed or kept."""
+        """Whether everything in the segment is trusted or kept."""
         return self.place.position == self._segment.log_size
 
     def run(self) -> None:
-        """Look at every batch; then the sidecar fits what is believed."""
+        """Check every batch; afterwards the sidecar matches what is trusted."""
         sidecar = self._opened.sidecar
         header = encode_header(self._segment.base_offset)
         if sidecar is None or sidecar.read_at(0, len(header)) != header:
@@ -125,11 +125,11 @@ class SegmentScan:
         )
 
     def _entry_here(self) -> tuple[SidecarEntry, bytes] | None:
-        """The entry of the batch here, stored or made again; None where belief ends."""
+        """The entry of the batch here, stored or rebuilt; None where trust ends."""
         found = self._stored_here()
         if found is not None and self._fits(found[0]):
             return found
-        # A batch whose stamp was torn is sound but for it; what is left of the stamp must not be taken for the truth.
+        # If only the stamp was torn, the rest of the batch is sound; what is left of the stamp must not be trusted.
         made = None if found is not None and self._payload_fits(found[0]) else self._made_here()
         if made is not None:
             self._begin_repair()
@@ -178,7 +178,7 @@ class SegmentScan:
         return None if entry.timestamp_ms < self._last_timestamp_ms else (entry, content)
 
     def _is_complete(self) -> bool:
-        """Whether the segment was sealed and its sidecar tells of every batch to the end: then nothing is torn."""
+        """Whether the segment was sealed and its sidecar has every batch to the end: then nothing is torn."""
         if self._complete is None:
             position, offset = self.place.position, self.place.offset
             for entry in self._stored.walk(self.place.sidecar_position):
@@ -191,7 +191,7 @@ class SegmentScan:
     # --- the sidecar -----------------------------------------------------------------------------------------------
 
     def _begin_repair(self) -> None:
-        """From here on entries are written again."""
+        """Write all entries from here on again."""
         if self._repair is not None:
             return
         sidecar, size = self._opened.sidecar, self.place.sidecar_position

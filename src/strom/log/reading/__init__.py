@@ -1,4 +1,4 @@
-"""Reading a log: whole batches from an offset on, in runs where they are cut alike; places by time and by row.
+"""Reading a log: whole batches from an offset on, in runs where they are alike; places by time and by row.
 
-Read ``slices.py`` first.
+Read ``log_reader.py`` first, then ``slices.py``.
 """

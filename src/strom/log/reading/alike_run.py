@@ -1,11 +1,11 @@
-"""Batches that follow each other in a log and are all cut alike, read one after the other.
+"""A run of consecutive batches that are all cut alike.
 
-Head and wanted columns of a batch come with one read, straight to where the new batch is to lie. The old head is held
-against its checksum, the new body against that which the checksums of its buffers make together; the zeros between
-buffers are part of it, whoever wrote them. New heads are written for all batches at once.
+Head and wanted columns of a batch come with one read, straight into the place of the new batch. The old head is checked
+against its checksum, the new body against the one joined from the checksums of its buffers; this covers the zeros
+between buffers, whether read or written here. New heads are written for all batches at once.
 
-A run ends before a batch that is cut in another way, or with which anything is wrong: who then cuts it as every other
-batch finds out what.
+A run ends before a batch that is cut differently, or has anything wrong: it is then read the general way, which says
+what is wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strom.runtime.files import File
 
 
 def read_run(log: File, alike: Alike, entries: EntryRun, memory: AnswerMemory) -> int:
-    """Read the batches of ``entries`` into the answer's memory; how many of them it was, from the first on."""
+    """Read the batches of ``entries`` into the answer's memory; returns how many of them, from the first on."""
     room = memory.room(entries.batches * alike.size)
     batches = np.frombuffer(room.piece, np.uint8, entries.batches * alike.size, room.start)
     batches = batches.reshape(entries.batches, alike.size)
@@ -61,7 +61,7 @@ class _Run:
     def read(self, begin: int, head: int, place: int) -> int | None:
         """Read the batch that lies at ``begin``: its head to ``head``, its new body to ``place``.
 
-        Gives the checksum of the new body; None when the log ends within it.
+        Returns the checksum of the new body; None when the log ends within it.
         """
         found = 0
         for stretch in self._alike.stretches:

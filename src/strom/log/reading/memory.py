@@ -1,7 +1,7 @@
-"""Memory that an answer is read into: projected batches lie in it one after the other, ready to be sent.
+"""The memory that an answer is read into: projected batches lie in it one after the other, ready to be sent.
 
-It comes from Arrow's pool and goes back there: the next answer finds pages that the system has given already, which is
-half the price of a read. A few large pieces instead of many small buffers are less work for everyone who sends them.
+It comes from Arrow's pool and goes back there: the next answer reuses pages that the system has already mapped, which
+halves the cost of a read. A few large pieces are less work to send than many small buffers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AnswerMemory:
         self._piece_bytes = PIECE_BYTES_FIRST
 
     def room(self, size: int) -> MemorySlice:
-        """Room for ``size`` bytes; another call gives the same room until it is kept."""
+        """Room for ``size`` bytes; until it is kept, another call returns the same room."""
         if size > len(self._piece) - self._end:
             self.emit()
             wanted = max(size, min(self._piece_bytes, self._left))
@@ -49,12 +49,12 @@ class AnswerMemory:
         return MemorySlice(self._piece, self._end)
 
     def keep(self, size: int) -> None:
-        """The room is filled and belongs to the answer."""
+        """Keep the room: it is filled and belongs to the answer."""
         self._end += size
         self._left -= size
 
     def emit(self) -> None:
-        """Put what was kept into the answer: something else follows, or nothing."""
+        """Put what was kept into the answer, before something else follows or at the end."""
         if self._end > self._emitted:
             self._buffers.append(self._piece[self._emitted : self._end])
             self._emitted = self._end
@@ -63,9 +63,9 @@ class AnswerMemory:
 def read_cut(
     log: File, entry: SidecarEntry, cut: ProjectedBatch, crcs: Sequence[int], room: MemorySlice
 ) -> None:
-    """Read the batch of a cut into its room. Every buffer is held against its checksum.
+    """Read a projected batch into its room and check every buffer against its checksum.
 
-    That is done step by step, while the bytes are in the processor's cache.
+    This is done step by step, while the bytes are in the processor's cache.
     """
     piece, start = room
     body = cut.body
@@ -86,7 +86,7 @@ def read_cut(
 
 
 def rooms_of(piece: memoryview, body_start: int, step: BodyRead) -> list[memoryview]:
-    """Where the parts of a step belong; what lies between them goes to memory that nobody looks at."""
+    """Where the parts of a step belong; what lies between them goes to scratch memory."""
     rooms = []
     for place, length in step.rooms:
         if place == NOWHERE:

@@ -29,7 +29,7 @@ def offset_at(chain: Chain, timestamp_ms: int) -> int:
 
 
 def tail_begin(chain: Chain, limit: int, *, until: int, max_bytes: int) -> tuple[int, int]:
-    """Where the newest batches below ``until`` begin that hold ``limit`` rows and fit ``max_bytes``; their size."""
+    """Where the newest batches below ``until`` that hold ``limit`` rows and fit ``max_bytes`` begin; their size."""
     begin = until
     rows = size = 0
     start_offset = chain.start_offset

@@ -1,8 +1,8 @@
 """Reading: whole batches from an offset on, as they are or with some of their columns.
 
-Batches that lie side by side are read with one call, up to ``RUN_BYTES``. A large batch of which only some columns are
-wanted is read in parts: its head, then the wanted buffers. Nothing leaves unchecked: a whole batch is held against its
-own CRC and its entry, a part against the checksums in its entry.
+Adjacent batches are read with one call, up to ``RUN_BYTES``. If only some columns of a large batch are wanted, it is
+read in parts: its head, then the wanted buffers. Nothing leaves unchecked: a whole batch is checked against its own CRC
+and its entry, a part against the checksums in its entry.
 
 A damaged batch ends a slice before it; the read that begins with it raises ChecksumMismatch.
 """
@@ -29,9 +29,9 @@ Skip = Callable[[BatchHeader, memoryview], bool]
 """Whether a batch may be left out, seeing its header and its head (with the statistics)."""
 
 BATCH_BYTES_ANY = 1 << 62
-"""As the largest first batch of a read: any."""
+"""No limit on the size of the first batch of a read."""
 RUN_BYTES = 1024 * 1024
-#: Fewer batches are read sooner one by one than together.
+#: Fewer batches are read faster one by one than together.
 RUN_BATCHES_MIN = 4
 #: A read that only skips ends here, so that one call is never a scan of the whole log.
 SKIPPED_BYTES_MAX = 64 * 1024 * 1024
@@ -50,11 +50,11 @@ class LogSlice(NamedTuple):
     bytes_skipped: int = 0
     rows_skipped: int = 0
     lacking: int = 0
-    """Where nothing was read because the next batch alone is larger than allowed: its bytes."""
+    """If nothing was read because the next batch alone is larger than allowed: its size."""
 
 
 def joined(first: LogSlice, second: LogSlice) -> LogSlice:
-    """Two slices, of which the second begins where the first ends."""
+    """Two slices as one; the second begins where the first ends."""
     return LogSlice(
         [*first.buffers, *second.buffers],
         second.next_offset,
@@ -67,7 +67,7 @@ def joined(first: LogSlice, second: LogSlice) -> LogSlice:
 
 
 class SliceReader:
-    """One read at work."""
+    """One read of a log."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class SliceReader:
         )
 
     def _remember(self, place: BatchPlace) -> None:
-        """Leave word where this read ended, and whether the sidecar needs to be made again."""
+        """Note where this read ended, and whether the sidecar needs to be rebuilt."""
         segment, _, walk, entry = place
         if walk.made_again:
             segment.worn = True
@@ -173,7 +173,7 @@ class SliceReader:
         return self._run_bytes < RUN_BYTES or self._flush()
 
     def _fits(self, size: int, *, first: bool = True) -> bool:
-        """Whether ``size`` bytes still fit; the first batch may have as many as one alone is allowed."""
+        """Whether ``size`` bytes still fit; the first batch may be as large as one alone is allowed to be."""
         if self._size + size <= self._max_bytes:
             return True
         if not first or self._batches:
@@ -253,7 +253,7 @@ class SliceReader:
         return self._size < self._max_bytes
 
     def _take_alike(self, place: BatchPlace) -> bool | None:
-        """Take a batch that is cut as the one before it, and those that follow it and are too; None when it is not."""
+        """Take a batch that is cut like the one before it, and those after it that are too; None when it is not."""
         first, walk = place.entry, place.walk
         projection = self._projection_of(first)
         alike = None if projection is None else projection.alike(first.head_size, first.batch_size)
@@ -275,7 +275,7 @@ class SliceReader:
             count = read_run(place.files.log, alike, run, self._memory)
         self._pace.had(wanted, count)
         if not count:
-            return None  # whatever it is, it goes the way of every other batch
+            return None  # whatever it is, it is read the general way
         walk.pass_over(run, count)
         self._batches += count
         self._rows += count * first.record_count
@@ -284,7 +284,7 @@ class SliceReader:
         return self._size < self._max_bytes
 
     def _take_copied(self, entry: SidecarEntry, pieces: list[Bytes]) -> bool:
-        """Add one batch whose pieces lie amid what was read: a copy, or a few columns would keep all of it."""
+        """Add one batch as a copy: its pieces lie amid what was read, and a few columns would keep all of it alive."""
         if not pieces:
             return self._may_go_on()
         size = sum(map(len, pieces))
