@@ -1,7 +1,7 @@
-"""Avro files, taken apart and put together again as they were: every field of the schema, known to us or not.
+"""Reading and writing Avro files without losing anything: every field of the schema is kept, known to us or not.
 
-Iceberg's manifests and their lists are such files. PyIceberg reads what it knows of them; whoever changes a path in one
-that another engine wrote has to keep the rest. Only what manifests can hold is read: no enums.
+Iceberg's manifests and manifest lists are Avro files. PyIceberg reads only the fields it knows; changing a path in a
+file that another engine wrote must keep the rest. Supports only what manifests can hold: no enums.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AvroFile:
 
     @classmethod
     def decode(cls, content: bytes, uri: str) -> AvroFile:
-        """Read a file; LakeCorrupt when it is none."""
+        """Read a file; LakeCorrupt when it is not an Avro file."""
         try:
             return _decoded(content)
         except (
@@ -53,7 +53,7 @@ class AvroFile:
             zlib.error,
             pa.ArrowException,
         ) as problem:
-            raise LakeCorrupt(f"{uri} is not a whole Avro file: {problem}", uri=uri) from problem
+            raise LakeCorrupt(f"{uri} is not a complete Avro file: {problem}", uri=uri) from problem
 
     def encode(self) -> bytes:
         """The file, with all records in one block."""
@@ -115,7 +115,7 @@ class _Input:
         """How many items follow in an array or a map; 0 at its end."""
         count = self.long()
         if count < 0:
-            self.long()  # their size, for those who skip
+            self.long()  # their size, for readers that skip
             count = -count
         return count
 
@@ -123,7 +123,7 @@ class _Input:
 def _decoded(content: bytes) -> AvroFile:
     source = _Input(content)
     if source.take(4) != MAGIC:
-        raise ValueError("its first bytes are others")
+        raise ValueError("its first bytes are not those of an Avro file")
     header: dict[str, bytes] = {}
     while count := source.blocks():
         for _ in range(count):
@@ -185,7 +185,7 @@ def _kind(schema: Any) -> str:
 
 
 def _inner(schema: Any, names: dict[str, Any]) -> Any:
-    """A schema that is only wrapped, {"type": {"type": …}}, or called by a name that it got before."""
+    """Unwrap a schema, {"type": {"type": …}}, or resolve a name that was defined before."""
     while isinstance(schema, Mapping) and not isinstance(schema["type"], str):
         schema = schema["type"]
     if isinstance(schema, Mapping) and "name" in schema:
@@ -222,7 +222,7 @@ def _reader(schema: Any, names: dict[str, Any]) -> Decode:
         case "union":
             return _union_reader([_reader(one, names) for one in schema])
         case other:
-            raise ValueError(f"no manifest has a {other[:100]}")
+            raise ValueError(f"a manifest cannot hold a {other[:100]}")
 
 
 def _record_reader(schema: Any, names: dict[str, Any]) -> Decode:
@@ -256,7 +256,7 @@ def _union_reader(branches: list[Decode]) -> Decode:
     def chosen(source: _Input) -> tuple[int, Any]:
         number = source.long()
         if not 0 <= number < len(branches):
-            raise ValueError("a value is of no type of its union")
+            raise ValueError("a value has none of its union's types")
         return number, branches[number](source)
 
     return chosen

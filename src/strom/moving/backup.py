@@ -1,10 +1,10 @@
 """Backups: a copy of a data folder with the sizes and checksums of its files, and the way back.
 
-    DIR/backup.json      what is in it; written last, so that a backup without it is none
+    DIR/backup.json      what is in it; written last, so a folder without it is not a backup
     DIR/data/…           the files, as they lie in a data folder
 
-A backup is taken of a cut that a running server made (``server/calls/backups.py``), or of a folder without one. It has
-no place of its own (``place.json``): what is restored from it is a new incarnation of the cluster.
+A backup is taken of a cut that a running server made (``server/calls/backups.py``), or of a folder without a server. It
+has no ``place.json``: what is restored from it is a new incarnation of the cluster.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Progress = Callable[["Copied"], None]
 
 
 class Copied(NamedTuple):
-    """How far a backup or its way back is."""
+    """Progress of a backup or a restore."""
 
     files: int
     files_total: int
@@ -57,7 +57,7 @@ class BackupFacts:
     cluster_id: str
     taken_ms: int
     files: Mapping[str, tuple[int, int]]
-    """By name from the data folder: size and CRC-32."""
+    """Size and CRC-32 by name, relative to the data folder."""
 
     @property
     def size(self) -> int:
@@ -66,7 +66,7 @@ class BackupFacts:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file belongs to the data, and is not one that is being written."""
+    """Whether a file belongs to the data and is not just being written."""
     return not name.endswith(TEMPORARY_SUFFIX) and f"{TEMPORARY_SUFFIX}/" not in name
 
 
@@ -76,7 +76,7 @@ def copy_cut(cut: str, target: str, now_ms: int, progress: Progress) -> BackupFa
         doc = Document.parse(trees.read(f"{cut}/{CONTENTS_FILE}"), cut, MetadataCorrupt)
     except OSError as problem:
         raise InvalidSetting(
-            f"the server keeps what is to be copied in {cut}, and that cannot be read here ({problem.strerror}): run "
+            f"the server put the files to copy into {cut}, which cannot be read here ({problem.strerror}): run "
             "`strom backup` on the server's machine, as a user who may read its data folder",
             folder=cut,
         ) from None
@@ -88,7 +88,9 @@ def copy_cut(cut: str, target: str, now_ms: int, progress: Progress) -> BackupFa
 def copy_folder(files: Files, folder: str, target: str, now_ms: int, progress: Progress) -> BackupFacts:
     """Copy a data folder on which no server runs; FolderInUse when one does."""
     if not os.path.exists(f"{folder}/{FORMAT_FILE}"):
-        raise InvalidSetting(f"{folder} is no data folder of Strom: it holds no {FORMAT_FILE}", folder=folder)
+        raise InvalidSetting(
+            f"{folder} is not a data folder of Strom: it has no {FORMAT_FILE}", folder=folder
+        )
     lock = files.lock(f"{folder}/{LOCK_FILE}")
     if lock is None:
         raise FolderInUse(
@@ -104,7 +106,7 @@ def copy_folder(files: Files, folder: str, target: str, now_ms: int, progress: P
 
 
 def restore(source: str, target: str, progress: Progress) -> BackupFacts:
-    """Make a data folder of a backup, every byte checked. What is left of one that failed is no data folder."""
+    """Restore a backup to a data folder, every byte checked. A failed restore leaves no data folder."""
     facts = read_backup(source)
     _refuse_unless_empty(target, "--data")
     copied = size = 0
@@ -128,11 +130,11 @@ def restore(source: str, target: str, progress: Progress) -> BackupFacts:
 
 
 def read_backup(source: str) -> BackupFacts:
-    """What a backup says of itself."""
+    """Read a backup's description."""
     name = f"{source}/{BACKUP_FILE}"
     if not os.path.exists(name):
         raise InvalidSetting(
-            f"{source} holds no {BACKUP_FILE}: it is no backup, or one that was not finished", folder=source
+            f"{source} has no {BACKUP_FILE}: it is not a backup, or an unfinished one", folder=source
         )
     doc = Document.parse(trees.read(name), name, MetadataCorrupt)
     if doc.integer("format", low=1) > FORMAT:
@@ -142,7 +144,7 @@ def read_backup(source: str) -> BackupFacts:
         raise MetadataCorrupt(f"{name} is damaged; take another backup", path=name)
     files = {str(one): (int(size), int(crc)) for one, size, crc in body["files"]}
     if any(one.startswith("/") or ".." in one.split("/") for one in files):
-        raise MetadataCorrupt(f"{name} names files outside of the folder", path=name)
+        raise MetadataCorrupt(f"{name} names files outside the folder", path=name)
     return BackupFacts(doc.text("cluster_id"), doc.integer("taken_ms", low=0, high=_SIZE_MAX), files)
 
 
@@ -183,7 +185,7 @@ def _copied(source: str, target: str, length: int | None) -> tuple[int, int]:
     try:
         return trees.copy(source, target, length)
     except FileNotFoundError as error:
-        raise ChecksumMismatch(f"{source} is missing from what is to be copied", path=source) from error
+        raise ChecksumMismatch(f"{source} is missing from the folder that is copied", path=source) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(f"no room on the disk for {target}", path=target) from error

@@ -1,7 +1,7 @@
 """The paths in an Iceberg table's manifests, in the lists of them, and in files of position deletes.
 
-Deletes name the rows' files inside, so they are written anew; their sizes and bounds stand in manifests, and the
-sizes of those in their lists. Each is therefore done after what it names.
+Delete files hold the paths of data files, so they are rewritten; manifests hold their sizes and bounds, and manifest
+lists hold the sizes of manifests. Each is therefore rewritten after the files it names.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from strom.runtime import trees
 
 PATH_COLUMN, ROW_COLUMN = "file_path", "pos"
 PATH_ID = 2_147_483_546
-"""The field id of the path in a file of position deletes, by which manifests have its bounds."""
+"""The field id of the path in a position delete file; manifests list its bounds by this id."""
 _POSITION_DELETES = 1
 _DELETED = 2
 
 
 class MovedDeletes(NamedTuple):
-    """A file of deletes: its size, and the paths it names from and to."""
+    """A delete file: its size, and the first and last path it names."""
 
     size: int
     lowest: str
@@ -36,20 +36,20 @@ class MovedDeletes(NamedTuple):
 
 @dataclass
 class Manifests:
-    """Rewrites the files of one warehouse. What is new lies beside the old one, under ``suffix``."""
+    """Rewrites the files of one warehouse. New files lie beside the old ones, with ``suffix`` added."""
 
     moved: Moved
     suffix: str
     made: list[str] = field(default_factory=list)
-    """Files that have a new one beside them."""
+    """Files that have a new version beside them."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """By manifest (of now): its size."""
+    """By manifest (new path): its size."""
     grown: dict[str, int] = field(default_factory=dict)
-    """By manifest or list (of now): how many bytes the live files that it names grew by."""
+    """By manifest or list (new path): how many bytes its live files grew by."""
     _deletes: dict[str, MovedDeletes | None] = field(default_factory=dict)
 
     def manifest(self, path: str, file: AvroFile) -> None:
-        """One manifest, and the deletes that it names."""
+        """Rewrite one manifest, and the delete files that it names."""
         grown = 0
         for record in file.records:
             data = record.get("data_file")
@@ -67,7 +67,7 @@ class Manifests:
         self.sizes[path], self.grown[path] = len(content), grown
 
     def list_of(self, path: str, file: AvroFile) -> None:
-        """One list of manifests."""
+        """Rewrite one manifest list."""
         grown = 0
         for record in file.records:
             self._path(record, "manifest_path")
@@ -100,7 +100,7 @@ class Manifests:
             _set(data, "file_size_in_bytes", made.size)
 
     def _rewritten(self, path: str) -> MovedDeletes | None:
-        """The file of deletes there, written anew once; None when it is gone, as files of old snapshots may be."""
+        """Rewrite a delete file, once; None when it is gone, as files of old snapshots may be."""
         if path not in self._deletes:
             self._deletes[path] = self._rewrite(path)
         return self._deletes[path]
@@ -136,7 +136,7 @@ class Manifests:
 
 
 def is_list(file: AvroFile) -> bool:
-    """Whether an Avro file of Iceberg's is a list of manifests."""
+    """Whether an Avro file is a manifest list of Iceberg."""
     return any(one["name"] == "manifest_path" for one in file.schema["fields"])
 
 
@@ -146,7 +146,7 @@ def is_manifest(file: AvroFile) -> bool:
 
 
 def _value(value: Any) -> Any:
-    """A value, out of its union."""
+    """The value inside a union."""
     return value[1] if isinstance(value, tuple) else value
 
 
@@ -156,7 +156,7 @@ def _set(record: dict[str, Any], key: str, value: Any) -> None:
 
 
 def decoded(path: str) -> AvroFile | None:
-    """An Avro file; None when it is torn, as one of a writer that was killed: then nothing names it."""
+    """Read an Avro file; None when it is torn because its writer was killed: then nothing names it."""
     try:
         return AvroFile.decode(trees.read(path), path)
     except LakeCorrupt:

@@ -1,4 +1,4 @@
-"""Paths of a warehouse that lies elsewhere now."""
+"""Paths of a warehouse that was moved."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from strom.model.file_uri import SCHEME, local_path
 
 
 class Moved:
-    """What lay below one of several folders lies below another one; everything else is where it was."""
+    """Maps paths below old folders to paths below new ones; other paths stay the same."""
 
     def __init__(self, before: Sequence[str], now: str) -> None:
-        """Paths, not URIs. Of two that lie in each other the longer one counts."""
+        """Paths, not URIs. If one contains another, the longer one counts."""
         self._before = sorted((one for one in before if one != now), key=len, reverse=True)
         self._now = now
 
     def uri(self, uri: str) -> str:
-        """A file's name as it is now, in the spelling it had."""
+        """A file's new name, in the spelling it had."""
         path = local_path(uri)
         if path is None:
             return uri
         for folder in self._before:
             if path == folder or path.startswith(folder + "/"):
-                # A copy into the folder itself: what lies in the copy is named right already.
+                # A copy into the folder itself: paths within the copy are right already.
                 if self._now.startswith(folder + "/") and (path + "/").startswith(self._now + "/"):
                     return uri
                 head = uri[: len(uri) - len(path)] if uri.startswith(SCHEME) else ""
@@ -31,5 +31,5 @@ class Moved:
         return uri
 
     def anything(self, value: Any) -> Any:
-        """A value that may be a file's name."""
+        """The new value of something that may be a file's name."""
         return self.uri(value) if isinstance(value, str) else value

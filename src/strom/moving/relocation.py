@@ -1,12 +1,12 @@
-"""The lake inside a data folder that lies elsewhere now: every path in its files and its catalog becomes that of now.
+"""Relocating the lake of a data folder that was moved or copied: rewrites every path in its files and its catalog.
 
-Iceberg's paths are absolute, so a copied lake names the files of the one it was copied from: readers would read those,
-and maintenance would remove them. Whoever holds the folder's lock therefore does this before anybody opens the lake. It
-needs the files of the copy alone, and looks at no other.
+Iceberg's paths are absolute, so a copied lake names the files of the original: readers would read those, and
+maintenance would remove them. So the holder of the folder's lock runs this before anybody opens the lake. It touches
+only the files of the copy.
 
-Two steps, so that a crash at any moment is no harm. First every file that changes is written anew beside the old one;
-what is there stays as it is, and whatever fails leaves the lake as it was. Then a mark is set, the new files take the
-places of the old ones, and the catalog's rows change in one transaction. Who finds the mark does the second step again.
+Two steps, so that a crash at any point does no harm. First every file that changes is written beside the old one; the
+old ones stay, and a failure leaves the lake as it was. Then a mark is set, the new files replace the old ones, and the
+catalog's rows change in one transaction. If the mark is found later, the second step runs again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class CatalogRow(NamedTuple):
-    """A table in the catalog, and where its metadata are and were before."""
+    """A table in the catalog, with the current and previous location of its metadata."""
 
     number: int
     location: str | None
@@ -46,15 +46,15 @@ class CatalogRow(NamedTuple):
 
 
 def relocate(config: LakeConfig, before: Sequence[str]) -> int:
-    """Rewrite the paths of a warehouse that was at other URIs; how many files changed.
+    """Rewrite the paths of a warehouse that was at other URIs; returns how many files changed.
 
-    Without any in ``before`` the catalog tells where it was. LakeUnsupported and LakeCorrupt leave it as it was.
+    If ``before`` is empty, the catalog says where it was. LakeUnsupported and LakeCorrupt leave it unchanged.
     """
     root = local_path(config.warehouse)
     if root is None or config.catalog != "sqlite":
         raise LakeUnsupported(
             f"The warehouse {config.warehouse} was at {', '.join(before)}, and its paths cannot be rewritten with this "
-            "catalog: copy it back, or register its tables anew",
+            "catalog: copy it back, or register its tables again",
             uri=config.warehouse,
         )
     finish(config)
@@ -68,14 +68,12 @@ def relocate(config: LakeConfig, before: Sequence[str]) -> int:
     made = _write_beside(root, moved)
     trees.write(f"{root}/{MARK}", json.dumps({"rows": _changed(rows, moved)}).encode())
     finish(config)
-    logger.info(
-        "the lake in %s has the paths of where it is: %s files were rewritten", root, f"{len(made):,}"
-    )
+    logger.info("the paths of the lake in %s are up to date: %s files were rewritten", root, f"{len(made):,}")
     return len(made)
 
 
 def finish(config: LakeConfig) -> None:
-    """The second step, if it was begun."""
+    """Run the second step, if it was begun."""
     root = local_path(config.warehouse)
     if root is None or not os.path.exists(f"{root}/{MARK}"):
         return
@@ -94,7 +92,7 @@ def finish(config: LakeConfig) -> None:
 
 
 def _clear(root: str) -> None:
-    """What an earlier attempt left that was not finished."""
+    """Remove what an unfinished attempt left."""
     for one in list(trees.walk(root)):
         if one.name.endswith(SUFFIX):
             os.unlink(f"{root}/{one.name}")
@@ -113,7 +111,7 @@ def _write_beside(root: str, moved: Moved) -> list[str]:
         path = f"{root}/{name}"
         file = decoded(path)
         if file is None:
-            logger.warning("%s is no whole Avro file: it stays as it is", path)
+            logger.warning("%s is not a complete Avro file: leaving it unchanged", path)
         elif is_list(file):
             lists.append((path, file))
         elif is_manifest(file):
@@ -127,7 +125,7 @@ def _write_beside(root: str, moved: Moved) -> list[str]:
         try:
             changed = moved_metadata(content, path, moved, manifests.grown)
         except LakeCorrupt as problem:
-            logger.warning("%s: it stays as it is", problem)
+            logger.warning("%s: leaving it unchanged", problem)
             continue
         if changed != content:
             trees.replacement(path, SUFFIX, changed)
@@ -157,7 +155,7 @@ def _concerned(rows: Iterable[CatalogRow], moved: Moved) -> bool:
 
 
 def _told_by(rows: Iterable[CatalogRow], root: str) -> list[str]:
-    """Where a warehouse was that does not say so: where its catalog has files that lie here, too."""
+    """Guess where a warehouse was: where its catalog has files that exist here too."""
     found = []
     for one in rows:
         path = local_path(one.location or "")

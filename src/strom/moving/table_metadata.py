@@ -14,28 +14,28 @@ from strom.moving.moved import Moved
 _GZIP = b"\x1f\x8b"
 _TOTAL = "total-files-size"
 _WITH_PATHS = ("strom.", "write.")
-"""How the names of properties and of entries in summaries begin that may hold a path."""
+"""Prefixes of properties and summary entries that may hold a path."""
 
 
 def is_metadata(name: str) -> bool:
-    """Whether a file is one, or such a list."""
+    """Whether a file is a metadata file or such a list."""
     last = name.rpartition("/")[2]
     return last.endswith(".metadata.json") or (last.startswith("strom-removed-") and last.endswith(".json"))
 
 
 def moved_metadata(content: bytes, uri: str, moved: Moved, grown: Mapping[str, int]) -> bytes:
-    """The same file with the paths of now. ``grown``: by a manifest list's path, how many bytes its files grew by."""
+    """The file with the new paths. ``grown``: by a manifest list's path, how many bytes its files grew by."""
     packed = content.startswith(_GZIP)
     try:
         found = json.loads(gzip.decompress(content) if packed else content)
     except (ValueError, OSError, EOFError, RecursionError) as problem:
-        raise LakeCorrupt(f"{uri} is not a whole JSON file: {problem}", uri=uri) from problem
+        raise LakeCorrupt(f"{uri} is not a complete JSON file: {problem}", uri=uri) from problem
     before = json.dumps(found)
     if isinstance(found, dict):
         _change(found, moved, grown)
     after = json.dumps(found)
     if after == before:
-        return content  # to the byte: checksums may be elsewhere
+        return content  # unchanged to the byte: checksums may be stored elsewhere
     return gzip.compress(after.encode()) if packed else after.encode()
 
 

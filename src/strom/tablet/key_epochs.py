@@ -1,4 +1,4 @@
-"""Epochs of a changelog whose oldest segments are gone: the log forgets them, the manifest keeps what is asked for."""
+"""Epochs of a changelog whose oldest segments are gone: the log forgets them, the manifest keeps those still needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about a primary-key bucket: the offsets that bound what readers may ask, and the state of its indexes."""
+"""Facts about a primary-key bucket: the offsets that bound reads, and the state of its indexes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class IndexState(NamedTuple):
-    """A secondary index, for people."""
+    """A secondary index, as shown to people."""
 
     name: str
     columns: tuple[int, ...]
@@ -17,7 +17,7 @@ class IndexState(NamedTuple):
 
 
 class Horizons(NamedTuple):
-    """The offsets that bound what can be asked (see keys: H, R, S, L, C)."""
+    """The offsets that bound reads (see keys: H, R, S, L, C)."""
 
     high_watermark: int
     epoch: int

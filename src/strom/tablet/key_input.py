@@ -1,4 +1,4 @@
-"""What arrives at a primary-key tablet, brought into one form: rows in columns, and which of them are deletes."""
+"""Changes that arrive at a primary-key tablet, in one form: rows in columns, and which of them are deletes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from strom.record.row_sizes import row_sizes
 
 ROW_ROOM: Final = 4096
 ROW_ROOM_PER_COLUMN: Final = 256
-"""What an answer with one row has around it."""
+"""Bytes of an answer with one row, besides the row."""
 
 
 class Incoming(NamedTuple):
@@ -50,7 +50,7 @@ def check_keys(rows: pa.RecordBatch, definition: KeyDefinition, source: ColumnSo
 
 
 def decode_kv(records: memoryview, definition: KeyDefinition, targets: tuple[int, ...] | None) -> Incoming:
-    """The peer's row batch. Its rows have all columns, also where only the targets count; a delete has only its key."""
+    """Decode Fluss's row batch. Rows have all columns, even if only the targets count; a delete has only its key."""
     batch = kv_batch.parse(records)
     schema = definition.schema_by_id(batch.schema_id)
     rows = _rows(batch, schema, definition.key, targets)
@@ -81,7 +81,7 @@ def _rows(
 def _decoders(
     schema: Schema, key: tuple[int, ...], targets: tuple[int, ...] | None
 ) -> tuple[RowDecoder, KeyDecoder]:
-    """Decoders of one schema. Where columns are left out, only those sent must not be NULL."""
+    """Decoders of one schema. If columns are left out, the NOT NULL rule applies only to those sent."""
     arrow = schema.to_arrow()
     sent = range(len(arrow)) if targets is None else targets
     required = [position for position in sent if not arrow.field(position).nullable]
@@ -89,10 +89,10 @@ def _decoders(
 
 
 def check_rows_fit(batch: ChangelogBatch, schema: pa.Schema, bytes_max: int) -> None:
-    """Refuse changes that make a row too large to be answered in one frame: nobody could look it up.
+    """Refuse changes that make a row too large for an answer of one frame: no lookup could return it.
 
-    Looked at only where the batch of all changes is as large. What a row was before does not count: it can be made
-    smaller, and deleted.
+    Checked only if the batch of all changes is that large. The old image of a row does not count: it may be made
+    smaller, or deleted.
     """
     room = ROW_ROOM + ROW_ROOM_PER_COLUMN * len(schema)
     limit = max(bytes_max - room, bytes_max // 2)
@@ -108,7 +108,7 @@ def check_rows_fit(batch: ChangelogBatch, schema: pa.Schema, bytes_max: int) -> 
     largest = int(sizes.max(initial=0))
     if largest > limit:
         raise RecordTooLarge(
-            f"a row of {largest} bytes could not be read back: rows have at most {limit} here "
+            f"a row of {largest} bytes could not be read back: rows may have at most {limit} bytes "
             "(server.request.max-bytes, less what an answer needs)",
             size=largest,
             limit=limit,

@@ -1,8 +1,8 @@
-"""Background work of a primary-key tablet, in steps, so that writers wait for none of it longer than for a batch.
+"""Background work of a primary-key tablet, in steps, so that it never delays writers longer than a batch does.
 
-A job is made in the lane, where the tablet's facts stand still. ``work`` takes long and runs in a thread beside
-writers and readers; it changes nothing that they see. ``finish`` swaps the result in, in the lane. One job at a
-time: a snapshot may rely on nothing being reclaimed, a merge on nothing being carried.
+A job is created in the lane, where the tablet does not change. ``work`` takes long and runs in a thread beside writers
+and readers; it changes nothing that they see. ``finish`` swaps the result in, in the lane. One job at a time: a
+snapshot may rely on nothing being reclaimed, a merge on nothing being carried.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Job(Protocol):
     name: str
 
     def work(self) -> None:
-        """The long part, in any thread, beside writers and readers. OSError and StromError may come out."""
+        """The long part, in any thread, beside writers and readers. May raise OSError and StromError."""
 
     def finish(self) -> None:
         """Swap the result in; in the lane."""
 
     def abandon(self) -> None:
-        """``work`` failed: forget what it left; in the lane."""
+        """``work`` failed: discard what it left; in the lane."""
 
 
 class Results(Protocol):
-    """Where jobs hand in what they did."""
+    """Where jobs report what they did."""
 
     def job_done(self) -> None:
         """The job is finished or abandoned."""
@@ -68,17 +68,17 @@ class Workplace(Protocol):
 
     @property
     def results(self) -> Results:
-        """Where jobs hand in what they did."""
+        """Where jobs report what they did."""
 
     def broken(self, what: str) -> StorageOffline:
-        """Nothing is served from here on."""
+        """Serve nothing from here on; the error to raise."""
 
     def restart_list(self, name: str) -> None:
-        """Build a secondary index from nothing again."""
+        """Rebuild a secondary index from scratch."""
 
 
 class Reclaim:
-    """Forget keys whose tombstone no instant looks at any more; their row ids are given again."""
+    """Forget keys whose tombstone no instant needs any more; their row ids are reused."""
 
     name = "reclaim"
 
@@ -92,7 +92,7 @@ class Reclaim:
         self._found = tombstones_below(self._tablet.store, *self._range, at_most=RECLAIM_MAX)
 
     def finish(self) -> None:
-        """Forget the keys that are still buried."""
+        """Forget the keys that are still deleted."""
         store, found = self._tablet.store, self._found
         if found is not None and len(found.versions):
             store.reclaim(source_of(found.keys, store.key_layout.kinds), found.versions)
@@ -137,7 +137,7 @@ class Carry:
 
 
 class Merge:
-    """Write some neighbouring base files as one, without what died before the horizon."""
+    """Merge some neighboring base files into one, without rows that died before the horizon."""
 
     name = "merge"
 
@@ -173,7 +173,7 @@ class Merge:
 
 
 class BuildIndex:
-    """Fill a secondary index from the rows that are there."""
+    """Fill a secondary index from the existing rows."""
 
     name = "build index"
 
@@ -199,7 +199,7 @@ class BuildIndex:
         self._tablet.results.job_done()
 
     def abandon(self) -> None:
-        """Begin again."""
+        """Start over."""
         self._tablet.restart_list(self._index.name)
         self._tablet.results.job_done()
 
@@ -223,13 +223,13 @@ class TakeSnapshot:
         self._snapshot.write()
 
     def finish(self) -> None:
-        """From now on what the manifest does not need may go."""
+        """From now on, what the manifest does not need may be removed."""
         assert self._snapshot.manifest is not None
         self._tablet.results.snapshot_taken(self._snapshot.manifest)
         self._tablet.results.job_done()
 
     def abandon(self) -> None:
-        """After a failed sync nobody knows what the disk has; after anything else the last manifest stands."""
+        """After a failed sync nobody knows what the disk has; after anything else the last manifest stays valid."""
         self._snapshot.abandon()
         self._tablet.results.snapshot_failed()
         self._tablet.results.job_done()

@@ -1,7 +1,7 @@
-"""Leases: instants that readers are looking at, and so must not go.
+"""Leases: instants that readers are using, and that must therefore stay readable.
 
-A scan leases its instant for a while with every slice. What is leased holds back the horizon and the retention of
-the changelog, so that a stream can go on from where its scan ended. A lease ends by itself; nobody gives it back.
+A scan leases its instant for a while with every slice. A leased instant holds back the horizon and the retention of the
+changelog, so that a stream can go on from where its scan ended. A lease expires; nobody gives it back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Leases:
         self._until: dict[int, int] = {}
 
     def renew(self, at: int, now_ms: int) -> None:
-        """Keep an instant for a while from now on."""
+        """Keep an instant for ``lease_ms`` from now on."""
         self._until[at] = max(now_ms + self._lease_ms, self._until.get(at, 0))
 
     def lowest(self, now_ms: int) -> int | None:

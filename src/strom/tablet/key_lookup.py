@@ -1,4 +1,4 @@
-"""Lookups of a primary-key bucket: what they ask for and what they find."""
+"""Lookups in a primary-key bucket: what they request and what they return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AtLeast(NamedTuple):
 
 
 class MatchedRows(NamedTuple):
-    """The rows found, and which of the keys (or tuples) asked for each of them answers."""
+    """The rows found, and which requested key (or tuple) each of them matches."""
 
     positions: npt.NDArray[np.int64]
     """Per row, the position of its key in the request; rising. By an index, a tuple may have many rows."""
@@ -26,11 +26,11 @@ class MatchedRows(NamedTuple):
     epoch: int
     """The epoch of the record before the high watermark."""
     more_after: int | None = None
-    """Of a page that is not the last: the offset of its last row."""
+    """If this is a page and not the last: the offset of its last row."""
 
 
 class MatchedMessage(NamedTuple):
-    """As ``MatchedRows``, the rows as one Arrow message without compression: ready to be sent."""
+    """As ``MatchedRows``, with the rows as one uncompressed Arrow message, ready to be sent."""
 
     positions: npt.NDArray[np.int64]
     message: pa.Buffer

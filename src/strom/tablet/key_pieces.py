@@ -1,11 +1,11 @@
-"""Publishing staged changes in a bucket of a primary-key table.
+"""Staged changes of a primary-key table: checked when they are staged, merged when they are published.
 
-A stage holds changes as they came. Their images, old and new, are computed when the group is written, because only then
-it is known what comes before it; so the changelog chains, whatever was written between staging and publishing. What
-can be refused is refused when it is staged: the changes are folded once against the table as it is then.
+A stage holds changes as they came. Their old and new images are computed when the group is written, because only then
+it is known what comes before it; so the changelog chains, whatever was written between staging and publishing. What can
+be refused is refused when it is staged: the changes are merged once, as a trial, with the table as it is then.
 
-An overwriting group deletes every row that is there, then writes its own: in one group, so no reader sees the table
-empty. Whether the table allows its writers to delete does not matter here.
+An overwriting group deletes every existing row, then writes its own: in one group, so no reader sees the table empty.
+Whether the table allows its writers to delete does not matter here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from strom.tablet.stages import StagePiece
 from strom.tablet.tablet import Tablet
 
 DELETES_AT_ONCE_BYTES = 4 * 1024 * 1024
-"""About how many bytes of keys an overwriting group deletes with one batch."""
+"""Bytes of keys that an overwriting group deletes with one batch, roughly."""
 
 
 class KeyPieces:
@@ -81,13 +81,13 @@ class KeyPieces:
                 now_ms=now_ms,
             ).size
         except RecordTooLarge:
-            # With the images they replace they are too many for one batch. In a group two batches are as good.
+            # Together with the images they replace they exceed one batch. In a group, two batches are just as good.
             if changes.rows.num_rows < 2:
                 return self._write_apart(changes, now_ms)
         return sum(self._write_changes(half, now_ms) for half in _halves(changes))
 
     def _write_apart(self, changes: KeyChanges, now_ms: int) -> int:
-        """One row whose images, old and new, do not fit together: as a delete and an insert. In a group that is one."""
+        """Write one row whose old and new images do not fit one batch: as a delete and an insert, in one group."""
         definition = self._store.definition
         targets = changes.targets
         whole = whole_rows(changes.rows, targets, definition.arrow)
@@ -107,7 +107,7 @@ class KeyPieces:
         return size
 
     def write_nothing(self, schema_id: int, now_ms: int) -> int:
-        """A batch without records takes one offset."""
+        """Append a batch without records to the open group: it takes one offset."""
         start = self._tablet.log.group_end
         header = self._tablet.append_empty(encode(_NO_ROWS, schema_id=schema_id, changes=b""), now_ms)
         self._store.publish_nothing(start)
@@ -125,7 +125,7 @@ class KeyPieces:
         try:
             self._writer.append(written, rows.num_rows, -1, -1, now_ms)
         except RecordTooLarge:
-            # Keys are small; what goes with them, and is shown once more, need not be.
+            # Keys are small; the old images that a delete shows need not be.
             middle = rows.num_rows // 2
             if not middle:
                 raise
@@ -133,7 +133,7 @@ class KeyPieces:
             self._delete(rows.slice(middle), now_ms)
 
     def _live_keys(self) -> Iterator[pa.RecordBatch]:
-        """The keys of all rows that are there now; what is written meanwhile is not seen."""
+        """The keys of all rows as of now, whatever is written meanwhile."""
         at, cursor = self._store.published, None
         while True:
             request = ScanRequest(
@@ -147,12 +147,12 @@ class KeyPieces:
             cursor = found.next_cursor
 
     def emptied_at(self, end: int) -> int:
-        """Nowhere: what was overwritten was deleted, row by row, and the changelog keeps that as any delete."""
+        """0: rows were overwritten by deletes, which the changelog keeps like any other."""
         return 0
 
 
 def _check_engine(definition: KeyDefinition) -> None:
-    """What is decided has to be publishable whatever is stored by then: a refusal would hold up the bucket."""
+    """A decided change must be publishable whatever is stored by then: a refusal would block the bucket."""
     column = refusing_column(definition.schema)
     if column is not None:
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""The changelog read back, batch by batch, to bring a store up to its end."""
+"""Reading the changelog back, batch by batch, to bring a store up to its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LoggedBatch(NamedTuple):
 def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) -> Iterator[LoggedBatch]:
     """The batches in [start, until); both lie between two batches.
 
-    As they were written: what readers of the changelog leave out (log/damage.py) made the table what it is as well.
+    As they were written, marks of damage (log/damage.py) ignored: those are for readers of the changelog.
     """
     offset = start
     while offset < until:
@@ -61,7 +61,7 @@ def logged_batches(log: Log, definition: KeyDefinition, start: int, until: int) 
 
 
 def believable_manifest(files: Files, folder: str, log: Log) -> Manifest | None:
-    """The manifest, as far as the log goes with it. A log that still has everything needs none."""
+    """The manifest, if the log agrees with it. A log that still has everything needs none."""
     try:
         manifest = read_manifest(files, folder)
     except StoreCorrupt:
@@ -82,10 +82,11 @@ def believable_manifest(files: Files, folder: str, log: Log) -> Manifest | None:
 
 
 def replay(store: KeyStore, log: Log, *, may_cut: bool) -> None:
-    """Rows in [C, L) that only the log has, then everything above L.
+    """Replay rows in [C, L) that only the log has, then everything above L.
 
-    ``may_cut``: nothing above L was promised to be durable, and power loss damaged some of it. A log table lives with a
-    damaged batch in its middle; a table cannot, because what came after it is built on it. The log is cut there.
+    ``may_cut``: nothing above L was promised to be durable, and power loss may have damaged some of it. A log table can
+    live with a damaged batch in its middle; a primary-key table cannot, because later batches build on it. The log is
+    cut there.
     """
     restored = store.published
     for one in logged_batches(log, store.definition, store.rows.carried, restored):
@@ -103,7 +104,7 @@ def replay(store: KeyStore, log: Log, *, may_cut: bool) -> None:
 
 
 def publish_logged(store: KeyStore, one: LoggedBatch) -> None:
-    """Take in a batch that the log has."""
+    """Apply a batch of the log to the store."""
     base_offset = one.header.base_offset
     if not one.header.record_count:
         store.publish_nothing(base_offset)

@@ -1,11 +1,11 @@
-"""Makes the store of a primary-key bucket anew from rows that others keep (the lake): all that is live at an offset A.
+"""Recreates the store of a primary-key bucket from the lake's rows: all that is live at an offset A.
 
     base file   the rows, by the offsets they have
-    index       every key's newest record is its row: nothing of what died before A is known any more
+    index       every key's newest record is its row: rows that died before A are no longer known
     manifest    L = C = R = S = A; the log begins at A, in an epoch that no record ever had
 
-It is built beside the bucket's own files. One rename says that it is whole (``kv.restored``); from then on, whoever
-opens the bucket first puts it in its place (``install``), however often a crash cuts that short.
+It is built beside the bucket's own files. One rename marks it as complete (``kv.restored``); from then on, opening the
+bucket first puts it in its place (``install``), and does so again after a crash in between.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class KeyRestore:
-    """A store in the making. ``add`` rows by rising offsets, then ``finish``."""
+    """Builds a store. ``add`` rows by rising offsets, then ``finish``."""
 
     def __init__(
         self, files: Files, folder: str, definition: KeyDefinition, place: Tiered, limits: BatchLimits
@@ -59,7 +59,7 @@ class KeyRestore:
         self.place = place
         self.rows = 0
         self.parts = 0
-        """How many pieces of rows were taken in."""
+        """How many pieces of rows were added."""
         self._files, self._folder = files, folder
         self._definition, self._limits = definition, limits
         self._reached = 0
@@ -91,7 +91,7 @@ class KeyRestore:
         )
 
     def add(self, records: Bytes) -> None:
-        """Take in sparse batches of rows in the newest schema."""
+        """Add sparse batches of rows in the newest schema."""
         for header, view in split(records):
             if not header.sparse or header.schema_id != self._definition.schema.schema_id:
                 raise InvalidRequest("rows to restore are sparse batches in the table's newest schema")
@@ -128,7 +128,7 @@ class KeyRestore:
         self.rows += rows.num_rows
 
     def finish(self) -> None:
-        """All rows are there: from now on the bucket is opened with them."""
+        """Complete the store: from now on the bucket opens with it."""
         hashes = np.concatenate([np.zeros(0, np.uint64), *self._hashes])
         if len(np.unique(hashes)) != len(hashes):
             raise LakeCorrupt("two rows to restore have the same key: the lake is not what was written")
@@ -160,12 +160,12 @@ class KeyRestore:
         return tuple(sorted(shards, key=lambda one: one.prefix << (64 - one.depth)))
 
     def abandon(self) -> None:
-        """Nothing of it counts."""
+        """Discard it."""
         self._files.remove_tree(self._kv)
 
 
 def install(files: Files, folder: str) -> None:
-    """Put a restored store in the place of a closed bucket's own, and let its log begin there. Nothing without one."""
+    """Replace a closed bucket's store by the restored one, if there is one, and let its log begin there."""
     restored = f"{folder}/{RESTORED}"
     if not files.is_folder(restored):
         return

@@ -1,8 +1,8 @@
 """A scan of a primary-key bucket: a pure function of offsets, answered slice by slice.
 
-A scan names the instant B it looks at (``at``) and the offset A it begins from (``start``). It gives the images in
-[A, B) that are live at B, in the order of their offsets, and, when asked, the *dead* offsets: those of images below
-A that died in [A, B). Now, after a retry, a restart or a change of leader the answer is the same, or an error:
+A scan names the instant B it reads (``at``) and the offset A it begins from (``start``). It returns the images in
+[A, B) that are live at B, in the order of their offsets, and, if requested, the *dead* offsets: those of images below A
+that died in [A, B). Now, after a retry, a restart or a change of leader, the answer is the same, or an error:
 
     Expired         B lies below the horizon, or A below the start of the series: plan again
     NotYetVisible   B lies above the high watermark
@@ -27,17 +27,17 @@ from strom.model.filters.predicate import Predicate
 
 NOW = -1
 ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 1 << 16, 1 << 18
-"""Rows looked at together; more where it is known how little they take."""
+"""Rows read together; more where they are known to be small."""
 BYTES_AT_ONCE_MIN = 1024 * 1024
-"""So many bytes are looked at together, or one row, however little is left of what was asked for."""
+"""At least this many bytes, or one row, are read together, however little of the requested size is left."""
 SLICE_BYTES_MAX = 8 * 1024 * 1024
 DEAD_RECORDS_MAX = 1 << 20
-"""Records that are looked at for dead offsets in one slice: 8 MB of them at most."""
+"""Records searched for dead offsets in one slice: at most 8 MB of offsets."""
 
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """One slice of a scan. The first has no cursor; the next ones repeat B (``ScanSlice.at``) and give the cursor."""
+    """One slice of a scan. The first has no cursor; the next ones repeat B (``ScanSlice.at``) and pass the cursor."""
 
     at: int = NOW
     """B, or NOW for the high watermark."""
@@ -52,19 +52,19 @@ class ScanRequest:
     """Positions in the newest schema; None for all. Must not be empty."""
     predicate: Predicate | None = None
     limit: int | None = None
-    """Rows this slice may give at most."""
+    """Upper bound of the rows of this slice."""
     max_bytes: int = SLICE_BYTES_MAX
-    """About how many bytes of rows to give; at least one block is looked at, unless it is 0: then there are none."""
+    """Bytes of rows to return, roughly; at least one block is read, except for 0: then no rows are."""
     dead: bool = False
-    """Whether the dead offsets are wanted (they come with the first slice, those of so many records at a time)."""
+    """Whether to return dead offsets (from the first slice on, for a bounded number of records at a time)."""
     dead_from: int | None = None
-    """Where the records begin that killed them; None: at A. The slice before says where to go on."""
+    """Where to begin the search for dead offsets; None: at A. The previous slice says where to go on."""
     offsets: bool = True
     """Whether the offset of each row is wanted."""
 
 
 class OffsetBatch(NamedTuple):
-    """Rows and the offset of each, rising (None where nobody asked)."""
+    """Rows and the offset of each, rising (None if not requested)."""
 
     offsets: npt.NDArray[np.int64] | None
     rows: pa.RecordBatch
@@ -82,7 +82,7 @@ class ScanSlice(NamedTuple):
     horizon: int
     series_start: int
     dead_next: int | None = None
-    """Where the records begin whose dead were not told yet; None: there are none."""
+    """Where to continue the search for dead offsets; None when it is complete."""
 
     @property
     def done(self) -> bool:
@@ -91,7 +91,7 @@ class ScanSlice(NamedTuple):
 
 
 def check_instant(at: int, start: int, *, high: int, horizon: int, series_start: int) -> None:
-    """Refuse an instant that is not there yet, or not any more."""
+    """Refuse an instant that is not visible yet, or no longer kept."""
     if at > high:
         raise NotYetVisible(f"offset {at} is not visible yet, the high watermark is {high}", offset=at)
     if at < horizon:
@@ -102,7 +102,7 @@ def check_instant(at: int, start: int, *, high: int, horizon: int, series_start:
         )
     if 0 < start < series_start:
         raise Expired(
-            f"what died since offset {start} is not known any more, only since {series_start}: plan again",
+            f"the rows that died since offset {start} are no longer known, only since {series_start}: plan again",
             start=start,
             series_start=series_start,
         )
@@ -167,7 +167,7 @@ def _copied(blocks: Sequence[LiveBlock], request: ScanRequest, wanted: list[int]
     if not some:
         return []
     if some[0].block.selection.nested or all(one.live.all() for one in some):
-        # Nested columns are no kernel's, and rows that all live need no copy.
+        # The kernels do not handle nested columns, and if all rows are live no copy is needed.
         return [_passing(one, request, wanted, None)[0] for one in some]
     rows = gather_live([(one.block, one.live) for one in some])
     offsets = np.concatenate([one.offsets[one.live] for one in some]) if request.offsets else None
@@ -175,7 +175,7 @@ def _copied(blocks: Sequence[LiveBlock], request: ScanRequest, wanted: list[int]
 
 
 def _columns(store: KeyStore, request: ScanRequest) -> tuple[list[int], tuple[int, ...]]:
-    """Where the wanted columns stand among those that are read; and the latter: wanted ones, then the predicate's."""
+    """The positions of the wanted columns among those that are read; and the latter: wanted, then the predicate's."""
     schema = store.definition.schema
     wanted = tuple(range(len(schema.columns))) if request.columns is None else request.columns
     needed = () if request.predicate is None else schema.projected(sorted(request.predicate.columns()))
@@ -186,7 +186,7 @@ def _columns(store: KeyStore, request: ScanRequest) -> tuple[list[int], tuple[in
 def _passing(
     block: LiveBlock, request: ScanRequest, wanted: list[int], limit: int | None
 ) -> tuple[OffsetBatch, int | None]:
-    """The live rows of a block that pass, with the wanted columns; where there is a limit, the last one's offset."""
+    """The live rows of a block that pass, with the wanted columns; with a limit, also the last one's offset."""
     chosen, batch = block.live, block.batch
     if request.predicate is not None and chosen.any():
         passed = request.predicate.mask(batch).fill_null(False).to_numpy(zero_copy_only=False)

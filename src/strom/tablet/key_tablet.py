@@ -1,4 +1,4 @@
-"""A bucket of a primary-key table: its log is the changelog, its store knows every key's row.
+"""A bucket of a primary-key table: its log is the changelog, its store has the row of every key.
 
 Invariants
     1. No offset is visible before the index, the series and all lists hold it: ``high_watermark <= published``.
@@ -84,7 +84,7 @@ class KeyTablet(Tablet):
         self.manifest = manifest
         self.horizon = 0 if manifest is None else manifest.horizon
         self.cuts = 0
-        """How often the log was truncated since it was opened."""
+        """How often the log was cut since it was opened."""
         self._singles: dict[tuple[int, ...] | None, SingleRow] = {}
         self._series_kept: int | None = None
         self.leases = Leases(settings.lease_ms)
@@ -108,9 +108,9 @@ class KeyTablet(Tablet):
         held: int | None = None,
         stages: StageStore | None = None,
     ) -> KeyTablet:
-        """Open or begin a bucket, in its lane: the manifest's files, then the log above its offset is replayed.
+        """Open or begin a bucket, in its lane: load the manifest's files, then replay the log above its offset.
 
-        The changelog's segments lie in ``folder`` as those of every table; the store in ``folder/kv``.
+        The changelog's segments lie in ``folder``, as for every table; the store in ``folder/kv``.
         ``log_settings.segment_bytes`` is bounded by ``settings.segment_bytes``. ``numbers`` gives fresh numbers for
         an auto-increment column.
         """
@@ -157,7 +157,7 @@ class KeyTablet(Tablet):
 
     @property
     def results(self) -> Upkeep:
-        """Where jobs hand in what they did."""
+        """Where jobs report what they did."""
         return self.upkeep
 
     @property
@@ -191,7 +191,7 @@ class KeyTablet(Tablet):
         return (*(one for one in self.manifest.epochs if one.start < known[0].start), *known)
 
     def indexes(self) -> list[IndexState]:
-        """The secondary indexes and how far they are."""
+        """The secondary indexes and their progress."""
         high = self.high_watermark
         return [
             IndexState(name, one.columns, "ready" if one.is_ready(high) else "building", one.links.linked)
@@ -200,7 +200,7 @@ class KeyTablet(Tablet):
         ]
 
     def describe(self) -> dict[str, object]:
-        """For people."""
+        """The bucket, as shown to people."""
         store = self.store
         rows, high = store.rows, self.high_watermark
         base_bytes = sum(file.bytes for file in rows.base_files)
@@ -226,7 +226,7 @@ class KeyTablet(Tablet):
         }
 
     def check_online(self) -> None:
-        """Raise what took the tablet offline, also when only the lane knows so far."""
+        """Raise what took the tablet offline, even if only the lane knows it yet."""
         super().check_online()
         if self.log.offline is not None:
             raise self.log.offline
@@ -247,8 +247,8 @@ class KeyTablet(Tablet):
         """Apply one batch of changes and append what they change to the changelog.
 
         ``rows`` holds exactly the columns ``targets`` (ascending positions in schema ``schema_id``; None for all of
-        that schema), checked by the caller with full validation. ``deletes`` marks rows of which only the key
-        counts; None for none. A repeated (writer, sequence) is answered with what it got the first time.
+        that schema), checked by the caller with full validation. ``deletes`` marks the rows to delete, of which only
+        the key counts; None for none. A repeated (writer, sequence) is answered with what it got the first time.
         Acknowledge when the high watermark is ``next_offset``. ``writer_id`` -1: no writer.
         """
         self.check_writable()
@@ -266,7 +266,7 @@ class KeyTablet(Tablet):
         )
 
     def put_kv(self, records: memoryview, *, targets: tuple[int, ...] | None, now_ms: int) -> Accepted:
-        """As ``upsert``, from the peer's row batch (``kv_batch.parse``); its header names schema, writer, sequence."""
+        """As ``upsert``, from Fluss's row batch (``kv_batch.parse``); its header names schema, writer, sequence."""
         self.check_online()
         batch = decode_kv(records, self.definition, targets)
         return self.upsert(
@@ -280,7 +280,7 @@ class KeyTablet(Tablet):
         )
 
     def was_cut(self, end: int) -> None:
-        """The log was cut at ``end``: so is the store."""
+        """The log was cut at ``end``: cut the store too."""
         super().was_cut(end)
         if self.log.offline is not None:
             return
@@ -296,10 +296,10 @@ class KeyTablet(Tablet):
                 self.restart_list(name)  # its undo may lack what a row was linked to before
 
     def keep_series_from(self, offset: int | None) -> int:
-        """Keep what died since an offset (the lowest A that a reader of the lake may come with); None lets go.
+        """Keep the rows that died since an offset, the lowest A that a reader of the lake may use; None: no reader.
 
-        Returns the offset from which on it is kept, for as long as this is not called again. It is a higher one when
-        that is gone already, or a snapshot under way will let go of it: readers from below have to plan again.
+        Returns the offset from which on they are kept, until this is called again. It is higher if they are gone
+        already, or if a snapshot under way will drop them: readers below it have to plan again.
         """
         self._series_kept = offset
         going = max(self.store.series.start, self.upkeep.series_going)
@@ -315,13 +315,13 @@ class KeyTablet(Tablet):
     # --- altering (in the lane) ----------------------------------------------------------------------------
 
     def redefine(self, definition: KeyDefinition) -> None:
-        """The table was altered: columns more, indexes more or fewer. New indexes are built by jobs."""
+        """The table was altered: columns added, indexes added or dropped. Jobs build new indexes."""
         self.check_online()
         self._writer.redefined()
         self.store.redefine(definition)
 
     def restart_list(self, name: str) -> None:
-        """Build a secondary index from nothing again."""
+        """Rebuild a secondary index from scratch."""
         with self.store.lock:
             self.store.restart_list(name)
 
@@ -330,7 +330,7 @@ class KeyTablet(Tablet):
     def visible(self, at_least: AtLeast) -> bool:
         """Whether everything below the offset is visible; StaleEpoch when the log has another record there.
 
-        A server that gets False waits with ``pending.add(at_least.offset, …)`` and asks again.
+        If False, the server waits with ``pending.add(at_least.offset, …)`` and tries again.
         """
         self.check_online()
         self._check_epoch(at_least.offset, at_least.epoch)
@@ -373,7 +373,7 @@ class KeyTablet(Tablet):
     def lookup_message(
         self, keys: pa.RecordBatch | ColumnSource, *, columns: Sequence[int] | None, bytes_max: int | None
     ) -> MatchedMessage:
-        """As ``lookup``, for columns that are not nested: the rows as they are sent."""
+        """As ``lookup``, with the rows as an Arrow message to send; not for nested columns."""
         self.check_online()
         found = lookup_message(self.store, keys, high=self._high, columns=columns, bytes_max=bytes_max)
         return MatchedMessage(*found, self.epoch_before(found.high_watermark))
@@ -381,7 +381,7 @@ class KeyTablet(Tablet):
     def lookup_row(self, key: bytes, *, columns: tuple[int, ...] | None, bytes_max: int) -> bytes | None:
         """The row of one key, both as plain rows; None when there is none. Not for nested columns.
 
-        Raises ``kv.lookup.check_needed.CheckNeeded``: have it done first, in a thread, and ask again.
+        Raises ``kv.lookup.check_needed.CheckNeeded``: run that check first, in a thread, and try again.
         """
         self.check_online()
         single = self._singles.get(columns)
@@ -413,7 +413,7 @@ class KeyTablet(Tablet):
     def lookup_page(
         self, name: str, tuples: pa.RecordBatch, after: int, *, columns: Sequence[int] | None, bytes_max: int
     ) -> MatchedRows:
-        """As ``lookup_index`` for one tuple, as many rows as ``bytes_max`` holds, of those written after an offset."""
+        """As ``lookup_index`` for one tuple: the rows written after an offset, as many as ``bytes_max`` holds."""
         self.check_online()
         found = lookup_page(
             self.store, name, tuples, after, high=self._high, columns=columns, bytes_max=bytes_max
@@ -460,9 +460,9 @@ class KeyTablet(Tablet):
     # --- background (in the lane, but for Job.work) --------------------------------------------------------
 
     def next_job(self, now_ms: int) -> Job | None:
-        """What should be done now (carry, merge, snapshot, build an index, …), None for nothing. One at a time:
+        """The job that is due now (carry, merge, snapshot, build an index, …), or None. One at a time:
 
-        call in the lane, run ``work`` in a thread, then ``finish`` (or ``abandon``) in the lane; then ask again.
+        call in the lane, run ``work`` in a thread, then ``finish`` (or ``abandon``) in the lane; then call again.
         """
         self.check_online()
         return None if self.closed else self.upkeep.next_job(now_ms)
@@ -479,7 +479,7 @@ class KeyTablet(Tablet):
         return expired
 
     def close(self) -> None:
-        """Make everything durable and let go of the files; a snapshot spares the next opening a long replay."""
+        """Make everything durable and release the files; a snapshot saves the next opening a long replay."""
         if not self.closed and self.online:
             self.upkeep.close()
         super().close()

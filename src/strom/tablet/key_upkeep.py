@@ -1,8 +1,8 @@
-"""What a primary-key tablet does for itself: carry, merge, reclaim, snapshot, build indexes, remove files.
+"""Upkeep of a primary-key tablet: carry, merge, reclaim, snapshot, build indexes, remove files.
 
 Invariants
     1. The horizon R rises only here, before a file is written, and never above an instant that is leased or was the
-       newest a lease's time ago: a plan made since then, leased or not, stays good.
+       newest one lease ago: a plan made since then, leased or not, stays valid.
     2. The series is trimmed, and files are removed, by what the durable manifest says, never by what memory says.
     3. One job at a time.
 
@@ -28,7 +28,7 @@ from strom.tablet.key_settings import KeySettings
 
 SNAPSHOT_KEY_BYTES: Final = 20
 CLOSING_SHARE: Final = 8
-"""A tablet that is closed writes a snapshot when this part of the bytes for a regular one came since the last."""
+"""Closing a tablet writes a snapshot if 1/CLOSING_SHARE of the bytes for a regular one came since the last."""
 
 
 class UpkeepTarget(Workplace, Protocol):
@@ -67,14 +67,14 @@ class Upkeep:
         self._files_named = 0
         self._snapshot_at_ms: int | None = None
         self.series_going = 0
-        """The last snapshot that was begun lets go of the series below this, now or once it is finished."""
+        """The latest snapshot drops the series below this, now or once it is finished."""
 
     def written(self, size: int) -> None:
-        """The changelog has so many bytes more."""
+        """The changelog grew by ``size`` bytes."""
         self._bytes_since_snapshot += size
 
     def expired(self, sealed_ends: Sequence[int]) -> None:
-        """Retention was here: segments that are carried, but that no manifest names, had to stay."""
+        """Retention ran: if carried segments had to stay because no manifest names them, a snapshot is due."""
         named = 0 if self._tablet.manifest is None else self._tablet.manifest.carried
         if sealed_ends and named < sealed_ends[0] <= self._tablet.store.rows.carried:
             self._snapshot_wanted = True
@@ -131,7 +131,7 @@ class Upkeep:
         return self._reclaim_first(start, end) or self.merge_job(chosen)
 
     def _reclaim_first(self, start: int, end: int) -> Job | None:
-        """Before files are written: forget keys buried in them, so that their tombstones need not be written again."""
+        """Before files are written: forget deleted keys in them, so that their tombstones need not be written again."""
         wanted = start, end, self._tablet.horizon
         if self._reclaimed == wanted or start >= min(end, self._tablet.horizon):
             return None
@@ -141,7 +141,7 @@ class Upkeep:
     def _is_snapshot_due(self, now_ms: int) -> bool:
         if self._snapshot_at_ms is None or not self._bytes_since_snapshot:
             self._snapshot_at_ms = now_ms  # from here on it grows old
-        # A snapshot of a large index takes more bytes than the changelog that made it necessary.
+        # The snapshot of a large index is larger than the changelog that made it due.
         keys = self._tablet.store.index.keys
         due = max(self._settings.snapshot_bytes, SNAPSHOT_KEY_BYTES * keys)
         old = now_ms - self._snapshot_at_ms >= self._settings.snapshot_ms
@@ -150,7 +150,7 @@ class Upkeep:
     # --- the horizon -----------------------------------------------------------------------------------------
 
     def _possible_horizon(self, old: int, now_ms: int) -> int:
-        """How far the horizon may rise: to an instant that is old enough, and no further than one that is leased."""
+        """How far the horizon may rise: to an instant that is old enough, and not above one that is leased."""
         tablet = self._tablet
         with tablet.store.lock:
             leased = tablet.leases.lowest(now_ms)
@@ -158,7 +158,7 @@ class Upkeep:
         return max(tablet.horizon, min(bounds))
 
     def raise_horizon(self, old: int, now_ms: int) -> None:
-        """From now on no instant below this is served. ``old``: an instant that nobody plans with any more."""
+        """Raise the horizon: no instant below it is served any more. ``old``: an instant too old for any plan."""
         tablet = self._tablet
         with tablet.store.lock:
             leased = tablet.leases.lowest(now_ms)
@@ -207,12 +207,12 @@ class Upkeep:
         return TakeSnapshot(tablet, snapshot, point)
 
     def snapshot_failed(self) -> None:
-        """It is as due as it was: a log that grows on is a replay that grows on."""
+        """A snapshot failed: it is still due, since the replay of a growing log keeps growing."""
         self._bytes_since_snapshot += self._bytes_in_snapshot
         self._snapshot_wanted = True
 
     def snapshot_taken(self, manifest: Manifest) -> None:
-        """A manifest is durable: what it does not need may go."""
+        """A manifest is durable: what it does not need may be removed."""
         self._tablet.manifest = manifest
         store = self._tablet.store
         mapped = [(ref, read_series(self._files, self._folder, ref)) for ref in manifest.series[-1:]]
@@ -238,7 +238,7 @@ class Upkeep:
                 self._settled.pop(f"{self._folder}/{name}", None)
 
     def close(self) -> None:
-        """A snapshot at the end spares the next opening a long replay."""
+        """Write a last snapshot, which saves the next opening a long replay."""
         if (
             self._job is not None
             or self._bytes_since_snapshot < self._settings.snapshot_bytes // CLOSING_SHARE

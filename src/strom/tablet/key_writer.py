@@ -32,7 +32,7 @@ class KeyWriter:
     def __init__(
         self, tablet: Tablet, store: KeyStore, numbers: Numbers | None, on_written: Callable[[int], None]
     ) -> None:
-        """``on_written`` gets the bytes of every batch that the changelog took."""
+        """``on_written`` is called with the size of every batch appended to the changelog."""
         self._tablet = tablet
         self._store = store
         self._numbers = numbers
@@ -57,7 +57,7 @@ class KeyWriter:
         """Apply one batch of changes; see ``KeyTablet.upsert``."""
         definition = self._store.definition
         if schema_id != definition.schema.schema_id:
-            definition.schema_by_id(schema_id)  # it must exist; its columns are the first ones of the newest
+            definition.schema_by_id(schema_id)  # must exist; its columns are a prefix of the newest
         if targets is not None and len(targets) == len(definition.arrow):
             targets = None
         whole = whole_rows(rows, targets, definition.arrow)
@@ -105,7 +105,7 @@ class KeyWriter:
             else:
                 self._store.publish_nothing(appended.base_offset)
         except Exception as error:
-            # The log has it, the index may have half of it. Opened again, the tablet replays the log.
+            # The log has it, the index may have half of it. Reopened, the tablet replays the log.
             raise tablet.broken(f"changes could not be published: {error!r}") from error
         self._store.forget_undo(tablet.high_watermark)
         self._on_written(batch.header.size)

@@ -35,7 +35,7 @@ class LogPieces:
             header = self._check(found.schema_id, view, form.layout_of)[1].header
             if header.writer_id >= 0:
                 raise MalformedBatch(
-                    "a staged batch has no writer: what makes it unique is its stage",
+                    "a staged batch must not have a writer: its stage makes it unique",
                     writer_id=header.writer_id,
                 )
             rows += header.record_count

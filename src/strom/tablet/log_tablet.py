@@ -1,4 +1,4 @@
-"""A bucket of a log table: checks batches and appends them as they came."""
+"""A bucket of a log table: checks batches and appends them unchanged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LogTablet(Tablet):
         return self._append_all(batches, now_ms=now_ms, size=len(records))
 
     def check(self, schema_id: int, view: memoryview, layout_of: LayoutOf) -> tuple[memoryview, Checked]:
-        """Check one batch as it came; statistics that do not hold are struck out of its bytes."""
+        """Check one batch as it came; statistics that do not hold are invalidated in its bytes."""
         layout = layout_of(schema_id)
         if layout is None:
             raise SchemaNotFound(
@@ -80,7 +80,7 @@ class LogTablet(Tablet):
             self._struck_noted = True
             logger.warning(
                 "%s: a writer sends batches with values outside their own statistics; "
-                "the statistics are struck out, filtered reads take longer there",
+                "the statistics are ignored, filtered reads take longer there",
                 self.bucket,
             )
 

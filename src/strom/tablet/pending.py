@@ -1,8 +1,8 @@
-"""Who waits for a bucket's high watermark: acknowledgements and long-polling reads.
+"""Waits for a bucket's high watermark: acknowledgements and long-polling reads.
 
 A wait is a callback and the offset the high watermark must reach. It is called exactly once, with None when the
-offset is reached or with the error that took the tablet away; a cancelled wait is never called. Callbacks
-must be short and may add new waits: a wait added during a call is looked at by the next ``advance``.
+offset is reached or with the error that took the tablet offline; a cancelled wait is never called. Callbacks must be
+short and may add new waits: the next ``advance`` considers those.
 """
 
 from __future__ import annotations

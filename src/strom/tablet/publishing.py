@@ -1,11 +1,11 @@
 """Publishing staged rows in a bucket: each decision becomes one group of the log.
 
     in order of n     the groups of a bucket are in the order of the decisions' numbers, whatever their sinks; a
-                      decision at or below the newest group was applied, and is passed over
-    whole             a group that cannot be written to its end is taken back: it is there whole or not at all
-    once              the number is a part of the group, so what was applied cannot be applied again
-    then the stage    a stage goes only once its group is as durable as the table promises
-    skipped by word   a stage that is lost or refused holds up the bucket, until somebody says that it may be skipped
+                      decision at or below the newest group was applied before, and is skipped
+    whole             a group that cannot be written to its end is taken back: it exists whole or not at all
+    once              the number is part of the group, so no decision is applied twice
+    then the stage    a stage is removed only once its group is as durable as the table promises
+    skip on command   a stage that is lost or refused blocks the bucket until an operator has it skipped
 
 Rows were checked when they were staged; images of a primary-key table are computed here, where their order is known.
 """
@@ -35,11 +35,11 @@ class Commit(NamedTuple):
     origin: Origin
     stages: tuple[bytes, ...]
     skip_lost: bool = False
-    """Somebody said: go on without the stages that are lost or cannot be published."""
+    """An operator said: go on without the stages that are lost or cannot be published."""
 
 
 class Skipped(NamedTuple):
-    """A stage whose rows are not in its group, because somebody said so."""
+    """A stage whose rows an operator had left out of its group."""
 
     number: int
     stage_id: bytes
@@ -54,12 +54,12 @@ class Applied(NamedTuple):
     rows: int
     size: int
     lost: int
-    """Stages that were not there; only where power loss may take what was acknowledged."""
+    """Missing stages; only where power loss may lose what was acknowledged."""
     skipped: tuple[Skipped, ...] = ()
 
 
 class LogCut(NamedTuple):
-    """What a read that was planned at a decision's number sees: the offsets [start, end)."""
+    """The offsets [start, end) that a read planned at a decision's number sees."""
 
     start_offset: int
     end_offset: int
@@ -83,7 +83,7 @@ class ReadChanges(Protocol):
 
 @dataclass(frozen=True)
 class PieceForm:
-    """How the pieces of a table's stages are read; from what the server knows of the table."""
+    """How to read the pieces of a table's stages; made from what the server knows about the table."""
 
     schema_id: int
     """The newest schema."""
@@ -137,7 +137,7 @@ class PublishTarget(Protocol):
 def apply_commits(
     tablet: PublishTarget, commits: Sequence[Commit], *, form: PieceForm, now_ms: int
 ) -> Applied:
-    """Append each decision that is not there yet as one group, in the order of their numbers."""
+    """Append each decision that was not applied before as one group, in the order of their numbers."""
     numbers = [commit.origin.number for commit in commits]
     if numbers != sorted(set(numbers)) or (numbers and numbers[0] <= 0):
         raise Conflict("decisions are applied in the order of their numbers", numbers=numbers[:100])
@@ -231,7 +231,7 @@ class _Publishing:
 
 def cut_at(tablet: PublishTarget, number: int | None) -> LogCut:
     """Where a read that was planned at ``number`` starts and ends; Expired when that is not known any more."""
-    # First: a group that the lane closes meanwhile is then known, or behind it.
+    # Read first: a group that the lane closes meanwhile is then either known below, or lies above it.
     high = tablet.high_watermark
     above = None if number is None else tablet.log.groups.first_above(number)
     end = high if above is None else min(high, above.start_offset)

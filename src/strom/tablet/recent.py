@@ -1,7 +1,7 @@
-"""The newest small batches of a bucket, kept in memory for those who follow its end.
+"""The newest small batches of a bucket, kept in memory for readers at its end.
 
-A tailing reader wants what was appended a moment ago. Reading it back (a look-up, a read, a checksum) costs ten times
-more than keeping a few kilobytes, and fifty readers want the same bytes.
+A tailing reader wants what was just appended. Reading it back (a lookup, a read, a checksum) costs ten times more than
+keeping a few kilobytes, and fifty readers want the same bytes.
 
 Invariant: the batches kept are contiguous and end at the log's end. A batch that is too large to keep empties the
 memory. The bytes were checked when they came in and are never changed afterwards.
@@ -31,7 +31,7 @@ class RecentBatch(NamedTuple):
 
 
 class RecentBatches:
-    """A few batches. One hand adds, anyone reads: the tuple is replaced, never changed."""
+    """A few batches. One thread adds, any thread reads: the tuple is replaced, never changed."""
 
     def __init__(self) -> None:
         self._batches: tuple[RecentBatch, ...] = ()
@@ -59,7 +59,7 @@ class RecentBatches:
         max_bytes: int,
         projection: Callable[[int], Projection | None] | None,
     ) -> LogSlice | None:
-        """As ``Log.read``, or None when the batch that holds ``offset`` is not here."""
+        """As ``LogReader.read``, or None when the batch that holds ``offset`` is not here."""
         batches = self._batches
         if not batches or offset < batches[0].base_offset or offset >= until:
             return None

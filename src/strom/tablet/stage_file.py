@@ -1,7 +1,7 @@
 """One stage on the disk: what a task has written for one bucket, checksummed piece by piece.
 
-A stage is written under a temporary name; the name of a sealed one tells that it is whole. So whatever is found under
-such a name and is not sound was damaged, and is never taken for a stage that merely was not finished.
+A stage is written under a temporary name; its final name says that it is sealed and whole. So an unsound file under a
+final name is damaged, and never mistaken for a stage that was not finished.
 
 Format: docs/formats/stages.md.
 """
@@ -55,7 +55,7 @@ SEAL_SIZE: Final = SEAL.size * SEAL_COPIES
 
 
 class StageHead(NamedTuple):
-    """Who stages, and for which epoch."""
+    """The sink that stages, and for which epoch."""
 
     stage_id: bytes
     sink: str
@@ -89,7 +89,7 @@ def stage_path(folder: str, stage_id: bytes, *, sealed: bool) -> str:
 
 
 def stage_id_of(name: str) -> bytes | None:
-    """The stage that a sealed stage's file name tells of; None for any other name."""
+    """The stage id in a sealed stage's file name; None for any other name."""
     if len(name) != 2 * STAGE_ID_LENGTH or name != name.lower():
         return None
     try:
@@ -135,7 +135,7 @@ def read_sealed(files: Files, folder: str, stage_id: bytes) -> tuple[StageHead, 
 
 
 def read_pieces(files: Files, folder: str, stage_id: bytes) -> Iterator[StagedBatches]:
-    """The pieces of a sealed stage, one at a time, every byte held against its checksum."""
+    """The pieces of a sealed stage, one at a time, every byte checked."""
     file = files.open(stage_path(folder, stage_id, sealed=True))
     try:
         _, position = _read_head(file, stage_id)
@@ -143,7 +143,7 @@ def read_pieces(files: Files, folder: str, stage_id: bytes) -> Iterator[StagedBa
         for number in range(seal.pieces):
             piece, position = _read_piece(file, position, seal.size)
             if piece.sequence != number:
-                raise _damaged(file, f"piece {piece.sequence} stands where {number} should")
+                raise _damaged(file, f"piece {piece.sequence} is where {number} should be")
             yield piece
         if position != seal.size:
             raise _damaged(file, f"its pieces end at {position}, not at {seal.size}")
@@ -155,11 +155,11 @@ def _read_head(file: File, stage_id: bytes) -> tuple[StageHead, int]:
     size = len(STAGE_FORMAT) + HEAD.size
     content = file.read_at(0, size + SINK_BYTES_MAX)
     if len(content) < size or content[: len(STAGE_FORMAT)] != STAGE_FORMAT:
-        raise _damaged(file, "it begins with something else")
+        raise _damaged(file, "its first bytes are not those of a stage")
     checksum, length, found, epoch, lease_ms, begun_ms = HEAD.unpack_from(content, len(STAGE_FORMAT))
     covered = content[len(STAGE_FORMAT) + CHECKSUM_LENGTH : size + min(length, SINK_BYTES_MAX)]
     if crc32c(covered) != checksum or found != stage_id:
-        raise _damaged(file, "its head has another checksum")
+        raise _damaged(file, "its head does not match its checksum")
     sink = content[size : size + length].decode(errors="replace")
     return StageHead(stage_id, sink, epoch, lease_ms, begun_ms), size + length
 
@@ -179,15 +179,15 @@ def _read_seal(file: File) -> StageSeal:
 def _read_piece(file: File, position: int, end: int) -> tuple[StagedBatches, int]:
     packed = file.read_at(position, PIECE.size)
     if len(packed) < PIECE.size or _checked(packed) != packed:
-        raise _damaged(file, f"the piece at {position} has another checksum")
+        raise _damaged(file, f"the piece at {position} does not match its checksum")
     _, content_crc, sequence, column_count, rows, length = PIECE.unpack(packed)
     start = position + PIECE.size
     size = column_count * COLUMN.size + length
     if column_count > COLUMNS_MAX or length < 0 or start + size > end:
-        raise _damaged(file, f"the piece at {position} reaches beyond its file")
+        raise _damaged(file, f"the piece at {position} reaches past the end of the file")
     view = memoryview(bytearray(size))  # its batches are stamped in place
     if file.read_into(start, [view]) != size or crc32c(view) != content_crc:
-        raise _damaged(file, f"the rows at {start} have another checksum")
+        raise _damaged(file, f"the rows at {start} do not match their checksum")
     columns = _columns(view[: column_count * COLUMN.size])
     return StagedBatches(sequence, columns, view[column_count * COLUMN.size :], rows), start + size
 

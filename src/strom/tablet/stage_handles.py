@@ -1,10 +1,10 @@
 """The open files of stages that are being written: few, however many stages there are.
 
-A stage needs its file only while a piece is appended. A bucket keeps those files open that it wrote to last, as far as
+A stage needs its file only while a piece is appended. A bucket keeps the files open that it wrote to last, as long as
 the server has handles left for stages; beyond that a file is opened for one piece and closed again. Where seals are
-durable, a file is synced before it is closed: a disk that fails is noticed while the file that it failed is open.
+durable, a file is synced before it is closed, because a failed sync is reported only while the file is open.
 
-The bucket's lane does all of it; only what a finished seal held is given back from the loop.
+All of it runs in the bucket's lane; only the handle of a finished seal is released from the loop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HandleRoom:
             return True
 
     def give_back(self, stage: Writable) -> None:
-        """Let go of a stage's file, if it is open. It closes once nobody uses it: a sync may be under way."""
+        """Release a stage's file, if it is open. It closes once nobody uses it: a sync may be under way."""
         with self._lock:
             if stage.file is not None:
                 stage.file = None
@@ -61,7 +61,7 @@ class StageHandles:
         """Stages that take pieces and whose files are open, by path, the one written last at the end."""
 
     def create(self, stage: Writable, path: str, content: Bytes) -> None:
-        """Begin a file; one that is left from an earlier attempt is emptied."""
+        """Begin a file; one left from an earlier attempt is emptied."""
         file = self._files.open(path, create=True)
         file.truncate(0)
         self._append(stage, path, file, [content])
@@ -81,7 +81,7 @@ class StageHandles:
         self._written[path] = stage
 
     def _swap(self, stage: Writable, file: File) -> bool:
-        """Close the file that was not written for longest, in favour of this one."""
+        """Close the file that was not written for longest, in favor of this one."""
         if not self._written:
             return False
         longest = next(iter(self._written))
@@ -96,7 +96,7 @@ class StageHandles:
             file.sync()
 
     def complete(self, path: str) -> None:
-        """A stage takes no more pieces. Its file stays open until its seal is durable."""
+        """The stage accepts no more pieces. Its file stays open until its seal is durable."""
         self._written.pop(path, None)
 
     def close(self, stage: Writable, path: str) -> None:

@@ -38,7 +38,7 @@ class StageRoom:
             self._note(sink, 1)
 
     def found(self, sink: str) -> None:
-        """Count a stage that is there already, whatever the bound."""
+        """Count an existing stage, whatever the bound."""
         with self._lock:
             self._note(sink, 1)
 
@@ -66,6 +66,6 @@ class StageRoom:
             self.bytes += size
 
     def note(self, size: int) -> None:
-        """Count what is there already (or, below zero, what went), whatever the bound."""
+        """Count existing bytes (or removed ones, if negative), whatever the bound."""
         with self._lock:
             self.bytes += size

@@ -1,9 +1,9 @@
-"""The stages of a bucket: rows that are written and invisible until a decision publishes them.
+"""The stages of a bucket: rows that are written but invisible until a decision publishes them.
 
 Invariants
     1. A stage is sealed once, and then never changes. Its deadline is set when it is sealed, by this server's clock.
     2. Under ``group`` a seal counts once it is durable, name and all; under ``os`` once it is written.
-    3. Opening finds the sealed stages and nothing else: what was not sealed is gone, and its writer is told so.
+    3. Opening finds the sealed stages and nothing else: what was not sealed is gone, and its writer gets an error.
     4. Bytes and number of stages are bounded, for the bucket, for a sink and for the server; so are open files.
 
 ``add``, ``drop``, ``drop_unsealed``, ``set_aside``, ``pieces`` and ``close`` are called in the bucket's lane;
@@ -41,7 +41,7 @@ from strom.tablet.stage_room import StageRoom
 
 STAGES_FOLDER = "stages"
 SKIPPED_SUFFIX = ".skipped"
-"""Of a decided stage that somebody had skipped: for people to look at, and to remove."""
+"""For a decided stage that an operator had skipped: kept for people to inspect and remove."""
 STAGES_MAX = 10_000
 """Stages of one bucket."""
 LEASE_MS_MAX = 7 * 24 * 60 * 60 * 1000
@@ -51,11 +51,11 @@ State = Literal["open", "sealing", "sealed", "damaged"]
 
 @dataclass(frozen=True)
 class StageLimits:
-    """What the stages of a bucket may take."""
+    """Limits of a bucket's stages."""
 
     bucket_bytes_max: int = 4 * 1024 * 1024 * 1024
     idle_ms_max: int = 3_600_000
-    """A stage that is not sealed and gets no piece for so long was given up, whatever its lease."""
+    """An unsealed stage that gets no piece for this long counts as given up, whatever its lease."""
 
 
 class StagePiece(NamedTuple):
@@ -78,7 +78,7 @@ class StageState(NamedTuple):
     deadline_ms: int | None
     """Once it is sealed."""
     seal: int
-    """Durable when ``seals_durable`` is this; 0 when there is nothing to wait for."""
+    """Durable when ``seals_durable`` reaches this; 0 when there is nothing to wait for."""
 
 
 class LateStage(NamedTuple):
@@ -178,7 +178,7 @@ class StageStore:
         try:
             head, seal = read_sealed(self._files, self._folder, stage_id)
         except ChecksumMismatch:
-            # It was sealed, or it would not have this name: it stays until somebody has looked at it.
+            # It was sealed, or it would not have this name: it stays until an operator has looked at it.
             stage = Stage(StageHead(stage_id, "", 0, 0, 0), state="damaged")
         else:
             stage = Stage(head, state="sealed")
@@ -196,7 +196,7 @@ class StageStore:
 
     @property
     def writing(self) -> bool:
-        """Whether somebody has begun a stage and not sealed it, or waits for the seal."""
+        """Whether a stage was begun and not sealed, or its seal is not durable yet."""
         return any(stage.state in ("open", "sealing") for stage in list(self._stages.values()))
 
     @property
@@ -215,7 +215,7 @@ class StageStore:
         return stage is not None and stage.state == "damaged"
 
     def late(self, now_ms: int) -> list[LateStage]:
-        """Sealed stages whose lease is over by this server's clock: only the coordinator knows which of them may go."""
+        """Sealed stages whose lease is over by this server's clock; only the coordinator knows which may be removed."""
         return [
             LateStage(stage.head.stage_id, stage.head.sink, stage.head.epoch, stage.deadline_ms)
             for stage in list(self._stages.values())
@@ -234,7 +234,7 @@ class StageStore:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def expects(self, piece: StagePiece) -> bool:
-        """Whether a piece is the next one; False when it is there already. Refuses what cannot be staged."""
+        """Whether a piece is the next one; False when it is stored already. Refuses what cannot be staged."""
         self._check_online()
         if len(piece.stage_id) != STAGE_ID_LENGTH:
             raise InvalidRequest(f"a stage's id has {STAGE_ID_LENGTH} bytes, not {len(piece.stage_id)}")
@@ -256,7 +256,7 @@ class StageStore:
         return piece.sequence == expected and (len(piece.records) > 0 or not piece.seal)
 
     def add(self, piece: StagePiece, rows: int, now_ms: int) -> StageState:
-        """Add a piece that was checked, and maybe seal. What is there already is acknowledged again."""
+        """Add a checked piece, and seal if it says so. A piece that is stored already is acknowledged again."""
         fresh = self.expects(piece)
         stage = self._stages.get(piece.stage_id)
         if stage is None:
@@ -323,7 +323,7 @@ class StageStore:
         self._finish(stage)
 
     def _append(self, stage: Stage, buffers: list[Bytes], size: int) -> None:
-        """``size`` bytes at the end of a stage, for which room was taken; all of them or none."""
+        """Append ``size`` bytes, for which room was taken, to a stage; all of them or none."""
         try:
             self._handles.append(stage, self._path(stage), buffers)
         except BaseException as error:
@@ -351,9 +351,9 @@ class StageStore:
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def drop(self, stage_ids: Collection[bytes]) -> int:
-        """Remove stages that were published, or that nobody will publish; those that are not here are no error.
+        """Remove stages that were published, or that nobody will publish; unknown ones are ignored.
 
-        One whose seal is being made durable at this moment stays, until its lease is over.
+        One whose seal is being made durable right now stays until its lease is over.
         """
         wanted = (self._stages.get(stage_id) for stage_id in dict.fromkeys(stage_ids))
         found = [stage for stage in wanted if stage is not None and stage.state != "sealing"]
@@ -362,7 +362,7 @@ class StageStore:
         return len(found)
 
     def drop_unsealed(self, now_ms: int) -> int:
-        """Remove stages that were never sealed, and begun a lease ago or left alone for long: nobody can list them."""
+        """Remove unsealed stages that began more than a lease ago or were idle too long: no decision can list them."""
         given_up = [
             stage
             for stage in self._stages.values()
@@ -377,7 +377,7 @@ class StageStore:
         return len(given_up)
 
     def set_aside(self, stage_id: bytes) -> bool:
-        """Keep a sealed stage under another name, where nobody publishes it; False when it is not there."""
+        """Keep a sealed stage under another name, where it is not published; False when it does not exist."""
         stage = self._stages.get(stage_id)
         if stage is None or stage.state not in ("sealed", "damaged"):
             return False
@@ -405,7 +405,7 @@ class StageStore:
             self._count(-stage.size)
 
     def close(self) -> None:
-        """Let go of the files. A stage that is not sealed is lost with this, and its writer begins again."""
+        """Release the files. A stage that is not sealed is lost with this, and its writer has to start over."""
         for stage in self._stages.values():
             if stage.state != "sealing" or self.error is not None:  # otherwise its sync is still to come
                 self._handles.close(stage, self._path(stage))
@@ -431,7 +431,7 @@ class StageStore:
         self.pending.advance(self.seals_durable)
 
     def fail(self, error: StromError) -> None:
-        """The disk failed, or the bucket is gone: nothing is staged here any more."""
+        """Refuse everything from now on: the disk failed, or the bucket is gone."""
         if self.error is None:
             self.error = error
             self.pending.fail(error)

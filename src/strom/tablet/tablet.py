@@ -1,4 +1,4 @@
-"""One bucket on one server: its log, its high watermark, those who wait for it, its stages.
+"""One bucket on one server: its log, its high watermark, the waits for it, its stages.
 
 This is what buckets of log tables and of primary-key tables have in common; ``log_tablet.py`` and ``key_tablet.py`` add
 how rows come in and what else is kept of them.
@@ -103,7 +103,7 @@ class Tablet:
 
     @property
     def online(self) -> bool:
-        """Whether it is served; the disk may have failed in the log's hands, without anybody being told yet."""
+        """Whether it is served. False also if the log found the disk broken and nobody was told yet."""
         return self.error is None and self.log.offline is None
 
     def epoch_before(self, offset: int) -> int:
@@ -116,7 +116,7 @@ class Tablet:
             raise self.error
 
     def check_writable(self) -> None:
-        """Raise what keeps anybody from writing, if anything does."""
+        """Raise what prevents writes, if anything does."""
         self.check_online()
         if self.refused is not None:
             raise self.refused
@@ -145,7 +145,7 @@ class Tablet:
         return header
 
     def hold(self, high_watermark: int | None) -> None:
-        """Keep the high watermark at or below an offset (what followers have); None lets go."""
+        """Keep the high watermark at or below an offset (what followers have); None releases it."""
         self._held = high_watermark
 
     def truncate(self, to: int) -> int:
@@ -157,7 +157,7 @@ class Tablet:
         high = self.high_watermark
         if to < high:
             raise OffsetOutOfRange(
-                f"what readers have seen stays: {to} lies below the high watermark {high}",
+                f"cannot cut at {to}: readers have seen everything below the high watermark {high}",
                 offset=to,
                 high=high,
             )
@@ -166,12 +166,12 @@ class Tablet:
         return end
 
     def was_cut(self, end: int) -> None:
-        """The log was cut at ``end``: forget what was kept of the rest."""
+        """The log was cut at ``end``: forget what is kept beside it of the rest."""
         self.recent.forget()
 
     def broken(self, what: str) -> StorageOffline:
         """Serve nothing from here on. For the lane; the loop then tells those who wait, with ``fail``."""
-        error = StorageOffline(f"bucket {self.bucket}: {what}; it is well again once it is opened again")
+        error = StorageOffline(f"bucket {self.bucket}: {what}; it recovers when it is reopened")
         self.log.fail(error)
         return error
 
@@ -179,13 +179,13 @@ class Tablet:
 
     @property
     def stages(self) -> StageStore:
-        """What is written here and not published."""
+        """Rows that are written here and not published."""
         assert self._stages is not None, "this tablet was opened without stages"
         return self._stages
 
     @property
     def has_stages(self) -> bool:
-        """Whether something is written here and not published."""
+        """Whether rows are written here and not published."""
         return self._stages is not None and len(self._stages) > 0
 
     @property
@@ -214,7 +214,7 @@ class Tablet:
         return self.log.groups.applied(self.high_watermark)
 
     def apply(self, commits: Sequence[Commit], *, form: PieceForm, now_ms: int) -> Applied:
-        """Publish decisions in the order of their numbers, each as one group; those that were, are passed over.
+        """Publish decisions in the order of their numbers, each as one group; those applied before are skipped.
 
         They are applied when the high watermark is ``Applied.end_offset``; call ``release`` then.
         """
@@ -222,7 +222,7 @@ class Tablet:
         return apply_commits(self, commits, form=form, now_ms=now_ms)
 
     def release(self, commits: Sequence[Commit]) -> int:
-        """Free the stages of decisions whose groups are as durable as promised; how many."""
+        """Free the stages of decisions whose groups are as durable as promised; returns how many."""
         applied = self.applied
         gone = [one for commit in commits if commit.origin.number <= applied for one in commit.stages]
         self.drop_overwritten()
@@ -246,7 +246,7 @@ class Tablet:
     # --- durability ------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Tell those who wait how far the high watermark is."""
+        """Wake the waits that the high watermark has reached."""
         if len(self.pending):
             self.pending.advance(self.high_watermark)
 
@@ -260,13 +260,13 @@ class Tablet:
         self.advance()
 
     def fail(self, error: StorageOffline) -> None:
-        """The disk failed: from now on everyone gets ``error``."""
+        """The disk failed: every call and wait gets ``error`` from now on."""
         if self.error is None:
             self.log.fail(error)
             self.retire(error)
 
     def retire(self, error: StromError) -> None:
-        """The bucket is not served here any more: everyone gets ``error``."""
+        """The bucket is no longer served here: every call and wait gets ``error``."""
         if self.error is None:
             self.error = error
             self.pending.fail(error)
@@ -274,14 +274,14 @@ class Tablet:
                 self._stages.fail(error)
 
     def close(self) -> None:
-        """Make everything durable and let go of the files; the log is opened again by a new tablet."""
+        """Make everything durable and release the files; a new tablet may then open the log."""
         self.closed = True
         if self._stages is not None:
             self._stages.close()
         self.log.close()
 
     def abandon(self) -> None:
-        """Let go of the files: what they hold is about to be removed."""
+        """Release the files: they are about to be removed."""
         self.closed = True
         if self._stages is not None:
             self._stages.close()
@@ -290,7 +290,7 @@ class Tablet:
     # --- what is given up (in the lane) ----------------------------------------------------------------
 
     def mark_damaged(self, start: int, end: int, *, schema_id: int, take_back: bool, now_ms: int) -> None:
-        """Give up the batches that hold offsets of [start, end), or take that back."""
+        """Mark the batches that hold offsets of [start, end) as damaged, or take such marks back."""
         if take_back:
             self.log.unmark_damaged(start, end)
         else:
@@ -310,7 +310,7 @@ class Tablet:
         most: int = BATCH_BYTES_ANY,
         gaps: bool = True,
     ) -> LogSlice:
-        """Whole batches from ``offset`` up to the high watermark (and ``until``), one of up to ``most`` at least.
+        """Whole batches from ``offset`` up to the high watermark (and ``until``); at least one, if it fits ``most``.
 
         ``gaps``: see ``LogReader.read``.
         """
@@ -344,7 +344,7 @@ class Tablet:
         self.check_online()
         if timestamp_ms > now_ms + CLOCK_SKEW_MS:
             raise InvalidTimestamp(
-                f"{timestamp_ms} ms lies in the future (it is {now_ms} ms); ask for the latest offset instead",
+                f"{timestamp_ms} ms lies in the future (it is {now_ms} ms); use the latest offset instead",
                 timestamp_ms=timestamp_ms,
                 now_ms=now_ms,
             )
