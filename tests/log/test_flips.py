@@ -22,7 +22,7 @@ from strom.errors import ChecksumMismatch
 from strom.log import layout as at
 from strom.log.log import Log
 from strom.log.opening.inspect import inspect_segment
-from strom.log.opening.scan import StoredEntries
+from strom.log.opening.segment_scan import StoredEntries
 from strom.record.checksum import crc32c
 from strom.record.project import Projection
 from strom.runtime.files import TEMPORARY_SUFFIX

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from strom.errors import ChecksumMismatch
 from strom.log.entry_run import EntryRun
-from strom.log.reading import memory
+from strom.log.reading import answer_memory
 from strom.log.reading.alike_run import read_run
-from strom.log.reading.memory import AnswerMemory, read_cut
+from strom.log.reading.answer_memory import AnswerMemory, read_cut
 from strom.log.sidecar import decode_buffer_crcs, decode_entry, encode_entry
 from strom.record import body
 from strom.record import layout as at
@@ -205,7 +205,7 @@ def test_a_log_that_ends_within_a_wanted_column_is_damage() -> None:
 
 def test_batches_lie_side_by_side_in_few_pieces_and_in_order() -> None:
     buffers: list[memoryview | bytes] = []
-    answer = AnswerMemory(buffers, 10 * memory.PIECE_BYTES)
+    answer = AnswerMemory(buffers, 10 * answer_memory.PIECE_BYTES)
     for number in range(10):
         piece, start = answer.room(100)
         piece[start : start + 100] = bytes([number]) * 100
@@ -213,9 +213,9 @@ def test_batches_lie_side_by_side_in_few_pieces_and_in_order() -> None:
         if number == 5:
             answer.emit()
             buffers.append(b"between")
-    piece, start = answer.room(3 * memory.PIECE_BYTES)  # does not fit what is left
+    piece, start = answer.room(3 * answer_memory.PIECE_BYTES)  # does not fit what is left
     assert start == 0
-    assert len(piece) == 3 * memory.PIECE_BYTES
+    assert len(piece) == 3 * answer_memory.PIECE_BYTES
     assert [len(one) for one in buffers] == [600, 7, 400]
     assert bytes(buffers[2]) == b"".join(bytes([n]) * 100 for n in range(6, 10))
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from strom.errors import LakeCorrupt, LakeUnsupported
 from strom.model.file_uri import local_path
 from strom.moving.avro_file import AvroFile
-from strom.moving.moved import Moved
+from strom.moving.moved_paths import Moved
 from strom.runtime import trees
 
 PATH_COLUMN, ROW_COLUMN = "file_path", "pos"

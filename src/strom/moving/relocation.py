@@ -23,7 +23,7 @@ from strom.errors import LakeCorrupt, LakeUnsupported
 from strom.model.file_uri import local_path
 from strom.model.lake.lake import LakeConfig
 from strom.moving.manifests import Manifests, decoded, is_list, is_manifest
-from strom.moving.moved import Moved
+from strom.moving.moved_paths import Moved
 from strom.moving.table_metadata import is_metadata, moved_metadata
 from strom.runtime import trees
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from strom.errors import LakeCorrupt
 from strom.model.file_uri import local_path
-from strom.moving.moved import Moved
+from strom.moving.moved_paths import Moved
 
 _GZIP = b"\x1f\x8b"
 _TOTAL = "total-files-size"

@@ -18,13 +18,13 @@ import numpy as np
 
 from strom.errors import ChecksumMismatch, MalformedBatch, RecordTooLarge, TornBatch
 from strom.record import layout as at
+from strom.record.buffer_checksums import sum_up
 from strom.record.checksum import crc32c
 from strom.record.columns import BatchColumns, ColumnLayout, buffer_sizes
-from strom.record.content import check_content
 from strom.record.header import BatchHeader as BatchHeader
 from strom.record.header import read_header as read_header
 from strom.record.message import read_metadata, verify_message
-from strom.record.summing import sum_up
+from strom.record.value_check import check_content
 from strom.runtime.files import Bytes
 
 _MIB = 1024 * 1024

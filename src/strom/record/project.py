@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strom.errors import InvalidProjection, MalformedBatch, TornBatch
 from strom.record import layout as at
-from strom.record.alike import CRC_AT, CRC_FROM, PLAIN_HEADER_SIZE, Alike, write_plain_header
+from strom.record.alike_batches import CRC_AT, CRC_FROM, PLAIN_HEADER_SIZE, Alike, write_plain_header
 from strom.record.batch import BatchHeader, read_header
 from strom.record.body import Body, picker
 from strom.record.checksum import crc32c, crc32c_many

@@ -9,5 +9,5 @@ It is synchronous and knows neither threads nor the network: the server decides 
 in. A tablet is composed: ``tablet.py`` is what all have in common; ``log_tablet.py`` and ``key_tablet.py`` add how rows
 come in. Rows that are published by a decision go stages.py → publishing.py → log_pieces.py or key_pieces.py.
 
-Read first: tablet.py, log_tablet.py, pending.py; then key_tablet.py, key_writer.py, key_upkeep.py.
+Read first: tablet.py, log_tablet.py, pending.py; then key_tablet.py, change_writer.py, key_upkeep.py.
 """

@@ -23,9 +23,9 @@ from strom.kv.store import KeyStore
 from strom.kv.write_pass import whole_rows, write_pass
 from strom.model.aggregation import refusing_column
 from strom.record.encode import encode
+from strom.tablet.change_writer import ChangeWriter
 from strom.tablet.key_input import check_keys
 from strom.tablet.key_scan import ScanRequest, scan_slice
-from strom.tablet.key_writer import KeyWriter
 from strom.tablet.publishing import KeyChanges, PieceForm
 from strom.tablet.stage_file import StagedBatches
 from strom.tablet.stages import StagePiece
@@ -38,7 +38,7 @@ DELETES_AT_ONCE_BYTES = 4 * 1024 * 1024
 class KeyPieces:
     """The ``PieceWriter`` of a primary-key bucket."""
 
-    def __init__(self, tablet: Tablet, store: KeyStore, writer: KeyWriter) -> None:
+    def __init__(self, tablet: Tablet, store: KeyStore, writer: ChangeWriter) -> None:
         self._tablet = tablet
         self._store = store
         self._writer = writer

@@ -36,6 +36,7 @@ from strom.model.bucket import BucketId
 from strom.record.batch import BatchLimits
 from strom.runtime.files import Files
 from strom.runtime.locks import new_lock
+from strom.tablet.change_writer import ChangeWriter, Numbers
 from strom.tablet.key_epochs import epoch_of
 from strom.tablet.key_facts import Horizons, IndexState
 from strom.tablet.key_input import decode_kv
@@ -47,7 +48,6 @@ from strom.tablet.key_replay import believable_manifest, replay
 from strom.tablet.key_scan import NOW, ScanRequest, ScanSlice, check_instant, scan_slice
 from strom.tablet.key_settings import KeySettings
 from strom.tablet.key_upkeep import Upkeep
-from strom.tablet.key_writer import KeyWriter, Numbers
 from strom.tablet.stages import StageStore
 from strom.tablet.tablet import Accepted, Durability, Tablet
 
@@ -89,7 +89,7 @@ class KeyTablet(Tablet):
         self._series_kept: int | None = None
         self.leases = Leases(settings.lease_ms)
         self.upkeep = Upkeep(self, files, folder, settings)
-        self._writer = KeyWriter(self, store, numbers, self.upkeep.written)
+        self._writer = ChangeWriter(self, store, numbers, self.upkeep.written)
         self.pieces = KeyPieces(self, store, self._writer)
 
     @staticmethod

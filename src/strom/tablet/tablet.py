@@ -29,7 +29,7 @@ from strom.record.batch import BatchHeader, BatchLimits, Checked, read_columns, 
 from strom.record.project import Projection
 from strom.tablet.pending import Pending
 from strom.tablet.publishing import Applied, Commit, LogCut, PieceForm, PieceWriter, apply_commits, cut_at
-from strom.tablet.recent import RecentBatches
+from strom.tablet.recent_batches import RecentBatches
 from strom.tablet.stages import LateStage, StagePiece, StageState, StageStore
 
 Durability = Literal["os", "group"]
@@ -76,7 +76,7 @@ class Tablet:
         self.error: StromError | None = None
         """Why the bucket is not served here any more."""
         self.refused: StromError | None = None
-        """Why nothing is written here, though what is there can be read (tablet/lake.py)."""
+        """Why nothing is written here, though what is there can be read (tablet/lake_check.py)."""
         self.closed = False
         self.bytes_since_checkpoint = 0
         self._stages = stages

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from strom.errors import ChecksumMismatch, Corrupt
 from strom.log import layout as at
 from strom.log.chain import open_if_there
-from strom.log.opening.scan import StoredEntries
+from strom.log.opening.segment_scan import StoredEntries
 from strom.log.sidecar import SidecarEntry, check_batch
 from strom.log.walk import HEADER_BYTES_MAX
 from strom.record.batch import BatchHeader, check_crc, read_columns, read_header

@@ -1,6 +1,6 @@
 """Opening a log: find what is there, trust what is proven, cut what is torn.
 
-Up to the checkpoint everything is trusted unread, because it was synced. After it every batch is checked (scan.py).
+Up to the checkpoint everything is trusted unread, because it was synced. After it every batch is checked (segment_scan.py).
 ``durable_end`` is the highest offset below which everything is known to have been durable: the checkpoint's, or the
 highest that any entry read here records. Where trust ends
 
@@ -23,7 +23,7 @@ from strom.log.checkpoint import Checkpoint, decode_checkpoint
 from strom.log.epochs import Epochs, EpochStart, decode_epochs
 from strom.log.index import Anchor, SegmentIndex
 from strom.log.opening.mend import load_index, rebuild_sidecar, remove_segment, write_index
-from strom.log.opening.scan import SegmentScan, StoredEntries
+from strom.log.opening.segment_scan import SegmentScan, StoredEntries
 from strom.log.segment import Segment, SegmentFiles
 from strom.log.settings import LogSettings
 from strom.log.sidecar import SidecarEntry

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from strom.log.entry_run import EntryRun
-from strom.log.reading.memory import AnswerMemory
-from strom.record.alike import HEAD, Alike, Stretch
+from strom.log.reading.answer_memory import AnswerMemory
+from strom.record.alike_batches import HEAD, Alike, Stretch
 from strom.record.body import NOWHERE
 from strom.record.checksum import crc32c, summing_in
 from strom.runtime.files import File

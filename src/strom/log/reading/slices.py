@@ -16,7 +16,7 @@ from strom.errors import ChecksumMismatch
 from strom.log.chain import BatchPlace, Chain
 from strom.log.index import Anchor
 from strom.log.reading.alike_run import read_run
-from strom.log.reading.memory import AnswerMemory, read_cut
+from strom.log.reading.answer_memory import AnswerMemory, read_cut
 from strom.log.reading.run_pace import RunPace
 from strom.log.sidecar import SidecarEntry, check_batch, check_head
 from strom.record.batch import BatchHeader, read_header

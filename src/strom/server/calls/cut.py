@@ -37,7 +37,7 @@ from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.server.tablets.waiting import reached
-from strom.tablet.lake import check_lake
+from strom.tablet.lake_check import check_lake
 from strom.tablet.tablet import Tablet
 
 

@@ -35,7 +35,7 @@ from strom.server.tablets.lake_places import guarded_place, namesakes_place, ser
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.tablet.key_settings import KeySettings
-from strom.tablet.lake import refusal_of
+from strom.tablet.lake_check import refusal_of
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.stage_room import StageRoom
 from strom.tablet.stages import StageLimits, StageStore

@@ -14,7 +14,7 @@ from strom.record.columns import ColumnLayout
 from strom.record.encode import encode
 from strom.record.project import Projection
 from strom.tablet.log_tablet import LogTablet
-from strom.tablet.recent import BATCH_BYTES_MAX, BATCHES_MAX, RecentBatches
+from strom.tablet.recent_batches import BATCH_BYTES_MAX, BATCHES_MAX, RecentBatches
 from strom.testing.disk import ForgettingDisk
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])

@@ -18,8 +18,8 @@ import pytest
 
 from record.batches import COMPRESSIONS, encoded, resealed
 from strom.errors import MalformedBatch
-from strom.record import content
 from strom.record import layout as at
+from strom.record import value_check
 from strom.record.batch import (
     BatchLimits,
     check,
@@ -246,13 +246,13 @@ def test_what_is_accepted_can_be_read(mutation: Mutation) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("held", [0, content.HELD_BYTES_MAX], ids=["by-column", "at-once"])
+@pytest.mark.parametrize("held", [0, value_check.HELD_BYTES_MAX], ids=["by-column", "at-once"])
 def test_large_batches_are_looked_at_as_small_ones(
     compression: str, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same kinds of wrong where the passes over large batches find them."""
-    monkeypatch.setattr(content, "SMALL_BYTES_MAX", 0)
-    monkeypatch.setattr(content, "HELD_BYTES_MAX", held)
+    monkeypatch.setattr(value_check, "SMALL_BYTES_MAX", 0)
+    monkeypatch.setattr(value_check, "HELD_BYTES_MAX", held)
     good = GOOD[COMPRESSIONS.index(compression)]
     check(good, layout=LAYOUT, limits=LIMITS)
     refused = 0
@@ -278,13 +278,13 @@ def test_the_error_names_the_column(compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("held", [0, content.HELD_BYTES_MAX], ids=["by-column", "at-once"])
+@pytest.mark.parametrize("held", [0, value_check.HELD_BYTES_MAX], ids=["by-column", "at-once"])
 @pytest.mark.parametrize("position", ORDERED, ids=lambda position: SCHEMA.field(position).name)
 def test_statistics_that_lie_are_found_in_every_column(
     compression: str, held: int, position: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows of one batch under the statistics of its last one alone: the others are outside."""
-    monkeypatch.setattr(content, "HELD_BYTES_MAX", held)
+    monkeypatch.setattr(value_check, "HELD_BYTES_MAX", held)
     for told, true in ((ROWS, True), (ROWS.slice(39), False)):
         batch = _with_statistics_of(told, position, compression)
         assert _hold(batch) is true

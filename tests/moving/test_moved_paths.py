@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strom.moving.moved import Moved
+from strom.moving.moved_paths import Moved
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ ENGINES_MAX = 64
 """Different sets of target columns that are remembered."""
 
 
-class KeyWriter:
+class ChangeWriter:
     """Applies batches of changes. A failure between the append and the end of publishing takes the tablet offline."""
 
     def __init__(
