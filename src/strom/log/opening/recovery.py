@@ -1,6 +1,7 @@
 """Opening a log: find what is there, trust what is proven, cut what is torn.
 
-Up to the checkpoint everything is trusted unread, because it was synced. After it every batch is checked (segment_scan.py).
+Up to the checkpoint everything is trusted unread, because it was synced. After it every batch is checked
+(segment_scan.py).
 ``durable_end`` is the highest offset below which everything is known to have been durable: the checkpoint's, or the
 highest that any entry read here records. Where trust ends
 
