@@ -192,7 +192,7 @@ def test_an_entry_of_another_epoch_is_not_believed() -> None:
 
 @pytest.mark.parametrize("checkpoint", ["none yet", "before", "damaged"])
 def test_a_batch_that_was_durable_is_never_cut_whatever_the_checkpoint_says(checkpoint: str) -> None:
-    """A later entry tells that it was synced. A batch of which nobody knows that is torn, and goes."""
+    """A later entry records that it was synced. A batch without such a record is torn, and is cut."""
     bench = Workbench(segment_bytes=10**6)
     bench.append()
     if checkpoint != "none yet":
@@ -229,7 +229,7 @@ def test_a_sealed_segment_is_never_cut_even_if_nobody_knows_that_it_is_durable()
 
 @pytest.mark.parametrize("sidecar", [True, False])
 def test_a_batch_whose_stamp_was_torn_off_is_cut_and_its_writer_may_send_it_again(sidecar: bool) -> None:
-    """To keep it would be to tell its writer that rows are safe which nobody can read."""
+    """Keeping it would acknowledge rows that nobody can read."""
     bench = Workbench()
     bench.append(2, writer_id=3, sequence=0)
     bench.sync()
@@ -321,7 +321,7 @@ def test_a_missing_file_is_made_again(missing: str, clean: bool) -> None:
 
 
 def worn_log(*, full: bool = False, beyond_repair: bool = False) -> Workbench:
-    """A log of which readers found a sealed segment without its sidecar."""
+    """A log in which readers found a sealed segment without its sidecar."""
     bench = Workbench(segment_bytes=900)
     bench.append_many(6)
     bench.log.close()
@@ -369,7 +369,7 @@ def test_a_shortened_file_is_made_again(suffix: str, clean: bool) -> None:
 
 
 def test_a_shortened_segment_is_a_hole_not_the_end_of_the_log() -> None:
-    """Something durable is gone: it is said, never covered up, and the log goes on behind it."""
+    """Something durable is gone: this is reported, never covered up, and the log goes on behind it."""
     folder = Folder(clean=True)
     for name in folder.disk.list(FOLDER):
         if name.endswith(at.LOG_SUFFIX):

@@ -247,7 +247,7 @@ def test_writers_of_a_checkpoint_whose_segment_is_lost_count_in_a_log_that_begin
 
 
 def test_writers_of_a_checkpoint_whose_segment_is_lost_do_not_count_where_older_ones_are_left() -> None:
-    """Those are replayed: a batch that was lost with the segment is new, not a repeat of what nobody has."""
+    """Those are replayed: a batch that was lost with the segment is new, not a duplicate."""
     bench = Workbench(writer_expiry_ms=10**9)
     bench.append(2, writer_id=7, sequence=0)
     _roll(bench)

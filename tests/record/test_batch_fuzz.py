@@ -106,7 +106,7 @@ def exercise(view: bytes) -> bool:
 
 
 def _touch(view: bytes) -> None:
-    """Decode as a reader does who trusts nobody, and read every value."""
+    """Decode with full validation and read every value."""
     found = decode(view, SCHEMA, check_crc=False, full_validation=True, decompressed_bytes_max=1 << 20)
     assert found.serialize().size > 0
 

@@ -1,4 +1,4 @@
-"""A batch is summed up in one pass: the whole as its header says, each buffer as if it had been asked for alone."""
+"""A batch is checksummed in one pass: the whole matches its header, each buffer its checksum taken alone."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_sparse_batch_is_never_stored() -> None:
 
 
 def test_only_needed_columns_are_decoded() -> None:
-    """The column that nobody asked for holds compressed bytes that no codec can read."""
+    """An unwanted column holds compressed bytes that no codec can read."""
     view = encoded(BATCH, compression="ZSTD")
     layout = ColumnLayout(BATCH.schema)
     _, columns = check(view, layout=layout)

@@ -94,7 +94,7 @@ def test_a_group_that_is_closed_while_a_cut_is_made_is_not_in_it(kind: str) -> N
     waiting = [bench.commit(A)]
 
     class Beside(type(bench.tablet)):  # type: ignore[misc]
-        """Its lane publishes whenever somebody asks how far it is."""
+        """Its lane publishes whenever the high watermark is read."""
 
         @property
         def high_watermark(self) -> int:

@@ -1,4 +1,4 @@
-"""Leases keep instants for those who read them: as long as they ask, and only instants that there are."""
+"""Leases keep instants for their readers, as long as they renew them, and only instants that exist."""
 
 from __future__ import annotations
 

@@ -181,14 +181,14 @@ def test_the_last_rows_end_at_the_high_watermark() -> None:
 
 
 def test_a_writer_whose_statistics_lie_is_found_out_and_watched_from_then_on() -> None:
-    """Not every batch is held against its statistics; once one was found wrong, every one is."""
+    """Not every batch is checked against its statistics; once one was wrong, every one is."""
     one = tablet()
     honest = encode(pa.record_batch([[7, 8], ["a", "b"]], schema=SCHEMA), schema_id=1, statistics=[0])
     for _ in range(PROVING):
         append(one, bytearray(honest))
     lie = bytearray(honest)
     place = lie.rindex((7).to_bytes(8, "little"))
-    lie[place : place + 8] = (1).to_bytes(8, "little")  # a value below the minimum that is told
+    lie[place : place + 8] = (1).to_bytes(8, "little")  # a value below the claimed minimum
     write_crc(lie, read_header(lie).magic)
     known: list[bool] = []
     for _ in range(2 * PROVING):

@@ -1,4 +1,4 @@
-"""A decision whose stage is lost or refused holds up its bucket until somebody says that it may be skipped."""
+"""A decision whose stage is lost or refused blocks its bucket until an operator has it skipped."""
 
 from __future__ import annotations
 

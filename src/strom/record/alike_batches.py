@@ -72,9 +72,9 @@ class Alike:
         "stretches",
     )
 
-    def __init__(self, told: tuple[bytes, int, int, int], metadata: bytes, body: Body) -> None:
-        """``told``: the old metadata, where the body starts, the size of the batch, its rows."""
-        old, self.head_size, self.old_size, self._count = told
+    def __init__(self, outline: tuple[bytes, int, int, int], metadata: bytes, body: Body) -> None:
+        """``outline``: the old metadata, where the body starts, the size of the batch, its rows."""
+        old, self.head_size, self.old_size, self._count = outline
         self.message = message_head(old)
         """The old head must end with this."""
         self.body = body

@@ -43,7 +43,7 @@ class _Plan(NamedTuple):
 class _Shape(NamedTuple):
     """How batches with identical metadata are cut."""
 
-    told: tuple[bytes, int, int, int]
+    outline: tuple[bytes, int, int, int]
     """The old metadata, where the body starts, the size of the batch, its rows: everything else follows from these."""
     metadata: bytearray
     ranges: list[tuple[int, int]]
@@ -117,16 +117,16 @@ class Projection:
         if header.record_count == 0 and start == header.size:
             return self._framed(header, between, _NO_BODY)
         metadata, body = split_message(view, start, header.size)
-        told = (metadata, body, header.size, header.record_count)
+        outline = (metadata, body, header.size, header.record_count)
         shape = self._latest
-        if shape is None or shape.told != told:
+        if shape is None or shape.outline != outline:
             # Batches of one writer follow each other and are often cut alike. Threads may race: any will do.
-            shape = self._latest = self._shape(told)
-            self._alike = Alike(told, bytes(shape.metadata), shape.body) if header.append_only else None
+            shape = self._latest = self._shape(outline)
+            self._alike = Alike(outline, bytes(shape.metadata), shape.body) if header.append_only else None
         return self._framed(header, between, shape)
 
-    def _shape(self, told: tuple[bytes, int, int, int]) -> _Shape:
-        metadata, body, size, count = told
+    def _shape(self, outline: tuple[bytes, int, int, int]) -> _Shape:
+        metadata, body, size, count = outline
         vectors = read_vectors(metadata, body=body, batch_size=size, record_count=count)
         self._check_counts(len(vectors.nodes) // 2, len(vectors.buffers) // 2)
         buffers = list(
@@ -141,7 +141,7 @@ class Projection:
             if length
         ]
         return _Shape(
-            told,
+            outline,
             self._metadata(count, vectors.nodes, vectors.codec, plan),
             [(body + position, length) for position, length in plan.ranges],
             Body(filled, plan.body_size),
@@ -248,4 +248,4 @@ def _check_columns(columns: Sequence[int], count: int) -> None:
     if any(not 0 <= position < count for position in columns):
         raise InvalidProjection(f"the schema has {count} columns", columns=list(columns))
     if any(later <= earlier for earlier, later in pairwise(columns)):
-        raise InvalidProjection("projected columns are asked for in ascending order", columns=list(columns))
+        raise InvalidProjection("projected columns must be in ascending order", columns=list(columns))

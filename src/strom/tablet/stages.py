@@ -446,7 +446,7 @@ class StageStore:
         return stage_path(self._folder, stage.head.stage_id, sealed=False)
 
     def _offline(self, error: OSError) -> StorageOffline:
-        """For the lane: the loop tells those who wait."""
+        """For the lane; the loop then fails the waits."""
         return StorageOffline(f"the disk failed to stage in {self._folder}: {error}", folder=self._folder)
 
     def _check_online(self) -> None:

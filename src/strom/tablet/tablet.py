@@ -170,7 +170,7 @@ class Tablet:
         self.recent.forget()
 
     def broken(self, what: str) -> StorageOffline:
-        """Serve nothing from here on. For the lane; the loop then tells those who wait, with ``fail``."""
+        """Serve nothing from here on. For the lane; the loop then fails the waits (``fail``)."""
         error = StorageOffline(f"bucket {self.bucket}: {what}; it recovers when it is reopened")
         self.log.fail(error)
         return error
