@@ -11,5 +11,5 @@ Does not do: threads, networks, high watermarks, what is inside a batch's column
 may be in other threads and see what is below the offset they were given.
 
 Read first: docs/formats/segment.md, then log.py, segment.py, sidecar.py, chain.py, chain_writer.py,
-reading/log_reader.py, reading/slices.py, opening/recovery.py.
+log_reader.py, reading/slices.py, opening/recovery.py.
 """

@@ -39,9 +39,9 @@ from strom.log.group_file import GroupFile, OpenGroup
 from strom.log.groups import Group, Groups, Origin
 from strom.log.health import Health
 from strom.log.index import Anchor
+from strom.log.log_reader import LogReader
 from strom.log.opening.mend import cut_behind, write_index
 from strom.log.opening.recovery import Recovered, Recovery
-from strom.log.reading.log_reader import LogReader
 from strom.log.reading.seek import batch_around, entries_between
 from strom.log.reading.slices import LogSlice
 from strom.log.retention import ExpiredSegments, expired_segments

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from strom.errors import InvalidRequest, LimitExceeded, StromError
-from strom.log.reading.log_reader import TAIL_BYTES_MAX
+from strom.log.log_reader import TAIL_BYTES_MAX
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LIMIT_SCAN, LIST_OFFSETS, Api
 from strom.protocol.error_codes import code_of, message_of
