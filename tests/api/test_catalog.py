@@ -169,8 +169,12 @@ def test_properties_and_columns_can_be_changed(either: ServerProcess) -> None:
         assert table.properties["table.log.ttl"] == "1 d"
         table.alter(unset=["table.log.ttl"])
         assert "table.log.ttl" not in table.properties
-        table.add_column("country", pa.string())
+        table.add_column("country", pa.string(), comment="where they live")
         assert table.schema.names == ["id", "name", "price", "country"]
+        table.add_column("paid", "DECIMAL(12, 3)")
+        with strom.connect(either.address) as other:
+            told = [(one.name, str(one.type), one.comment) for one in other.table(table.name).columns]
+        assert told[3:] == [("country", "STRING", "where they live"), ("paid", "DECIMAL(12, 3)", None)]
         with pytest.raises(InvalidAlter):
             table.add_column("country", "STRING")
         with pytest.raises(InvalidAlter):
