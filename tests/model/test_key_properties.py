@@ -61,7 +61,9 @@ def test_what_fits_together_is_taken(properties: dict[str, str]) -> None:
         ({ENGINE: "versioned"}, "ver-column"),
         ({ENGINE: "versioned", VERSION: "s"}, "INT, BIGINT"),
         ({ENGINE: "versioned", VERSION: "id"}, "part of the primary key"),
-        ({VERSION: "v"}, "is for table.merge-engine = versioned"),
+        ({VERSION: "v"}, "is for table.merge-engine = versioned, not last row"),
+        ({ENGINE: "first_row", VERSION: "v"}, "is for table.merge-engine = versioned, not first_row"),
+        ({ENGINE: "aggregation", VERSION: "v"}, "is for table.merge-engine = versioned, not aggregation"),
         ({ENGINE: "first_row", DELETES: "allow"}, "ignore or disable"),
         ({ENGINE: "versioned", VERSION: "v", DELETES: "Allow"}, "ignore or disable"),
         ({ENGINE: "aggregation", "table.changelog.image": "wal"}, "FULL"),
@@ -97,6 +99,18 @@ def test_deletes_are_ignored_where_the_engine_keeps_none() -> None:
     assert delete_behavior({}) == "allow"
     assert delete_behavior({ENGINE: "first_row"}) == "ignore"
     assert delete_behavior({ENGINE: "aggregation", DELETES: "allow"}) == "allow"
+
+
+@pytest.mark.parametrize("engine", [None, "first_row", "versioned", "aggregation"])
+def test_numbers_are_given_where_rows_may_be_partial(engine: str | None) -> None:
+    schema = replace(SCHEMA, auto_increment=("n",))
+    said = {} if engine is None else {ENGINE: engine}
+    said |= {VERSION: "v"} if engine == "versioned" else {}
+    if engine in ("first_row", "versioned"):
+        with pytest.raises(InvalidConfig, match="takes whole rows"):
+            check(said, schema)
+    else:
+        check(said, schema)
 
 
 def test_functions_come_from_properties_as_in_sql() -> None:

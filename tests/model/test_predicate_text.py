@@ -12,6 +12,8 @@ from strategies import predicates, schemas
 from strom.errors import InvalidPredicate, StromError
 from strom.model.filters.predicate import And, Compare, In, IsNull, Like, Or, Predicate, col
 from strom.model.filters.predicate_text import LENGTH_MAX, parse_predicate
+from strom.model.schema import Column, Schema
+from strom.model.type_text import parse
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,19 @@ def test_the_text_of_a_checked_filter_reads_back_to_the_same_filter(data: st.Dat
     schema = data.draw(schemas(max_columns=3))
     checked = data.draw(predicates(schema)).check(schema)
     assert repr(parse_predicate(str(checked)).check(schema)) == repr(checked)
+
+
+@pytest.mark.parametrize("digits", range(10))
+@pytest.mark.parametrize("word", ["TIME", "TIMESTAMP", "TIMESTAMP_LTZ"])
+def test_the_text_of_a_moment_has_all_its_digits(word: str, digits: int) -> None:
+    schema = Schema(1, (Column(0, "at", parse(f"{word}({digits})")),))
+    fraction = "." + "123456789"[:digits] if digits else ""
+    days = [""] if word == "TIME" else ["2026-11-18 ", "1969-12-31 ", "1970-01-01 "]
+    for said in [f"{day}{time}{fraction}" for day in days for time in ("00:00:00", "23:59:59")]:
+        checked = parse_predicate(f"at = '{said}'").check(schema)
+        text = str(checked)
+        assert said in text.replace("T", " ")
+        assert repr(parse_predicate(text).check(schema)) == repr(checked)
 
 
 @pytest.mark.parametrize(
