@@ -94,12 +94,18 @@ def test_nobody_reads_past_the_offset_they_were_given() -> None:
     assert bench.log.read(9, until=6, max_bytes=10**6).buffers == []
 
 
-@pytest.mark.parametrize("offset", [-1, 13])
-def test_an_offset_outside_the_log_is_refused(offset: int) -> None:
+@pytest.mark.parametrize(
+    ("offset", "bound"), [(-1, {"start_offset": 0}), (13, {"end_offset": 12}), (2**62, {"end_offset": 12})]
+)
+def test_an_offset_outside_the_log_is_refused_with_where_it_begins_or_ends(
+    offset: int, bound: dict[str, int]
+) -> None:
     bench = Workbench()
     bench.append_many(4)
-    with pytest.raises(OffsetOutOfRange):
+    assert bench.log.end_offset == 12
+    with pytest.raises(OffsetOutOfRange, match=f"offset {offset} ") as refused:
         bench.log.read(offset, until=12, max_bytes=10)
+    assert refused.value.facts == {"offset": offset} | bound
 
 
 def test_a_log_rolls_by_size_and_reads_across_segments() -> None:

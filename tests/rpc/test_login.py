@@ -344,6 +344,25 @@ def test_one_connection_guesses_one_at_a_time_and_others_are_served_meanwhile() 
     in_memory(main)
 
 
+def test_who_goes_on_guessing_while_an_answer_waits_is_dropped() -> None:
+    async def main(world: World) -> None:
+        sasl = Sasl({"admin": "admin-secret"})
+        async with (
+            listening(world, yes, authentication=sasl) as listener,
+            stranger(world, listener) as client,
+            stranger(world, listener) as second,
+        ):
+            client.ask(0, AUTHENTICATE, token("admin", "a"))
+            assert await client.error(0) == 46
+            for number in range(4):  # the first waits; each of the others counts as one that failed
+                second.ask(number, AUTHENTICATE, token("admin", str(number)))
+            for number in range(1, 4):
+                assert await second.error(number) == 46
+            await second.is_dropped()
+
+    in_memory(main)
+
+
 def test_who_logs_in_anew_is_nobody_until_that_is_answered() -> None:
     async def main(world: World) -> None:
         sasl = Sasl({"admin": "admin-secret", "alice": "alices"})
