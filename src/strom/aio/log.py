@@ -36,6 +36,11 @@ class TableLog(Keys):
         """Wait until every row given so far is acknowledged; raise what went wrong."""
         await self._session.flush_table(self._info.table_id)
 
+    def _unflushed(self) -> bool:
+        """Whether ``flush`` would wait, or raise a failure; any thread."""
+        writer = self._session.writers.get(self._info.table_id)
+        return writer is not None and writer.unflushed()
+
     def changelog(
         self,
         start: PlaceLike = None,

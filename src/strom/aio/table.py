@@ -233,6 +233,7 @@ class Table(TableLog):
             limit=limit,
             partitions=partitions,
             before=self.flush,
+            unflushed=self._unflushed,
         )
 
     def _union_scan(

@@ -115,6 +115,10 @@ class Delivery:
         """Whether rows are not acknowledged yet."""
         return self._accumulator.has_outstanding
 
+    def unflushed(self) -> bool:
+        """Whether a flush would wait, or raise a failure; any thread."""
+        return self._failure is not None or self._accumulator.has_outstanding
+
     @property
     def failure(self) -> StromError | None:
         """What ended the delivery, until a flush has told it."""

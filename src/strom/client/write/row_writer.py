@@ -86,6 +86,8 @@ class RowWriter:
         )
         self.has_outstanding = self._delivery.has_outstanding
         """Whether rows are not acknowledged yet; any thread. Every lookup asks this."""
+        self.unflushed = self._delivery.unflushed
+        """Whether a flush would wait, or raise a failure; any thread. Every scan asks this."""
         self._turn = asyncio.Lock()
         self.thread_turn = threading.Lock()
         """Held by the thread that drives the steps of one write."""
