@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from strom.errors import InvalidSetting
 
@@ -45,7 +46,7 @@ class WriterOptions:
     create_partitions: bool = True
     """Create a partition when its first row arrives."""
 
-    @property
+    @cached_property
     def alone_bytes_min(self) -> int:
         """A batch of this size is sent without waiting for more rows."""
         return self.batch_bytes_max // 4
