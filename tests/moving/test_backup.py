@@ -129,7 +129,7 @@ def test_a_backup_goes_into_an_empty_folder_only_and_of_a_data_folder_only(tmp_p
 
     with pytest.raises(InvalidSetting, match="not empty"):
         back_up(folder, taken)
-    with pytest.raises(InvalidSetting, match="no data folder"):
+    with pytest.raises(InvalidSetting, match="is not a data folder"):
         back_up(taken, tmp_path / "new")
     lock = LocalFiles().lock(str(folder / "lock"))
     assert lock is not None

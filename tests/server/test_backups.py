@@ -292,7 +292,7 @@ def test_only_a_finished_backup_is_restored_and_only_into_an_empty_folder(
     with pytest.raises(InvalidSetting, match="is not empty"):
         copy_folder(LocalFiles(), str(backup / "data"), str(backup), 0, quiet)
     (backup / BACKUP_FILE).unlink()
-    with pytest.raises(InvalidSetting, match="not finished"):
+    with pytest.raises(InvalidSetting, match="unfinished"):
         restore(str(backup), str(tmp_path / "new"), quiet)
     assert not (tmp_path / "new").exists()
 

@@ -308,7 +308,7 @@ def test_what_a_table_refuses_is_refused_when_it_is_staged() -> None:
         )
     records = memoryview(batch_of([(1, 1)], keys=False))
     seal(records, writer_id=4, batch_sequence=0)
-    with pytest.raises(MalformedBatch, match="no writer"):
+    with pytest.raises(MalformedBatch, match="must not have a writer"):
         log.tablet.stage_piece(
             StagePiece(A, "s", 1, LEASE_MS, 0, (), records, False), form=log.form, now_ms=1
         )
