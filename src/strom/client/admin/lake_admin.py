@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from strom.client.cluster.cluster import Cluster, wire_path
 from strom.client.cluster.metadata import TableInfo
-from strom.client.cluster.retry import MISPLACED
 from strom.client.plan.cut import Cuts, CutTerms, cut_tables
-from strom.errors import InvalidRequest, MetadataCorrupt, StromError
+from strom.errors import InvalidRequest, MetadataCorrupt
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import LakeConfig, Tiered
 from strom.model.lake.lake_record import LakeRecord, LakeReport
@@ -248,17 +247,13 @@ class LakeAdmin:
             epoch=place.epoch,
         )
 
-        async def between(error: StromError) -> None:
-            if isinstance(error, MISPLACED):
-                await self._cluster.refresh(table, [bucket])
-
         async def attempt() -> int:
             response = await self._cluster.call(self._cluster.leader(bucket), RESUME_BUCKET, request)
             if response.error_code:
                 raise error_of(response.error_code, response.error_message)
             return response.epoch or 0
 
-        return await self._cluster.retrying.run(attempt, between=between)
+        return await self._cluster.at_leaders(table, [bucket], attempt)
 
     async def restore(
         self, table: TableInfo, bucket: BucketId, place: Tiered, rows: Iterable[OffsetRows]

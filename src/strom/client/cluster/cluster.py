@@ -6,7 +6,7 @@ pauses within ``retry_timeout_ms``, and metadata is refreshed when an error says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from strom.client.cluster.address import Address, parse_addresses
@@ -45,6 +45,7 @@ from strom.runtime.world import World
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
+Result = TypeVar("Result")
 
 
 class Cluster:
@@ -170,6 +171,20 @@ class Cluster:
             await self._look_around(error)
 
         return await self.retrying.run(lambda: self._ask_any(api, request), between=between)
+
+    async def at_leaders(
+        self,
+        table: TableInfo,
+        buckets: Sequence[BucketId],
+        attempt: Callable[[], Awaitable[Result]],
+    ) -> Result:
+        """Call ``attempt``, which asks the leaders of these buckets; retry, and refresh them where they moved."""
+
+        async def between(error: StromError) -> None:
+            if isinstance(error, MISPLACED):
+                await self.refresh(table, buckets)
+
+        return await self.retrying.run(attempt, between=between)
 
     async def _ask_any(self, api: Api[Request, Response], request: Request) -> Response:
         """Ask the first reachable server. An error it answers with ends the search."""

@@ -18,8 +18,7 @@ from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.metadata import TableInfo
-from strom.client.cluster.retry import MISPLACED
-from strom.errors import Expired, InvalidRequest, StromError, UnsupportedVersion
+from strom.errors import Expired, InvalidRequest, UnsupportedVersion
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import Tiered
 from strom.protocol.api_keys import CUT_BUCKETS, SNAPSHOT
@@ -160,12 +159,7 @@ class _CutQuestion:
 
     async def ask(self, group: Sequence[BucketId]) -> Cuts:
         """The cuts of buckets that one server leads as far as we know; retries while errors pass."""
-
-        async def between(error: StromError) -> None:
-            if isinstance(error, MISPLACED):
-                await self._cluster.refresh(self._table, group)
-
-        return await self._cluster.retrying.run(lambda: self._attempt(group), between=between)
+        return await self._cluster.at_leaders(self._table, group, lambda: self._attempt(group))
 
     async def _attempt(self, group: Sequence[BucketId]) -> Cuts:
         found: dict[BucketId, Cut] = {}

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.cluster.retry import MISPLACED
 from strom.client.plan.key_plan import Instant
-from strom.errors import InvalidRequest, StromError
+from strom.errors import InvalidRequest
 from strom.protocol.api_keys import SCAN_ROWS
 from strom.protocol.error_codes import error_of
 from strom.protocol.message import whole
@@ -31,11 +30,6 @@ async def dead_offsets(
     """
     if instant.start <= 0:
         return np.zeros(0, np.int64)
-
-    async def between(error: StromError) -> None:
-        if isinstance(error, MISPLACED):
-            await cluster.refresh(table, [instant.bucket])
-
     if instant.bucket.partition_id is not None:
         await cluster.find_leaders(table, [instant.bucket.partition_id])
     parts: list[Offsets] = []
@@ -46,7 +40,7 @@ async def dead_offsets(
         async def ask(asked: int = asked) -> tuple[Offsets, int | None]:
             return await _ask(cluster, table, instant, start_epoch, asked)
 
-        found, place = await cluster.retrying.run(ask, between=between)
+        found, place = await cluster.at_leaders(table, [instant.bucket], ask)
         if place is not None and not asked < place < instant.at:
             raise InvalidRequest("the server's dead offsets do not come to an end", bucket=instant.bucket)
         parts.append(found)

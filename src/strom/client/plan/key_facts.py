@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.cluster.retry import MISPLACED
-from strom.errors import InvalidRequest, StromError
+from strom.errors import InvalidRequest
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import KEY_FACTS
 from strom.protocol.error_codes import error_of
@@ -110,12 +109,7 @@ class KeyFacts:
 
     async def of(self, buckets: Sequence[BucketId]) -> dict[BucketId, BucketKeys]:
         """The facts about each bucket; retries transient errors."""
-
-        async def between(error: StromError) -> None:
-            if isinstance(error, MISPLACED):
-                await self._cluster.refresh(self._table, buckets)
-
-        return await self._cluster.retrying.run(lambda: self._attempt(buckets), between=between)
+        return await self._cluster.at_leaders(self._table, buckets, lambda: self._attempt(buckets))
 
     async def _attempt(self, buckets: Sequence[BucketId]) -> dict[BucketId, BucketKeys]:
         by_server: dict[Address, list[BucketId]] = {}

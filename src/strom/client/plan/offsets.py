@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.cluster.retry import MISPLACED
 from strom.client.plan.log_place import EARLIEST, LATEST, Place, PlaceKind
-from strom.errors import InvalidRequest, InvalidTimestamp, StromError
+from strom.errors import InvalidRequest, InvalidTimestamp
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LIST_OFFSETS
 from strom.protocol.error_codes import error_of
@@ -64,13 +63,8 @@ class Offsets:
 
     async def _list_group(self, place: Place, group: list[BucketId]) -> dict[BucketId, int]:
         """Buckets of one partition on one server."""
-
-        async def between(error: StromError) -> None:
-            if isinstance(error, MISPLACED):
-                await self._cluster.refresh(self._table, group)
-
         try:
-            return await self._cluster.retrying.run(lambda: self._attempt(place, group), between=between)
+            return await self._cluster.at_leaders(self._table, group, lambda: self._attempt(place, group))
         except InvalidTimestamp:
             # A time in the future: every row lies before it.
             return await self._list_group(LATEST, group)

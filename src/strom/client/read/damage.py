@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
-from strom.client.cluster.retry import MISPLACED
 from strom.client.plan.partition_choice import chosen_buckets
 from strom.client.read.row_reader import Encoded
-from strom.errors import Corrupt, InvalidRequest, StromError
+from strom.errors import Corrupt, InvalidRequest
 from strom.model.bucket import BucketId
 from strom.model.damage import unreadable
 from strom.protocol.api_keys import MARK_DAMAGE
@@ -93,10 +92,6 @@ class DamageMarks:
             take_back=take_back or None,
         )
 
-        async def between(error: StromError) -> None:
-            if isinstance(error, MISPLACED):
-                await self._cluster.refresh(self._table, [bucket])
-
         async def attempt() -> list[DamagedRange]:
             answer = await self._cluster.call(self._cluster.leader(bucket), MARK_DAMAGE, request)
             if answer.error_code:
@@ -106,7 +101,7 @@ class DamageMarks:
                 for mark in answer.marks
             ]
 
-        return await self._cluster.retrying.run(attempt, between=between)
+        return await self._cluster.at_leaders(self._table, [bucket], attempt)
 
 
 def told_where(table: TableInfo, bucket: BucketId, error: Corrupt) -> Corrupt:

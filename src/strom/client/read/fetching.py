@@ -11,10 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from strom.client.cluster.retry import MISPLACED
 from strom.client.read.bucket_read import BucketRead, Unread
 from strom.client.read.scan_chunk import Chunk
-from strom.errors import StromError
 
 
 class _Answer(NamedTuple):
@@ -64,12 +62,9 @@ class BucketFetch:
     async def _ask(self, offset: int) -> _Answer:
         """Ask, again while errors pass."""
         source = self._read.source
-
-        async def between(error: StromError) -> None:
-            if isinstance(error, MISPLACED):
-                await source.cluster.refresh(source.table, [self._read.bucket])
-
-        return await source.cluster.retrying.run(lambda: self._attempt(offset), between=between)
+        return await source.cluster.at_leaders(
+            source.table, [self._read.bucket], lambda: self._attempt(offset)
+        )
 
     async def _attempt(self, offset: int) -> _Answer:
         read, cluster = self._read, self._read.source.cluster

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.metadata import TableInfo
 from strom.client.cluster.options import WriterOptions
-from strom.client.cluster.retry import MISPLACED
 from strom.client.write.accumulator import Outgoing
 from strom.client.write.append_writer import AppendWriter
 from strom.client.write.key_writer import KeyWriter
@@ -182,11 +181,7 @@ class _Staged(RowWriter):
                 raise error_of(answer.error_code, answer.error_message)
             return answer
 
-        async def between(error: StromError) -> None:
-            if isinstance(error, MISPLACED):
-                await self._cluster.refresh(self._table, [bucket])
-
-        return await self._cluster.retrying.run(attempt, between=between)
+        return await self._cluster.at_leaders(self._table, [bucket], attempt)
 
     async def give_up(self) -> None:
         """Finish without sealing, and let the servers free what they have."""
