@@ -354,11 +354,13 @@ def test_who_goes_on_guessing_while_an_answer_waits_is_dropped() -> None:
         ):
             client.ask(0, AUTHENTICATE, token("admin", "a"))
             assert await client.error(0) == 46
+            began = asyncio.get_running_loop().time()
             for number in range(4):  # the first waits; each of the others counts as one that failed
                 second.ask(number, AUTHENTICATE, token("admin", str(number)))
             for number in range(1, 4):
                 assert await second.error(number) == 46
             await second.is_dropped()
+            assert asyncio.get_running_loop().time() - began < 5, "long before its time to log in was over"
 
     in_memory(main)
 
