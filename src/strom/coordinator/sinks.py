@@ -346,8 +346,8 @@ def skip_lost(catalog: Catalog, name: str, *, number: int) -> UpdatePlan[SinkRow
     row = _sink(catalog, name)
     if row.skip_lost or row.number != number:
         return UpdatePlan(row)
-    key, told = keys.sink(name), replace(row, skip_lost=True)
-    return UpdatePlan(told, [catalog.unchanged(key)], [Put(key, encode_sink(told))])
+    key, skipping = keys.sink(name), replace(row, skip_lost=True)
+    return UpdatePlan(skipping, [catalog.unchanged(key)], [Put(key, encode_sink(skipping))])
 
 
 def drop_sink(catalog: Catalog, name: str, *, rolled: int) -> UpdatePlan[bool]:

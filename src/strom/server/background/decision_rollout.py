@@ -201,7 +201,7 @@ class DecisionRollout:
                 bytes(one.stage_id).hex(),
                 one.reason,
             )
-            told = WireSkippedStage(
+            skipped = WireSkippedStage(
                 number=one.number,
                 stage_id=bytes(one.stage_id),
                 reason=one.reason,
@@ -209,7 +209,7 @@ class DecisionRollout:
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket,
             )
-            self._skipped.setdefault(one.number, []).append(told)
+            self._skipped.setdefault(one.number, []).append(skipped)
         if answer.error_code:
             if self._view.catalog.has_bucket(bucket):
                 known = self._troubles.get(bucket)

@@ -56,7 +56,7 @@ class KeyJobs:
         self._tasks = tasks
         self._clock = clock
         self._idle_workers = at_once
-        self._asked: dict[int, tuple[int, object, float]] = {}
+        self._idle: dict[int, tuple[int, object, float]] = {}
         """By tablet: its end and definition when it had nothing to do, and when to check it anyway."""
         self._done = metrics.counter(
             "strom_key_jobs_total", "Upkeep jobs of primary-key buckets that ended well"
@@ -81,8 +81,8 @@ class KeyJobs:
             if self._idle_workers and slot.job is None and tablet.online and self._due(slot, tablet):
                 self._idle_workers -= 1
                 slot.job = self._tasks.spawn(self._tend(slot, tablet), f"upkeep of {slot.bucket}")
-        for gone in self._asked.keys() - alive:
-            del self._asked[gone]
+        for gone in self._idle.keys() - alive:
+            del self._idle[gone]
 
     def stop(self) -> None:
         """Start nothing more; running jobs may end."""
@@ -119,7 +119,7 @@ class KeyJobs:
             slot.readers -= 1
             slot.job = None
             self._idle_workers += 1
-            self._asked[id(tablet)] = (end, defined_by, self._clock.monotonic() + pause)
+            self._idle[id(tablet)] = (end, defined_by, self._clock.monotonic() + pause)
 
     async def _perform(self, slot: TabletSlot, job: Job) -> None:
         try:
@@ -139,7 +139,7 @@ class KeyJobs:
     def _due(self, slot: TabletSlot, tablet: Tablet) -> bool:
         if slot.held_up:
             return False  # checked again when it can be done
-        end, defined_by, again_at = self._asked.get(id(tablet), (-1, None, 0.0))
+        end, defined_by, again_at = self._idle.get(id(tablet), (-1, None, 0.0))
         moved = tablet.high_watermark > end or slot.defined_by is not defined_by
         return moved or self._clock.monotonic() >= again_at
 

@@ -17,7 +17,6 @@ from strom.errors import RequestTimeout, StorageOffline
 from strom.log.sync import SyncPoint
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import CUT_BUCKETS, SNAPSHOT, Api
-from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message
 from strom.protocol.messages.cut import (
     CutBucketRequest,
@@ -31,8 +30,9 @@ from strom.protocol.messages.cut import (
 from strom.rpc.call import Call
 from strom.server.background.decision_rollout import DecisionRollout
 from strom.server.background.group_commit import GroupCommit
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.writes import TIMEOUT_S_MAX, as_told
+from strom.server.calls.writes import TIMEOUT_S_MAX
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import Tablets, wait_for
@@ -102,12 +102,10 @@ class CutCalls:
             tablet = await self._having(slot, wanted.at_least or 0, until)
             return await self.cut_tablet(tablet, wanted, number=request.number, sync=bool(request.sync))
         except Exception as error:
-            told = as_told(error)
             return CutBucketResponse(
                 partition_id=wanted.partition_id,
                 bucket_id=wanted.bucket_id,
-                error_code=code_of(told),
-                error_message=message_of(told),
+                **error_fields(error),
             )
 
     async def _having(self, slot: TabletSlot, number: int, until: float) -> Tablet:

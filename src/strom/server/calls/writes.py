@@ -19,9 +19,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from strom.errors import (
     InvalidAcks,
-    LeaderNotAvailable,
     RequestTimeout,
-    ServerStopping,
     StorageOffline,
     StromError,
 )
@@ -293,16 +291,6 @@ class _Answer(Generic[R]):
             return begun.result()
         error = RequestTimeout(f"not durable within {self._timeout_ms} ms; it may still become durable")
         return self._refused(index, error)
-
-
-def as_told(error: BaseException) -> BaseException:
-    """The error as the writer gets it."""
-    if isinstance(error, ServerStopping | asyncio.CancelledError):
-        # A code that the peer's client knows: it asks again, and finds the server after its restart.
-        return LeaderNotAvailable("the server is going down")
-    if not isinstance(error, StromError):
-        logger.error("a write failed", exc_info=error)
-    return error
 
 
 def _on_loop() -> bool:

@@ -37,11 +37,11 @@ def _settle(files: Files, name: str, config: LakeConfig) -> None:
     assert config.owner is not None
     finish(config)
     before = _read(files, name)
-    told = WarehouseOwner(config.owner) if before is None else before.at(config.owner, config.warehouse)
-    if told != before:
-        trees.write(name, told.to_json())  # until it is done, nobody may open it
-    if not told.settled:
-        relocate(config, told.moved_from)
+    owner = WarehouseOwner(config.owner) if before is None else before.at(config.owner, config.warehouse)
+    if owner != before:
+        trees.write(name, owner.to_json())  # until it is done, nobody may open it
+    if not owner.settled:
+        relocate(config, owner.moved_from)
         trees.write(name, WarehouseOwner(config.owner, config.warehouse).to_json())
 
 

@@ -89,8 +89,8 @@ def _endpoint(
     one: tuple[str, str, int], advertised: Mapping[str, tuple[str, int]], protocols: Mapping[str, str]
 ) -> Endpoint:
     name, host, port = one
-    told_host, told_port = advertised.get(name, (_reachable(host), port))
-    return Endpoint(name, host, port, told_host, told_port, sasl=protocols.get(name, PLAINTEXT) == SASL)
+    shown_host, shown_port = advertised.get(name, (_reachable(host), port))
+    return Endpoint(name, host, port, shown_host, shown_port, sasl=protocols.get(name, PLAINTEXT) == SASL)
 
 
 def _reachable(host: str) -> str:

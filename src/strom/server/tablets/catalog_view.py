@@ -52,7 +52,7 @@ Watcher = Callable[[CatalogChange], None]
 
 
 @dataclass(slots=True)
-class _Told:
+class _Watch:
     """A watcher, and the catalog it has seen: that moves on only when the watcher returns."""
 
     watcher: Watcher
@@ -69,9 +69,9 @@ class CatalogView:
         self._alone = alone
         self._changing = asyncio.Lock()
         self._performing: set[asyncio.Task[Any]] = set()
-        self._watchers: list[_Told] = []
+        self._watchers: list[_Watch] = []
         self._telling = False
-        self._told = coordinator.news().catalog
+        self._seen = coordinator.news().catalog
 
     @property
     def catalog(self) -> Catalog:
@@ -81,7 +81,7 @@ class CatalogView:
     def watch(self, watcher: Watcher) -> None:
         """Call ``watcher`` on the loop with every change from now on."""
         self._tell()
-        self._watchers.append(_Told(watcher, self._told))
+        self._watchers.append(_Watch(watcher, self._seen))
 
     def fresh(self) -> Catalog:
         """The catalog including changes of other processes. In any thread; watchers are called on the loop only.
@@ -137,35 +137,35 @@ class CatalogView:
         self._telling = True
         try:
             while self._take_news():
-                for told in self._watchers:
-                    self._tell_one(told)
+                for watch in self._watchers:
+                    self._tell_one(watch)
         finally:
             self._telling = False
 
     def _take_news(self) -> bool:
         """Whether something was touched since the last time; if so, every watcher is due."""
         news = self._coordinator.news()
-        self._told = news.catalog
-        for told in self._watchers:
-            told.touched |= news.touched
+        self._seen = news.catalog
+        for watch in self._watchers:
+            watch.touched |= news.touched
         return bool(news.touched)
 
-    def _tell_one(self, told: _Told) -> None:
-        if not told.touched:
+    def _tell_one(self, watch: _Watch) -> None:
+        if not watch.touched:
             return
-        change = CatalogChange(told.catalog, self._told, told.touched)
+        change = CatalogChange(watch.catalog, self._seen, watch.touched)
         try:
-            told.watcher(change)
+            watch.watcher(change)
         except Exception:
             # What was committed stays so, and the others learn of it; this watcher keeps what it has not seen.
             logger.exception("following a change of the catalog failed; trying again in %s s", TELL_AGAIN_S)
-            asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._tell_again, told)
+            asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._tell_again, watch)
         else:
-            told.catalog, told.touched = change.catalog, Touched()
+            watch.catalog, watch.touched = change.catalog, Touched()
 
-    def _tell_again(self, told: _Told) -> None:
+    def _tell_again(self, watch: _Watch) -> None:
         if not self._telling:
-            self._tell_one(told)
+            self._tell_one(watch)
 
 
 def _on_a_loop() -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from strom.errors import InvalidTargets, RequestTimeout
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP, Api
-from strom.protocol.error_codes import code_of, error_of, message_of
+from strom.protocol.error_codes import error_of
 from strom.protocol.message import Message
 from strom.protocol.messages.keys import (
     LookupBucketRequest,
@@ -26,6 +26,7 @@ from strom.protocol.messages.keys import (
 )
 from strom.rpc.call import Call
 from strom.rpc.call_memory import BudgetShare
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_lookups import lookup_refused, value_size, values
 from strom.server.calls.keys.key_reads import (
@@ -36,7 +37,7 @@ from strom.server.calls.keys.key_reads import (
     Left,
     LookupLimits,
 )
-from strom.server.calls.writes import Write, Writes, as_told
+from strom.server.calls.writes import Write, Writes
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablets import Tablets
@@ -66,10 +67,10 @@ class LookupCalls:
         self._limits.check_keys(sum(len(bucket.keys) for bucket in request.buckets_req))
         if request.insert_if_not_exists:
             return self._insert(request, call.share)
-        asked = [self._asked(request.table_id, bucket) for bucket in request.buckets_req]
-        return self._reads.answer(asked, lambda found: LookupResponse(buckets_resp=found), call.share)
+        lookups = [self._lookup_of(request.table_id, bucket) for bucket in request.buckets_req]
+        return self._reads.answer(lookups, lambda found: LookupResponse(buckets_resp=found), call.share)
 
-    def _asked(self, table_id: int, bucket: LookupBucketRequest) -> BucketLookup[LookupBucketResponse]:
+    def _lookup_of(self, table_id: int, bucket: LookupBucketRequest) -> BucketLookup[LookupBucketResponse]:
         def find(facts: TableFacts, tablet: Tablet, bytes_max: int) -> LookupBucketResponse:
             return _answer(bucket, values(facts.keys, tablet, bucket.keys, bytes_max)[0])
 
@@ -202,5 +203,4 @@ def _answer(bucket: LookupBucketRequest, found: Sequence[Any]) -> LookupBucketRe
 
 
 def _write_refused(bucket_id: int, error: BaseException) -> PutKvBucketResponse:
-    told = as_told(error)
-    return PutKvBucketResponse(bucket_id=bucket_id, error_code=code_of(told), error_message=message_of(told))
+    return PutKvBucketResponse(bucket_id=bucket_id, **error_fields(error))

@@ -13,7 +13,6 @@ from strom.errors import InvalidRequest, LimitExceeded, StromError
 from strom.kv.gather.memory_needed import MemoryNeeded
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROWS, PREFIX_LOOKUP, Api
-from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message, whole
 from strom.protocol.messages.keys import (
     LookupBucketRequest,
@@ -36,9 +35,9 @@ from strom.record.decode import decode
 from strom.record.encode import encode, encode_message
 from strom.rpc.call import Call
 from strom.runtime.files import Bytes
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_reads import SLICE_KEYS, BucketLookup, KeyReads, LookupLimits
-from strom.server.calls.writes import as_told
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast, MatchedRows
@@ -50,7 +49,7 @@ PAGE_BYTES = 8 * 1024 * 1024
 _EMPTY = Value()
 
 
-class _Asked(NamedTuple):
+class _BucketPart(NamedTuple):
     """One bucket's part of a LookupRows request."""
 
     forms: KeyForms
@@ -91,9 +90,9 @@ class KeyLookupCalls:
         """Whole rows by their bucket key, as the peer encodes them."""
         request: PrefixLookupRequest = call.request
         self._limits.check_keys(sum(len(bucket.keys) for bucket in request.buckets_req))
-        asked = [self._prefixes(request.table_id, bucket) for bucket in request.buckets_req]
+        lookups = [self._prefixes(request.table_id, bucket) for bucket in request.buckets_req]
         return self._reads.answer(
-            asked, lambda found: PrefixLookupResponse(buckets_resp=found), share=call.share
+            lookups, lambda found: PrefixLookupResponse(buckets_resp=found), share=call.share
         )
 
     def _prefixes(
@@ -109,7 +108,7 @@ class KeyLookupCalls:
 
         def refused(error: BaseException) -> PrefixLookupBucketResponse:
             return PrefixLookupBucketResponse(
-                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **_told(error)
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **error_fields(error)
             )
 
         place = BucketId(table_id, bucket.partition_id, bucket.bucket_id)
@@ -120,9 +119,9 @@ class KeyLookupCalls:
     def lookup_rows(self, call: Call) -> Message | Awaitable[Message]:
         """Columns of rows by key, by prefix or by a secondary index."""
         request: LookupRowsRequest = call.request
-        asked = [self._asked(request, bucket) for bucket in request.buckets_req]
-        self._limits.check_keys(sum([one.keys for one in asked]))
-        return self._reads.answer(asked, self._whole, call.share, wait_ms=request.timeout_ms)
+        lookups = [self._lookup_of(request, bucket) for bucket in request.buckets_req]
+        self._limits.check_keys(sum([one.keys for one in lookups]))
+        return self._reads.answer(lookups, self._whole, call.share, wait_ms=request.timeout_ms)
 
     def _whole(self, found: Sequence[LookupRowsBucketResponse]) -> LookupRowsResponse:
         """All buckets' answers; together they do not exceed the limit of one answer."""
@@ -130,7 +129,7 @@ class KeyLookupCalls:
             self._limits.check_bytes(sum([_size(one) for one in found]))
         return LookupRowsResponse(buckets_resp=found)
 
-    def _asked(
+    def _lookup_of(
         self, request: LookupRowsRequest, bucket: LookupRowsBucketRequest
     ) -> BucketLookup[LookupRowsBucketResponse]:
         batch = memoryview(whole(bucket.keys))
@@ -156,9 +155,9 @@ class KeyLookupCalls:
         def find(facts: TableFacts, tablet: Tablet, bytes_max: int) -> LookupRowsBucketResponse:
             forms = facts.knowing(request.schema_id).keys
             columns = forms.columns(request.schema_id, request.columns)
-            asked = _Asked(forms, tablet, request, batch, header, columns, bytes_max)
+            part = _BucketPart(forms, tablet, request, batch, header, columns, bytes_max)
             after = bucket.rows_after
-            found = self._answer(asked) if after is None else self._page(asked, after)
+            found = self._answer(part) if after is None else self._page(part, after)
             return LookupRowsBucketResponse(
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
@@ -180,8 +179,8 @@ class KeyLookupCalls:
             single=request.index is None,
         )
 
-    def _answer(self, asked: _Asked) -> _Answer:
-        forms, tablet, request, batch, header, columns, bytes_max = asked
+    def _answer(self, part: _BucketPart) -> _Answer:
+        forms, tablet, request, batch, header, columns, bytes_max = part
         all_columns = None if len(columns) == len(forms.arrow) and columns == forms.all_columns else columns
         if request.index is None and header.record_count <= SLICE_KEYS and forms.flat(columns):
             keys = forms.key_batches.read(batch, header, self._batches.decompressed_bytes_max)
@@ -189,34 +188,34 @@ class KeyLookupCalls:
             message = memoryview(quick.message)
             records = encode_message(message, len(quick.positions), schema_id=request.schema_id)
             return _Answer(records, quick.positions, quick.high_watermark, quick.epoch)
-        found = self._found(forms, tablet, request.index, self._tuples(asked), all_columns, bytes_max)
+        found = self._found(forms, tablet, request.index, self._tuples(part), all_columns, bytes_max)
         whole_batch = encode(found.rows, schema_id=request.schema_id)
         return _Answer([whole_batch], found.positions, found.high_watermark, found.epoch)
 
-    def _page(self, asked: _Asked, after: int) -> _Answer:
+    def _page(self, part: _BucketPart, after: int) -> _Answer:
         """Some of the rows of one tuple that were written after an offset."""
-        forms, request = asked.forms, asked.request
+        forms, request = part.forms, part.request
         index = forms.prefix_index if request.index == "$prefix" else request.index
-        if index is None or asked.header.record_count != 1:
+        if index is None or part.header.record_count != 1:
             raise InvalidRequest(
                 "rows_after is for one tuple of an index: a key has one row", index=request.index
             )
         most = min(PAGE_BYTES, self._limits.answer_bytes_max // 2)  # the answer has its frame around it
-        if asked.bytes_max < most:
+        if part.bytes_max < most:
             raise MemoryNeeded(most)
-        found = key_tablet(asked.tablet).lookup_page(
-            index, self._tuples(asked), after, columns=asked.columns, bytes_max=most
+        found = key_tablet(part.tablet).lookup_page(
+            index, self._tuples(part), after, columns=part.columns, bytes_max=most
         )
         records: list[Bytes] = [encode(found.rows, schema_id=request.schema_id)]
         self._limits.check_bytes(len(records[0]))  # a page has at least one row, however large it is
         return _Answer(records, found.positions, found.high_watermark, found.epoch, found.more_after)
 
-    def _tuples(self, asked: _Asked) -> pa.RecordBatch:
+    def _tuples(self, part: _BucketPart) -> pa.RecordBatch:
         """The keys or tuples to look up, as columns."""
         return decode(
-            asked.batch,
-            asked.forms.tuples(asked.request.index),
-            header=asked.header,
+            part.batch,
+            part.forms.tuples(part.request.index),
+            header=part.header,
             decompressed_bytes_max=self._batches.decompressed_bytes_max,
             full_validation=True,
         )
@@ -325,7 +324,7 @@ def _bounded(find: Callable[[int], MatchedRows], size: int, bytes_max: int) -> M
 
 def _rows_refused(bucket: LookupRowsBucketRequest, error: BaseException) -> LookupRowsBucketResponse:
     return LookupRowsBucketResponse(
-        partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **_told(error)
+        partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, **error_fields(error)
     )
 
 
@@ -359,16 +358,11 @@ def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return found[0] if found else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def _told(error: BaseException) -> dict[str, Any]:
-    told = as_told(error)
-    return {"error_code": code_of(told), "error_message": message_of(told)}
-
-
 def lookup_refused(bucket: LookupBucketRequest, error: BaseException) -> LookupBucketResponse:
     """Why a bucket of a Lookup has no answer."""
     return LookupBucketResponse(
         partition_id=bucket.partition_id,
         bucket_id=bucket.bucket_id,
         original_partition_name=bucket.original_partition_name,
-        **_told(error),
+        **error_fields(error),
     )

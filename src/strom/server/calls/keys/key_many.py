@@ -50,7 +50,7 @@ _BUCKET_ID, _RECORDS, _POSITIONS, _HIGH, _EPOCH = map(
 )
 
 
-class _Asked(NamedTuple):
+class _FrameParts(NamedTuple):
     """The parts of one frame."""
 
     question: bytes
@@ -64,11 +64,11 @@ class _Question:
 
     __slots__ = ("_chosen", "_facts", "columns", "plain", "schema_id", "table_id")
 
-    def __init__(self, asked: LookupRowsRequest) -> None:
-        self.table_id = asked.table_id
-        self.schema_id = asked.schema_id
-        self.columns = tuple(asked.columns)
-        self.plain = asked.index is None
+    def __init__(self, request: LookupRowsRequest) -> None:
+        self.table_id = request.table_id
+        self.schema_id = request.schema_id
+        self.columns = tuple(request.columns)
+        self.plain = request.index is None
         self._facts: TableFacts | None = None
         self._chosen: tuple[bool, tuple[int, ...] | None] = False, None
 
@@ -98,19 +98,19 @@ class KeyManyCalls:
 
     def _at_once(self, frame: Bytes, request_id: int) -> list[Bytes] | None:
         try:
-            asked = _read(frame)
-            return None if asked is None else self._answer(asked, request_id)
+            parts = _read(frame)
+            return None if parts is None else self._answer(parts, request_id)
         except Exception:
             return None  # whatever it was, the general path meets it too and reports it
 
-    def _answer(self, asked: _Asked, request_id: int) -> list[Bytes] | None:
-        question = self._known.get(asked.question) or self._learn(asked.question)
+    def _answer(self, parts: _FrameParts, request_id: int) -> list[Bytes] | None:
+        question = self._known.get(parts.question) or self._learn(parts.question)
         if not question.plain:
             return None
-        records = memoryview(asked.keys)
+        records = memoryview(parts.keys)
         header = read_header(records)
         count = header.record_count
-        ready = self._reads.ready(BucketId(question.table_id, None, asked.bucket))
+        ready = self._reads.ready(BucketId(question.table_id, None, parts.bucket))
         if ready is None or not self._reads.pace.allows(count) or count > self._limits.keys_max:
             return None
         facts, tablet = ready
@@ -125,7 +125,7 @@ class KeyManyCalls:
         self._reads.pace.end(began)
         facts.traffic.keys_in.inc(count)
         positions = found.positions.astype("<u4").tobytes()
-        return _framed(request_id, asked.bucket, positions, found.high_watermark, found.epoch, batch)
+        return _framed(request_id, parts.bucket, positions, found.high_watermark, found.epoch, batch)
 
     def _learn(self, content: bytes) -> _Question:
         found = _Question(decode(LookupRowsRequest, content))
@@ -136,7 +136,7 @@ class KeyManyCalls:
         return found
 
 
-def _read(frame: Bytes) -> _Asked | None:
+def _read(frame: Bytes) -> _FrameParts | None:
     """The parts of a request for one bucket; None for any other. Raises IndexError where it ends too early."""
     position = _AT
     while frame[position] != _BUCKETS:
@@ -159,7 +159,7 @@ def _read(frame: Bytes) -> _Asked | None:
         return None
     if end < len(frame) and (frame[end] != _TIMEOUT or read_varint(frame, end + 1)[1] != len(frame)):
         return None
-    return _Asked(question, bucket, memoryview(frame)[position:end])
+    return _FrameParts(question, bucket, memoryview(frame)[position:end])
 
 
 def _framed(

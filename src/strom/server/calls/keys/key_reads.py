@@ -172,7 +172,7 @@ class KeyReads:
 
     def answer(
         self,
-        asked: Sequence[BucketLookup[R]],
+        lookups: Sequence[BucketLookup[R]],
         whole: Callable[[Sequence[R]], Message],
         share: BudgetShare,
         wait_ms: int | None = None,
@@ -180,25 +180,25 @@ class KeyReads:
         """Every bucket's answer: at once when all of it is quick."""
         found: list[R] = []
         most = left = min(QUICK_BYTES_MAX, self._answer_bytes_max)
-        for one in asked:
+        for one in lookups:
             quick = self._quick(one, left)
             if quick is None:
                 share.add(most - left)
-                return self._answer_later(asked, found, whole, share, bounded_wait(wait_ms))
+                return self._answer_later(lookups, found, whole, share, bounded_wait(wait_ms))
             found.append(quick)
-            if len(asked) > 1:
+            if len(lookups) > 1:
                 left = max(left - one.size(quick), 0)
         return whole(found)
 
     async def _answer_later(
         self,
-        asked: Sequence[BucketLookup[R]],
+        lookups: Sequence[BucketLookup[R]],
         found: list[R],
         whole: Callable[[Sequence[R]], Message],
         share: BudgetShare,
         wait_ms: int,
     ) -> Message:
-        rest = asked[len(found) :]
+        rest = lookups[len(found) :]
         parts = [share.part() for _ in rest]
         left = Left(self._answer_bytes_max - share.amount)
         try:
@@ -264,7 +264,7 @@ class KeyReads:
         definition = self._tables.of(slot.bucket.table_id).keys.definition
         if key_tablet(tablet).definition is not definition:
             # The table was altered, and the lane has not updated the bucket yet: after a turn it has.
-            turn = slot.do(lambda told: None, small=False)
+            turn = slot.do(lambda tablet: None, small=False)
             if isinstance(turn, asyncio.Future):
                 await turn
         return tablet

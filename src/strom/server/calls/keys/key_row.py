@@ -15,16 +15,15 @@ from strom.kv.lookup.check_needed import CheckNeeded
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import LOOKUP_ROW, Api
 from strom.protocol.codec import decode
-from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.frame import REQUEST_HEAD, response_head
 from strom.protocol.message import Message, whole
 from strom.protocol.messages.own_keys import LookupRowQuestion, LookupRowRequest, LookupRowResponse
 from strom.protocol.varint import encode_varint
 from strom.rpc.call import Call
 from strom.runtime.files import Bytes
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_reads import BucketLookup, KeyReads, LookupLimits, bounded_wait
-from strom.server.calls.writes import as_told
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast
@@ -47,11 +46,11 @@ class _Question:
 
     __slots__ = ("_chosen", "_facts", "bucket", "columns", "schema_id", "wait_ms")
 
-    def __init__(self, asked: LookupRowQuestion) -> None:
-        self.bucket = BucketId(asked.table_id, asked.partition_id, asked.bucket_id)
-        self.schema_id = asked.schema_id
-        self.columns = tuple(asked.columns)
-        self.wait_ms = bounded_wait(asked.timeout_ms)
+    def __init__(self, question: LookupRowQuestion) -> None:
+        self.bucket = BucketId(question.table_id, question.partition_id, question.bucket_id)
+        self.schema_id = question.schema_id
+        self.columns = tuple(question.columns)
+        self.wait_ms = bounded_wait(question.timeout_ms)
         self._facts: TableFacts | None = None
         self._chosen: tuple[int, ...] | None = None
 
@@ -122,7 +121,7 @@ class KeyRowCalls:
             pass
         except StromError as error:
             return _refused(error)
-        asked = BucketLookup(
+        lookup = BucketLookup(
             question.bucket,
             1,
             lambda facts, tablet, bytes_max: self._find(question, key, facts, tablet),
@@ -130,7 +129,7 @@ class KeyRowCalls:
             lambda answer: len(answer.row or b""),
             at_least,
         )
-        return self._reads.slowly(asked, question.wait_ms, call.share)
+        return self._reads.slowly(lookup, question.wait_ms, call.share)
 
     def _question(self, content: bytes) -> _Question:
         known = self._known.get(content)
@@ -154,8 +153,7 @@ class KeyRowCalls:
 
 
 def _refused(error: BaseException) -> LookupRowResponse:
-    told = as_told(error)
-    return LookupRowResponse(error_code=code_of(told), error_message=message_of(told))
+    return LookupRowResponse(**error_fields(error))
 
 
 def _at_least(request: LookupRowRequest) -> AtLeast | None:

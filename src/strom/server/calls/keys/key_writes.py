@@ -23,7 +23,6 @@ from strom.kv.peer_rows.kv_batch_header import read_kv_header
 from strom.model.bucket import BucketId
 from strom.model.schema import Schema
 from strom.protocol.api_keys import PUT_KV, UPSERT_ROWS, Api
-from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message, whole
 from strom.protocol.messages.keys import (
     PutKvBucketRequest,
@@ -42,8 +41,9 @@ from strom.record.columns import ColumnLayout
 from strom.record.decode import changes, decode
 from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_AFTER
 from strom.rpc.call import Call
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.writes import Begun, Write, Writes, answer_all, as_told
+from strom.server.calls.writes import Begun, Write, Writes, answer_all
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import TabletSlot
@@ -291,20 +291,16 @@ def _kv_schema_id(records: memoryview, limits: BatchLimits) -> int:
 
 
 def _put_refused(wanted: PutKvBucketRequest, error: BaseException) -> PutKvBucketResponse:
-    told = as_told(error)
     return PutKvBucketResponse(
         partition_id=wanted.partition_id,
         bucket_id=wanted.bucket_id,
-        error_code=code_of(told),
-        error_message=message_of(told),
+        **error_fields(error),
     )
 
 
 def _upsert_refused(wanted: UpsertRowsBucketRequest, error: BaseException) -> UpsertRowsBucketResponse:
-    told = as_told(error)
     return UpsertRowsBucketResponse(
         partition_id=wanted.partition_id,
         bucket_id=wanted.bucket_id,
-        error_code=code_of(told),
-        error_message=message_of(told),
+        **error_fields(error),
     )

@@ -18,14 +18,13 @@ from strom.log.resuming import resume_at
 from strom.model.bucket import BucketId
 from strom.model.lake.lake import Tiered
 from strom.protocol.api_keys import RESUME_BUCKET, Api
-from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message, whole
 from strom.protocol.messages import lake as messages
 from strom.record.batch import BatchLimits
 from strom.rpc.call import Call
 from strom.runtime.files import Files
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.writes import as_told
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.lake_places import lake_place
 from strom.server.tablets.table_facts import Tables
@@ -77,8 +76,7 @@ class ResumeCalls:
                 else:
                     tablet = await self._resumed(bucket, place)
         except Exception as error:
-            told = as_told(error)
-            return messages.ResumeBucketResponse(error_code=code_of(told), error_message=message_of(told))
+            return messages.ResumeBucketResponse(**error_fields(error))
         return messages.ResumeBucketResponse(offset=tablet.end_offset, epoch=tablet.log.epoch)
 
     async def _resumed(self, bucket: BucketId, place: Tiered) -> Tablet:

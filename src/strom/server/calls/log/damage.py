@@ -11,13 +11,12 @@ from strom.log.damage import Damage
 from strom.model.bucket import BucketId
 from strom.model.damage import unreadable
 from strom.protocol.api_keys import MARK_DAMAGE, Api
-from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message
 from strom.protocol.messages.damage import DamageMark, MarkDamageRequest, MarkDamageResponse
 from strom.rpc.call import Call
 from strom.runtime.clock import Clock
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.writes import as_told
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import in_lane
 from strom.server.tablets.tablets import Tablets
@@ -45,8 +44,7 @@ class DamageCalls:
         try:
             damage = await self._marked(request)
         except Exception as error:
-            told = as_told(error)
-            return MarkDamageResponse(error_code=code_of(told), error_message=message_of(told))
+            return MarkDamageResponse(**error_fields(error))
         return MarkDamageResponse(
             marks=[
                 DamageMark(start_offset=mark.start, end_offset=mark.end, marked_ms=mark.marked_ms)
@@ -88,7 +86,7 @@ class DamageCalls:
         return damage
 
 
-def told_where(facts: TableFacts, tablet: Tablet, offset: int, error: StromError) -> StromError:
+def unreadable_error(facts: TableFacts, tablet: Tablet, offset: int, error: StromError) -> StromError:
     """The error of a read that met unreadable bytes, with the place and what to do about it."""
     first, last = error.facts.get("first_offset"), error.facts.get("end_offset")
     if not isinstance(first, int) or not isinstance(last, int):

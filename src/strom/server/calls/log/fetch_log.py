@@ -28,7 +28,7 @@ from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits
 from strom.server.calls.log.added_columns import Evolved
-from strom.server.calls.log.damage import told_where
+from strom.server.calls.log.damage import unreadable_error
 from strom.server.calls.log.fetch import BucketFetch, Fetches
 from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables, check_positions
@@ -102,13 +102,13 @@ class FetchLogCalls:
             found = tablet.read(offset, max_bytes=stored, most=most, **choice)
             return rewritten(found, evolved, max_bytes=max_bytes, allowed=allowed)
 
-        def told(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
+        def read_or_explain(tablet: Tablet, offset: int, max_bytes: int, allowed: int) -> ReadResult:
             try:
                 return read(tablet, offset, max_bytes, allowed)
             except Corrupt as error:
-                raise told_where(facts, tablet, offset, error) from error
+                raise unreadable_error(facts, tablet, offset, error) from error
 
-        return told, evolved is not None
+        return read_or_explain, evolved is not None
 
     def _skip(self, facts: TableFacts, table: FetchLogTableRequest) -> Skip | None:
         if table.filter_predicate is None:

@@ -26,7 +26,7 @@ from strom.record.project import Projection
 from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
-from strom.server.calls.log.damage import told_where
+from strom.server.calls.log.damage import unreadable_error
 from strom.server.calls.log.fetch import BucketFetch, Fetches
 from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables
@@ -137,7 +137,7 @@ class RowsRead:
         try:
             return self._read(tablet, offset, max_bytes, allowed, until)
         except Corrupt as error:
-            raise told_where(self._facts, tablet, offset, error) from error
+            raise unreadable_error(self._facts, tablet, offset, error) from error
 
     def _read(
         self, tablet: Tablet, offset: int, max_bytes: int, allowed: int, until: int | None

@@ -8,7 +8,6 @@ from typing import Any, cast
 from strom.errors import NotPrimaryKeyTable
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import PRODUCE_LOG, Api
-from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message, whole
 from strom.protocol.messages.log import (
     ProduceLogBucketRequest,
@@ -18,8 +17,9 @@ from strom.protocol.messages.log import (
 )
 from strom.record.batch import heaviest, read_header, work_size
 from strom.rpc.call import Call
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.writes import ALONE_BYTES_MAX, Begun, Write, Writes, answer_all, as_told
+from strom.server.calls.writes import ALONE_BYTES_MAX, Begun, Write, Writes, answer_all
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets
 from strom.tablet.log_tablet import LogTablet
@@ -92,12 +92,10 @@ class ProduceCalls:
 
 
 def _refused(wanted: ProduceLogBucketRequest, error: BaseException) -> ProduceLogBucketResponse:
-    told = as_told(error)
     return ProduceLogBucketResponse(
         partition_id=wanted.partition_id,
         bucket_id=wanted.bucket_id,
-        error_code=code_of(told),
-        error_message=message_of(told),
+        **error_fields(error),
     )
 
 

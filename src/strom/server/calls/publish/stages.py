@@ -17,7 +17,6 @@ from strom.errors import Corrupt, InvalidRequest, Refused, StromError
 from strom.log.groups import Origin
 from strom.model.bucket import BucketId
 from strom.protocol.api_keys import DROP_STAGES, STAGE_ROWS, Api
-from strom.protocol.error_codes import code_of, message_of
 from strom.protocol.message import Message, whole
 from strom.protocol.messages import stages as messages
 from strom.record.batch import BatchLimits, heaviest, read_header
@@ -30,9 +29,10 @@ from strom.server.background.checkpoints import Checkpoints
 from strom.server.background.disk_space import DiskSpace
 from strom.server.background.group_commit import GroupCommit
 from strom.server.background.stage_expiry import StageExpiry
+from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.keys.key_writes import KEY_COPIES, UpsertBatch
-from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE, as_told
+from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import TabletSlot, in_lane
 from strom.server.tablets.tablets import Tablets, wait_for
@@ -99,12 +99,10 @@ class StageCalls:
                 if tablet.stages.seals_durable < staged.seal:
                     await reached(tablet.stages.pending, staged.seal)
         except Exception as error:
-            told = as_told(error)
             return messages.StageRowsResponse(
                 partition_id=request.partition_id,
                 bucket_id=request.bucket_id,
-                error_code=code_of(told),
-                error_message=message_of(told),
+                **error_fields(error),
             )
         return messages.StageRowsResponse(
             partition_id=request.partition_id,
@@ -169,7 +167,7 @@ class StageCalls:
     async def _drop_of(
         self, table_id: int, wanted: messages.DropStagesBucketRequest
     ) -> messages.DropStagesBucketResponse:
-        code = message = None
+        refused: dict[str, Any] = {}
         try:
             ids = _stage_ids(wanted.stage_ids)
             slot = self._tablets.slot(BucketId(table_id, wanted.partition_id, wanted.bucket_id))
@@ -178,13 +176,11 @@ class StageCalls:
             if free:
                 await in_lane(slot, lambda tablet: tablet.drop_stages(free))
         except Exception as error:
-            told = as_told(error)
-            code, message = code_of(told), message_of(told)
+            refused = error_fields(error)
         return messages.DropStagesBucketResponse(
             partition_id=wanted.partition_id,
             bucket_id=wanted.bucket_id,
-            error_code=code,
-            error_message=message,
+            **refused,
         )
 
     # --- publishing ----------------------------------------------------------------------------------------
@@ -196,22 +192,21 @@ class StageCalls:
 
     async def _apply(self, wanted: messages.ApplyStagesBucketRequest) -> messages.ApplyStagesBucketResponse:
         bucket = BucketId(wanted.table_id, wanted.partition_id, wanted.bucket_id)
-        code = message = applied = None
+        applied: int | None = None
+        refused: dict[str, Any] = {}
         skipped: list[Skipped] = []
         try:
             applied = await self._published(bucket, [_commit(one) for one in wanted.commits], skipped)
         except Exception as error:
-            told = as_told(error)
-            code, message = code_of(told), message_of(told)
+            refused = error_fields(error)
             logger.info(
-                "publishing in bucket %s: %s", bucket, message
+                "publishing in bucket %s: %s", bucket, refused["error_message"]
             )  # the coordinator logs it as a warning
         return messages.ApplyStagesBucketResponse(
             table_id=wanted.table_id,
             partition_id=wanted.partition_id,
             bucket_id=wanted.bucket_id,
-            error_code=code,
-            error_message=message,
+            **refused,
             applied=applied,
             skipped=[
                 messages.WireSkippedStage(number=one.number, stage_id=one.stage_id, reason=one.reason)
