@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strom.runtime.effort import Effort, effort_of_thread
-from strom.server.calls.keys.key_reads import (
+from strom.server.calls.keys.bucket_lookup import (
     ASIDE_S,
     INLINE_CPU_S_MAX,
     INLINE_KEYS_MAX,

@@ -24,7 +24,7 @@ from strom.errors import (
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import error_of
 from strom.protocol.messages import damage, keys, log, own, own_keys, partitions, stages, tables
-from strom.server.calls.keys import key_scans
+from strom.server.calls.keys import scan_rows
 from strom.server.process.local import LocalServer
 
 EVENTS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -155,7 +155,7 @@ def test_what_no_call_may_ask_for_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_few_rows_for_a_look_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_scans, "LIMIT_BYTES_MAX", 4000)
+    monkeypatch.setattr(scan_rows, "LIMIT_BYTES_MAX", 4000)
 
     async def test(place: Place) -> None:
         await place.people.upsert([{"id": n, "name": "x" * 1000} for n in range(10)])

@@ -23,7 +23,7 @@ from strom.rpc.call_memory import BudgetShare
 from strom.runtime.clock import Clock
 from strom.runtime.tasks import Offload
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.keys.key_scans import KeyScanCalls
+from strom.server.calls.keys.scan_rows import ScanRowsCalls
 from strom.server.tablets.table_facts import Tables
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.tablet import Tablet
@@ -37,7 +37,7 @@ class OffsetCalls:
     """Answers ListOffsets and LimitScan."""
 
     def __init__(
-        self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock, keys: KeyScanCalls
+        self, tablets: Tablets, tables: Tables, readers: Offload, clock: Clock, keys: ScanRowsCalls
     ) -> None:
         self._tablets = tablets
         self._tables = tables

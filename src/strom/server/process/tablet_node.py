@@ -28,13 +28,13 @@ from strom.server.background.stage_expiry import StageExpiry
 from strom.server.calls.cut import CutCalls
 from strom.server.calls.dispatch import CallGroup
 from strom.server.calls.filtering import FilterLimits
-from strom.server.calls.keys.key_inserts import LookupCalls
-from strom.server.calls.keys.key_lookups import KeyLookupCalls
-from strom.server.calls.keys.key_many import KeyManyCalls
-from strom.server.calls.keys.key_reads import KeyReads, LookupLimits
-from strom.server.calls.keys.key_row import KeyRowCalls
-from strom.server.calls.keys.key_scans import KeyScanCalls
-from strom.server.calls.keys.key_writes import KeyWriteCalls
+from strom.server.calls.keys.bucket_lookup import KeyReads, LookupLimits
+from strom.server.calls.keys.lookup_row import LookupRowCalls
+from strom.server.calls.keys.lookup_rows import LookupRowsCalls
+from strom.server.calls.keys.lookup_rows_fast import LookupRowsFast
+from strom.server.calls.keys.peer_lookup import PeerLookupCalls
+from strom.server.calls.keys.scan_rows import ScanRowsCalls
+from strom.server.calls.keys.upserts import UpsertCalls
 from strom.server.calls.lake.lake_resume import ResumeCalls
 from strom.server.calls.log.damage import DamageCalls
 from strom.server.calls.log.fetch import Fetches
@@ -185,7 +185,7 @@ class TabletNode:
         answers = lookups.answer_bytes_max
         reads = KeyReads(self.tablets, self.tables, world.offload, world.clock, answer_bytes_max=answers)
         budget.relief.append(reads.relieve)
-        scans = KeyScanCalls(
+        scans = ScanRowsCalls(
             self.tablets,
             self.tables,
             KeyReads(self.tablets, self.tables, readers, world.clock, answer_bytes_max=answers),
@@ -196,11 +196,11 @@ class TabletNode:
         )
         return (
             OffsetCalls(self.tablets, self.tables, world.offload, world.clock, scans),
-            KeyWriteCalls(self.tablets, self.tables, writes, self._shared.limits),
-            LookupCalls(self.tablets, self.tables, reads, writes, lookups),
-            KeyLookupCalls(reads, lookups, self._shared.limits),
-            KeyManyCalls(reads, lookups, self._shared.limits),
-            KeyRowCalls(reads, lookups),
+            UpsertCalls(self.tablets, self.tables, writes, self._shared.limits),
+            PeerLookupCalls(self.tablets, self.tables, reads, writes, lookups),
+            LookupRowsCalls(reads, lookups, self._shared.limits),
+            LookupRowsFast(reads, lookups, self._shared.limits),
+            LookupRowCalls(reads, lookups),
             scans,
         )
 

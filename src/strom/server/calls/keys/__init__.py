@@ -1,4 +1,4 @@
 """Calls on primary-key tables: lookups, scans, upserts and deletes.
 
-Read ``key_writes.py`` first, then ``key_reads.py``, which all lookups share.
+Read ``upserts.py`` first, then ``bucket_lookup.py``, which all lookups share.
 """

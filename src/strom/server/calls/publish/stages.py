@@ -31,7 +31,7 @@ from strom.server.background.group_commit import GroupCommit
 from strom.server.background.stage_expiry import StageExpiry
 from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.keys.key_writes import KEY_COPIES, UpsertBatch
+from strom.server.calls.keys.upserts import KEY_COPIES, UpsertBatch
 from strom.server.calls.writes import BULK_BYTES_MIN, MEMORY_FREE
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablet_slot import TabletSlot, in_lane

@@ -31,7 +31,7 @@ from strom.runtime.clock import Clock
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import FilterLimits
-from strom.server.calls.keys.key_reads import COPIES, KeyReads
+from strom.server.calls.keys.bucket_lookup import COPIES, KeyReads
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.server.tablets.tablets import Tablets
@@ -43,7 +43,7 @@ DEAD_BYTES_MAX = 16 * 1024 * 1024
 """Dead offsets of one slice, as found and as sent."""
 
 
-class KeyScanCalls:
+class ScanRowsCalls:
     """Answers ScanRows and KeyFacts, and LimitScan where the table has a primary key."""
 
     def __init__(

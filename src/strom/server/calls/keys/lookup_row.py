@@ -23,7 +23,7 @@ from strom.rpc.call import Call
 from strom.runtime.files import Bytes
 from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.keys.key_reads import BucketLookup, KeyReads, LookupLimits, bounded_wait
+from strom.server.calls.keys.bucket_lookup import BucketLookup, KeyReads, LookupLimits, bounded_wait
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast
@@ -66,7 +66,7 @@ class _Question:
         return self._chosen
 
 
-class KeyRowCalls:
+class LookupRowCalls:
     """Answers LookupRow."""
 
     def __init__(self, reads: KeyReads, limits: LookupLimits) -> None:

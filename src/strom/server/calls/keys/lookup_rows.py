@@ -37,7 +37,7 @@ from strom.rpc.call import Call
 from strom.runtime.files import Bytes
 from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.keys.key_reads import SLICE_KEYS, BucketLookup, KeyReads, LookupLimits
+from strom.server.calls.keys.bucket_lookup import SLICE_KEYS, BucketLookup, KeyReads, LookupLimits
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts
 from strom.tablet.key_lookup import AtLeast, MatchedRows
@@ -73,8 +73,8 @@ class _Answer(NamedTuple):
     more_after: int | None = None
 
 
-class KeyLookupCalls:
-    """Answers PrefixLookup and LookupRows. Lookup itself may write, and is in ``key_inserts.py``."""
+class LookupRowsCalls:
+    """Answers PrefixLookup and LookupRows. Lookup itself may write, and is in ``peer_lookup.py``."""
 
     def __init__(self, reads: KeyReads, limits: LookupLimits, batches: BatchLimits) -> None:
         self._reads = reads

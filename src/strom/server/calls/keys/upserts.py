@@ -60,7 +60,7 @@ KEY_COPIES = 2
 """How often rows are in memory while they are written: decompressed, and in the changelog."""
 
 
-class KeyWriteCalls:
+class UpsertCalls:
     """Answers PutKv and UpsertRows."""
 
     def __init__(self, tablets: Tablets, tables: Tables, writes: Writes, limits: BatchLimits) -> None:

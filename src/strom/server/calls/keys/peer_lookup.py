@@ -28,8 +28,7 @@ from strom.rpc.call import Call
 from strom.rpc.call_memory import BudgetShare
 from strom.server.calls.bucket_errors import error_fields
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.keys.key_lookups import lookup_refused, value_size, values
-from strom.server.calls.keys.key_reads import (
+from strom.server.calls.keys.bucket_lookup import (
     WAIT_MS_DEFAULT,
     WAIT_MS_MAX,
     BucketLookup,
@@ -37,6 +36,7 @@ from strom.server.calls.keys.key_reads import (
     Left,
     LookupLimits,
 )
+from strom.server.calls.keys.lookup_rows import lookup_refused, value_size, values
 from strom.server.calls.writes import Write, Writes
 from strom.server.tablets.key_forms import KeyForms, key_tablet
 from strom.server.tablets.table_facts import TableFacts, Tables
@@ -46,7 +46,7 @@ from strom.tablet.tablet import Accepted, Tablet
 NO_WRITER = -1
 
 
-class LookupCalls:
+class PeerLookupCalls:
     """Answers Lookup."""
 
     def __init__(

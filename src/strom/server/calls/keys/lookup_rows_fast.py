@@ -1,7 +1,7 @@
 """The fast path of LookupRows: keys of one bucket in, the frame of the answer out, without messages in between.
 
 It takes only the usual case: one open bucket, by primary key, flat columns, few enough keys for the loop. Everything
-else, and every failure, is left to ``key_lookups.py``, whose answer is the same.
+else, and every failure, is left to ``lookup_rows.py``, whose answer is the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from strom.record.batch import BatchLimits, read_header
 from strom.record.encode import encode_message
 from strom.runtime.files import Bytes
 from strom.server.calls.dispatch import CallHandler
-from strom.server.calls.keys.key_reads import QUICK_BYTES_MAX, KeyReads, LookupLimits
+from strom.server.calls.keys.bucket_lookup import QUICK_BYTES_MAX, KeyReads, LookupLimits
 from strom.server.tablets.key_forms import key_tablet
 from strom.server.tablets.table_facts import TableFacts
 
@@ -82,7 +82,7 @@ class _Question:
         return self._chosen
 
 
-class KeyManyCalls:
+class LookupRowsFast:
     """Answers the usual LookupRows."""
 
     def __init__(self, reads: KeyReads, limits: LookupLimits, batches: BatchLimits) -> None:

@@ -38,8 +38,8 @@ from strom.protocol.messages import keys, own, own_keys, tables
 from strom.protocol.messages.connection import AuthenticateRequest
 from strom.record.encode import encode as encode_batch
 from strom.rpc.sasl import plain_token
-from strom.server.calls.keys import key_row
-from strom.server.calls.keys.key_row import KeyRowCalls
+from strom.server.calls.keys import lookup_row
+from strom.server.calls.keys.lookup_row import LookupRowCalls
 from strom.server.process.local import LocalServer
 
 SCHEMA = pa.schema(
@@ -322,16 +322,16 @@ def _lookups(table: KeyTable) -> list[bytes]:
 
 def test_questions_are_remembered_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks another question each time is answered, and costs no memory that stays."""
-    monkeypatch.setattr(key_row, "QUESTIONS_MAX", 4)
+    monkeypatch.setattr(lookup_row, "QUESTIONS_MAX", 4)
     known: list[int] = []
-    original = KeyRowCalls._question
+    original = LookupRowCalls._question
 
-    def asked(self: KeyRowCalls, content: bytes) -> Any:
+    def asked(self: LookupRowCalls, content: bytes) -> Any:
         found = original(self, content)
         known.append(len(self._known))
         return found
 
-    monkeypatch.setattr(KeyRowCalls, "_question", asked)
+    monkeypatch.setattr(LookupRowCalls, "_question", asked)
 
     async def test(wire: Wire) -> None:
         table = await made(wire)

@@ -23,9 +23,9 @@ from strom.protocol.frame import REQUEST_HEAD, encode_response
 from strom.protocol.message import whole
 from strom.protocol.messages import own_keys
 from strom.record.encode import encode as encode_batch
-from strom.server.calls.keys import key_many
-from strom.server.calls.keys.key_many import KeyManyCalls
-from strom.server.calls.keys.key_reads import INLINE_KEYS_MOST
+from strom.server.calls.keys import lookup_rows_fast
+from strom.server.calls.keys.bucket_lookup import INLINE_KEYS_MOST
+from strom.server.calls.keys.lookup_rows_fast import LookupRowsFast
 from strom.server.process.local import LocalServer
 
 NUMBERS = pa.schema(
@@ -44,15 +44,15 @@ TEXTS = pa.schema(
 def short(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the frames that were answered the short way."""
     sizes: list[int] = []
-    original = KeyManyCalls._answer
+    original = LookupRowsFast._answer
 
-    def answer(self: KeyManyCalls, *arguments: Any) -> Any:
+    def answer(self: LookupRowsFast, *arguments: Any) -> Any:
         found = original(self, *arguments)
         if found is not None:
             sizes.append(sum(map(len, found)))
         return found
 
-    monkeypatch.setattr(KeyManyCalls, "_answer", answer)
+    monkeypatch.setattr(LookupRowsFast, "_answer", answer)
     return sizes
 
 
@@ -180,7 +180,7 @@ def test_what_is_not_usual_is_left_to_the_ordinary_way(tmp_path: Path, short: li
 def test_bytes_that_are_no_request_are_left_alone(content: bytes) -> None:
     frame = bytes(REQUEST_HEAD.size) + content
     try:
-        found = key_many._read(frame)
+        found = lookup_rows_fast._read(frame)
     except IndexError:
         return
     assert found is None or found.question in content
@@ -195,22 +195,22 @@ def test_the_frame_made_by_hand_is_the_encoded_one(
         bucket_id=bucket, records=[head, records], positions=b"1234", high_watermark=high, epoch=-1
     )
     expected = b"".join(encode_response(7, own_keys.LookupRowsResponse(buckets_resp=[answer])))
-    framed = key_many._framed(7, bucket, b"1234", high, -1, [head, records])
+    framed = lookup_rows_fast._framed(7, bucket, b"1234", high, -1, [head, records])
     assert b"".join(framed) == expected
 
 
 def test_questions_are_remembered_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks another question each time is answered, and costs no memory that stays."""
-    monkeypatch.setattr(key_many, "QUESTIONS_MAX", 4)
+    monkeypatch.setattr(lookup_rows_fast, "QUESTIONS_MAX", 4)
     known: list[int] = []
-    original = KeyManyCalls._learn
+    original = LookupRowsFast._learn
 
-    def learn(self: KeyManyCalls, content: bytes) -> Any:
+    def learn(self: LookupRowsFast, content: bytes) -> Any:
         learned = original(self, content)
         known.append(len(self._known))
         return learned
 
-    monkeypatch.setattr(KeyManyCalls, "_learn", learn)
+    monkeypatch.setattr(LookupRowsFast, "_learn", learn)
 
     async def test(wire: Wire) -> None:
         table = await KeyTable.create(wire, "t", NUMBERS, ["id"])
