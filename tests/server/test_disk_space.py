@@ -95,7 +95,7 @@ def test_a_full_disk_does_not_end_the_watch_of_the_clock(caplog: pytest.LogCaptu
     watch = ClockWatch(world, "/data", "tablet-0", trust_after_ms=1_000)
     disk.fill(0)
     asyncio.run(watch.keep())
-    assert "the time cannot be kept" in caplog.text
+    assert "cannot store the time" in caplog.text
     disk.fill(None)
     asyncio.run(watch.keep())
     assert disk.read_whole("/data/clock-tablet-0").split()[0] == b"%d" % watch.time.now_ms()

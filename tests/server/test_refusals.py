@@ -130,7 +130,7 @@ def _refusals(place: Place) -> list[Refusal]:
         (InvalidRequest, "first offset and an end", lambda: place.mark(end_offset=1)),
         (InvalidRequest, "begin, renew and end", lambda: place.backup("begin", "x")),
         (InvalidRequest, "begin, renew and end", lambda: place.backup("renew")),
-        (InvalidRequest, "not known any more", lambda: place.backup("renew", "x")),
+        (InvalidRequest, "this backup is unknown", lambda: place.backup("renew", "x")),
         (InvalidRequest, "all columns", lambda: place.stage((0, 1))),
         (InvalidRequest, "16 bytes", lambda: place.stage(stage_id=b"short")),
         (InvalidRequest, "lease", lambda: place.stage(lease_ms=0)),
