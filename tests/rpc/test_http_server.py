@@ -115,6 +115,29 @@ def test_too_many_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> No
     run(talk)
 
 
+@pytest.mark.parametrize("request_bytes", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HT"])
+def test_a_connection_that_has_ended_makes_room_for_another(
+    monkeypatch: pytest.MonkeyPatch, request_bytes: bytes
+) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+
+    async def talk(port: int) -> None:
+        for _ in range(3):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request_bytes)
+            writer.close()
+            await writer.wait_closed()
+            status = 0
+            while not status:  # until the server has seen the end of it
+                try:
+                    status, _, _ = await ask(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                except (ConnectionError, IndexError):
+                    await asyncio.sleep(0.01)
+            assert status == 200
+
+    run(talk)
+
+
 def test_heads_are_taken_apart() -> None:
     assert parse_head(b"GET /a?b=c HTTP/1.1\r\nhost:  x:1 ") == ("GET", "/a?b=c", "x:1")
     assert parse_head(b"GET /a") == ("", "", "")
