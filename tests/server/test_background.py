@@ -141,7 +141,7 @@ def test_idle_logs_are_closed_and_opened_again_when_touched(
             await made.node.tablets.close_idle()
             assert slot.tablet is None
             summary = await made.node.status.summary()
-            assert summary["tables"][str(table.table_id)]["size_bytes"] == before[0]["size_bytes"]
+            assert summary["tables"][str(table.table_id)]["size_bytes"] == before[0].size_bytes
             tablet = await wait_for(slot.opened())
             assert tablet.end_offset == 100
 
@@ -226,8 +226,8 @@ def test_a_log_that_cannot_be_opened_is_told_with_its_reason(tmp_path: Path) -> 
             (tmp_path / "buckets" / str(table.table_id)).mkdir(parents=True)
             (tmp_path / "buckets" / str(table.table_id) / "-").write_text("not a folder")
             [facts] = await made.node.status.table(table.table_id)
-            assert facts["bucket"] == bucket
-            assert "cannot be opened" in (facts["error"] or "")
+            assert facts.bucket_id == bucket
+            assert "cannot be opened" in (facts.error or "")
 
     asyncio.run(main())
 

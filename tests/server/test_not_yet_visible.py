@@ -89,9 +89,9 @@ async def cut(made: Node, bucket: BucketId) -> int:
 
 async def status(made: Node, bucket: BucketId) -> int:
     (found,) = [
-        one for one in await made.node.status.table(bucket.table_id) if one["bucket"] == bucket.bucket
+        one for one in await made.node.status.table(bucket.table_id) if one.bucket_id == bucket.bucket
     ]
-    return int(found["high_watermark"])
+    return found.high_watermark
 
 
 DOORS = {
