@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from strom.client.cluster import forks
 from strom.client.cluster.address import Address
 from strom.client.cluster.direct_caller import DirectCaller
 from strom.client.cluster.direct_calls import DirectCalls
@@ -210,7 +210,7 @@ def test_a_child_made_by_fork_does_not_use_its_parents_sockets(
     assert exists(calls, "fluss", address)
     caller = connect(address)
     asked = caller.start(DATABASE_EXISTS, DatabaseExistsRequest(database_name="fluss"))
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr(forks, "count", forks.count + 1)
     for use in (
         lambda: exists(calls, "fluss", address),
         lambda: exists(caller, "fluss"),

@@ -8,11 +8,11 @@ Errors are those of ``rpc.Caller``: the server's own, RequestTimeout, Disconnect
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from strom.client.cluster import forks
 from strom.client.cluster.address import Address
 from strom.errors import (
     ConnectionClosed,
@@ -61,7 +61,8 @@ class DirectCaller:
         self._reader = FrameReader(frame_bytes_max=RESPONSE_BYTES_MAX, head_bytes=RESPONSE_HEAD.size)
         self._versions: dict[int, int] = {API_VERSIONS.key: 0, AUTHENTICATE.key: 0}
         self._turn = threading.Lock()
-        self._pid = os.getpid()
+        self._forks = forks.count
+        """A forked child shares its parent's socket: every byte it read or wrote there would be lost to the parent."""
         self._awaited: dict[int, Bytes | None] = {}
         """Requests not yet finished, each with its answer if that arrived while another was waited for."""
 
@@ -130,7 +131,8 @@ class DirectCaller:
         return self._send([request_head(api.key, version, self.requests & REQUEST_ID_MASK, len(body)) + body])
 
     def _version(self, api: Api[Any, Any]) -> int:
-        self._check_process()
+        if self._forks != forks.count:
+            raise forked()
         if self.broken is not None:
             raise type(self.broken)(self.broken.message, **self.broken.facts)
         version = self._versions.get(api.key)
@@ -166,6 +168,8 @@ class DirectCaller:
         After RequestTimeout ``finish`` may be called again; a signal during the wait breaks the connection.
         ``on_begun`` gets the first bytes of a large frame as soon as they arrive.
         """
+        if self._forks != forks.count:
+            raise forked()
         return self._read(api, request_id, self._wait_for(api, request_id, timeout_s, on_begun))
 
     def _wait_for(
@@ -176,7 +180,6 @@ class DirectCaller:
         on_begun: Callable[[Bytes], None] | None = None,
     ) -> Bytes:
         """The frame that answers a request."""
-        self._check_process()
         if (early := self._awaited.get(request_id)) is not None:
             return early
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
@@ -192,7 +195,8 @@ class DirectCaller:
 
     def finish_now(self, api: Api[Any, Response], request_id: int) -> Response | None:
         """The answer if it has arrived."""
-        self._check_process()
+        if self._forks != forks.count:
+            raise forked()
         if (early := self._awaited.get(request_id)) is not None:
             return self._read(api, request_id, early)
         while (frame := self._frame(NOT_AT_ALL)) is not None:
@@ -265,17 +269,17 @@ class DirectCaller:
             if not count:
                 raise self._break(self._lost("the server closed it"))
 
-    def _check_process(self) -> None:
-        """A child made by fork shares its parent's socket: a byte read or written there would be lost to the parent."""
-        if os.getpid() != self._pid:
-            raise ConnectionClosed("this was made before a fork; connect again in the child process")
-
     def _lost(self, why: str) -> Disconnected:
         return Disconnected(f"the connection to {self.address} was lost: {why}", address=str(self.address))
 
     def _break(self, reason: StromError) -> StromError:
         if self.broken is None:
             self.broken = reason
-            if os.getpid() == self._pid:  # a child made by fork leaves its parent's connection alone
+            if self._forks == forks.count:  # a forked child leaves its parent's socket alone
                 self._stream.close()
         return self.broken
+
+
+def forked() -> ConnectionClosed:
+    """The error for a connection that a forked child must not use."""
+    return ConnectionClosed("this was made before a fork; connect again in the child process")

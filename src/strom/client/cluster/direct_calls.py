@@ -6,13 +6,13 @@ an older server) is the loop's work: ``attempt`` gives None then, and the caller
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from strom.client.cluster import forks
 from strom.client.cluster.address import Address
-from strom.client.cluster.direct_caller import DirectCaller
+from strom.client.cluster.direct_caller import DirectCaller, forked
 from strom.client.cluster.retry import PASSING
 from strom.errors import ConnectionClosed, UnsupportedVersion
 
@@ -29,7 +29,7 @@ class DirectCalls:
         self._connect = connect
         self._lock = threading.Lock()
         self._idle: dict[Address, list[DirectCaller]] = {}
-        self._pid = os.getpid()
+        self._forks = forks.count
         self._closed = False
 
     def attempt(self, servers: Sequence[Address], use: Callable[..., Result]) -> Result | None:
@@ -46,8 +46,8 @@ class DirectCalls:
 
     def borrow(self, address: Address) -> DirectCaller:
         """A connection that is nobody else's until ``give_back``."""
-        if os.getpid() != self._pid:
-            raise ConnectionClosed("this was made before a fork; connect again in the child process")
+        if self._forks != forks.count:
+            raise forked()
         with self._lock:
             if self._closed:
                 raise ConnectionClosed("this connection was closed; connect again")
