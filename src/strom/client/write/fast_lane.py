@@ -15,7 +15,6 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from strom.client.cluster import forks
 from strom.client.cluster.address import Address
 from strom.client.cluster.cluster import Cluster
 from strom.client.cluster.direct_caller import DirectCaller
@@ -75,7 +75,7 @@ class FastLane:
         self._tasks = tasks
         self._clock = cluster.world.clock
         self._loop = asyncio.get_running_loop()
-        self._pid = os.getpid()
+        self._forks = forks.count
         """A child made by fork must not touch its parent's connection."""
         self._turn = threading.Lock()
         self._caller: DirectCaller | None = None
@@ -161,7 +161,7 @@ class FastLane:
 
     @contextmanager
     def _try_turn(self) -> Iterator[bool]:
-        mine = self._pid == os.getpid() and self._turn.acquire(blocking=False)
+        mine = self._forks == forks.count and self._turn.acquire(blocking=False)
         try:
             yield mine
         finally:
