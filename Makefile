@@ -82,6 +82,7 @@ peer: $(STAMP) $(VENV)/.kernels $(VENV)/.bytecode ## Run the pyfluss client's ow
 
 docs: $(STAMP) ## Write the references, then docs/ as a site in build/site
 	@$(BIN)/python -m strom.cli.pages.references docs
+	@$(BIN)/python tools/house_picture.py docs/pictures/house.svg
 	@$(BIN)/python tools/site_pages.py
 
 clean: ## Remove the environment, caches and results

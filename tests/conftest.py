@@ -2,22 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from lake.s3_place import ENVIRONMENT, S3Server
+from strom.testing.loop import VirtualLoop
 from strom.testing.process import ServerProcess
 
 os.environ.update(ENVIRONMENT)  # before anything starts a process of its own
+
+TESTS = os.path.dirname(__file__) + os.sep
 
 LISTENERS = {
     "bind.listeners": "CLIENT://127.0.0.1:0,SASL://127.0.0.1:0",
     "security.protocol.map": "SASL:sasl",
     "security.sasl.plain.credentials": "admin=admin-secret,alice=alice-secret",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_test_sleeps() -> Iterator[None]:
+    """A real sleep makes a test slow when it is right and flaky when it is not: wait with ``waiting`` instead."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", refuse_in_tests(time.sleep, lambda: True))
+        patch.setattr(asyncio, "sleep", refuse_in_tests(asyncio.sleep, _loop_is_real))
+        yield
+
+
+def refuse_in_tests(sleep: Callable[..., Any], time_is_real: Callable[[], bool]) -> Callable[..., Any]:
+    """``sleep``, for everybody but the tests. Virtual time may pass, and so may a turn of the loop (0 seconds)."""
+
+    def sleep_unless_a_test_asks(seconds: float, *result: Any) -> Any:
+        if seconds > 0 and _is_a_test(sys._getframe(1).f_code.co_filename) and time_is_real():
+            pytest.fail("a test sleeps: wait for what is to happen (tests/waiting.py), or use virtual time")
+        return sleep(seconds, *result)
+
+    return sleep_unless_a_test_asks
+
+
+def _is_a_test(path: str) -> bool:
+    return path.startswith(TESTS) and os.path.basename(path) != "waiting.py"
+
+
+def _loop_is_real() -> bool:
+    try:
+        return not isinstance(asyncio.get_running_loop(), VirtualLoop)
+    except RuntimeError:
+        return False
 
 
 @pytest.hookimpl(optionalhook=True)

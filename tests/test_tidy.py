@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,56 @@ def test_a_module_opens_by_saying_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=_name)
 def test_a_module_has_one_subject(path: Path) -> None:
-    assert path.read_text().count("\n") <= 600, f"{_name(path)}: two subjects?"
+    assert path.read_text().count("\n") <= 500, f"{_name(path)}: two subjects?"
+
+
+def test_no_room_is_crowded() -> None:
+    rooms = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
+    assert {_name(room): modules for room, modules in rooms.items() if modules > 25} == {}
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    """Only the two faces share names: ``strom.aio.Scan`` and ``strom.api.Scan`` serve two kinds of caller."""
+    homes: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(_name(path))
+    faces = {"src/strom/aio", "src/strom/api"}
+    twice = {
+        name: sorted(paths)
+        for name, paths in homes.items()
+        if len(paths) > 1 and not (len(paths) == 2 and {path.rsplit("/", 1)[0] for path in paths} == faces)
+    }
+    assert twice == {}
+
+
+def test_the_picture_of_the_house_is_drawn_from_the_contracts() -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    import house_picture
+
+    house = house_picture.read_house()
+    packages = {path.name for path in (ROOT / "src" / "strom").iterdir() if (path / "__init__.py").exists()}
+    assert {name for row in house.layers for name in row} == packages | {"errors"}
+    drawn = (ROOT / "docs" / "pictures" / "house.svg").read_text()
+    assert drawn == house_picture.draw(house), "docs/pictures/house.svg is stale: run `make docs`"
+
+
+NAMED_MODULE = re.compile(r"(?<![\w/.-])((?:[a-z_]+/)+[a-z_]+\.py)\b")
+
+
+def test_modules_that_pages_and_docstrings_name_exist() -> None:
+    """A path is named from the root, from a package or from the folder of the module that names it."""
+    lost = [
+        f"{_name(path)}: {named}"
+        for path in [*PAGES, *SOURCES]
+        if path.name != "CHANGELOG.md"
+        for named in NAMED_MODULE.findall(path.read_text())
+        if not any(
+            (base / named).exists() for base in (ROOT, ROOT / "src", ROOT / "src" / "strom", path.parent)
+        )
+    ]
+    assert lost == []
 
 
 def test_no_module_hides_its_noun() -> None:

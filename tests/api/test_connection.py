@@ -24,6 +24,7 @@ from strom.errors import (
     TableNotFound,
 )
 from strom.testing.process import ServerProcess
+from waiting import pause_blocking
 
 
 def script(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -148,7 +149,7 @@ def test_writes_and_scans_outlive_a_restart_of_the_server(tmp_path: Path) -> Non
         thread = threading.Thread(target=write)
         thread.start()
         for kill in (True, False, True):
-            time.sleep(0.1)
+            pause_blocking(0.1)  # amid the writes
             if kill:
                 own.kill()
                 own.start()

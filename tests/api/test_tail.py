@@ -15,6 +15,7 @@ from api.place import events, ids_of, table_on
 from strom.api.tail import Bell
 from strom.errors import InvalidRequest
 from strom.testing.process import ServerProcess
+from waiting import pause_blocking
 
 
 def test_rows_appended_after_the_tail_was_made_are_seen(either: ServerProcess) -> None:
@@ -163,7 +164,7 @@ def test_a_tail_that_was_left_behind_stops_asking(server: ServerProcess) -> None
             calm = False
             while not calm and time.monotonic() < deadline:
                 before = db.statistics().requests
-                time.sleep(0.7)
+                pause_blocking(0.7)  # longer than a fetch waits
                 calm = db.statistics().requests == before
             assert calm
         assert table.count() == 0

@@ -14,6 +14,7 @@ import pytest
 
 from strom.errors import Disconnected, PortInUse
 from strom.runtime.sockets import Listening, Network
+from waiting import pause
 
 HOST = "127.0.0.1"
 MANY = 8 << 20  # more than the system's socket buffers hold
@@ -134,6 +135,16 @@ class Pair:
             if "lost" not in one.events:  # asyncio cannot abort what is gone
                 one.transport.abort()
             await one.until_event("lost")
+
+
+async def a_round_trip(network: Network) -> None:
+    """Bytes there and back on a connection of their own: whatever could have arrived elsewhere meanwhile has."""
+    pair = await Pair.join(network)
+    pair.client.transport.write(b"there")
+    await pair.server.until_received(5)
+    pair.server.transport.write(b"back")
+    await pair.client.until_received(4)
+    await pair.end()
 
 
 def numbered(size: int) -> bytes:
@@ -279,7 +290,7 @@ class NetworkContract:
             client.transport.write(content)
             assert client.events == ["made", "pause"]
             assert client.transport.get_write_buffer_size() > client.transport.get_write_buffer_limits()[1]
-            await asyncio.sleep(0.01)
+            await a_round_trip(network)
             assert client.events == ["made", "pause"]
             server.transport.resume_reading()
             assert server.transport.is_reading()
@@ -303,7 +314,7 @@ class NetworkContract:
             pair.client.transport.write(numbered(MANY))
             await pair.server.until_received(1)
             sipped = len(pair.server.received)
-            await asyncio.sleep(0.01)
+            await a_round_trip(network)
             assert len(pair.server.received) == sipped < MANY
             await pair.end()
 
@@ -318,7 +329,7 @@ class NetworkContract:
                     await asyncio.sleep(0)
                 pair.server.transport.pause_reading()
                 received = len(pair.server.received)
-                await asyncio.sleep(0.01)
+                await a_round_trip(network)
                 assert len(pair.server.received) == received
                 pair.server.transport.resume_reading()
                 await pair.server.until_received(4000)
@@ -414,7 +425,7 @@ class NetworkContract:
                 if "lost" in pair.client.events:
                     break
                 pair.client.transport.write(b"anyone there?")
-                await asyncio.sleep(0.001)
+                await pause(0.001)
             assert pair.client.events == ["made", "end", "lost"]
             assert isinstance(pair.client.lost_with, (ConnectionResetError, BrokenPipeError))
             await pair.end()

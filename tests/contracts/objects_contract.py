@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from strom.runtime.objects import KEY_LENGTH_MAX, Objects
+from strom.runtime.objects.object_store import KEY_LENGTH_MAX, Objects
 
 TOO_LONG = "x" * (KEY_LENGTH_MAX + 1)
 

@@ -10,8 +10,8 @@ import pytest
 from contracts.objects_contract import ObjectsContract
 from lake.s3_place import BUCKET, KEY, SECRET, S3Server
 from strom.runtime.files import LocalFiles
-from strom.runtime.objects import LocalObjects
-from strom.runtime.s3_objects import S3Bucket, S3Objects
+from strom.runtime.objects.object_store import LocalObjects
+from strom.runtime.objects.s3_objects import S3Bucket, S3Objects
 from strom.testing.disk import ForgettingDisk
 from strom.testing.objects import MemoryObjects
 

@@ -31,6 +31,7 @@ from strom.protocol.messages.predicate import CompoundPredicate, WirePredicate
 from strom.protocol.predicate_wire import to_wire
 from strom.record.encode import encode
 from strom.rpc.sasl import plain_token
+from waiting import pause
 
 WIDE = pa.schema([("flag", pa.int64()), ("text", pa.string()), *((name, pa.int64()) for name in "abcd")])
 """Compresses well, and half of its rows pass a filter."""
@@ -125,7 +126,7 @@ async def trickle(facts: Facts, number: int) -> None:
         while True:
             writer.write(b"x")
             await writer.drain()
-            await asyncio.sleep(0.1)
+            await pause(0.1)
     finally:
         writer.transport.abort()
 
@@ -157,7 +158,7 @@ async def half_open(facts: Facts, number: int) -> None:
                 open_now.append(writer)
             else:
                 writer.transport.abort()
-        await asyncio.sleep(0.2)
+        await pause(0.2)
     finally:
         for writer in open_now:
             writer.transport.abort()
@@ -206,7 +207,7 @@ async def unread_answers(facts: Facts, number: int) -> None:
         for turn in range(64):
             writer.write(b"".join(encode_request(api.FETCH_ROWS.key, 0, turn, request)))
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await asyncio.sleep(5.0)
+        await pause(5.0)
     finally:
         writer.transport.abort()
 
@@ -366,7 +367,7 @@ async def attack(name: str, facts: Facts, *, seconds: float, connections: int) -
             begun += 1
             with suppress(StromError, OSError, asyncio.IncompleteReadError):
                 await ATTACKS[name](facts, number)
-            await asyncio.sleep(0.01)
+            await pause(0.01)
 
     tasks = [asyncio.ensure_future(again_and_again(number)) for number in range(connections)]
     _, running = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)

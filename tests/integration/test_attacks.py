@@ -28,6 +28,7 @@ from integration.attacks import ATTACKS, PEOPLE, WIDE, Facts, well_compressed
 from integration.key_wire import KeyTable
 from integration.wire import Wire, encoded
 from strom.testing.process import ServerProcess
+from waiting import pause, pause_blocking
 
 MIB = 1024 * 1024
 BUDGET = 512 * MIB
@@ -110,7 +111,7 @@ async def _waits(scene: Scene, seconds: float, attacker: subprocess.Popen[bytes]
             assert (await wire.fetch(scene.small, offset)).records
             fetched = time.perf_counter()
             waits += [looked_up - began, appended - looked_up, fetched - appended]
-            await asyncio.sleep(0.002)
+            await pause(0.002)
     return waits
 
 
@@ -194,4 +195,4 @@ def _wait_until_given_back(pid: int, at_rest: int) -> None:
     deadline = time.monotonic() + 30.0
     while _status(pid, "VmRSS") > at_rest + 200 * MIB:
         assert time.monotonic() < deadline, f"{_status(pid, 'VmRSS') // MIB} MB are not given back"
-        time.sleep(0.5)
+        pause_blocking(0.5)

@@ -15,6 +15,7 @@ from integration.wire import Wire, encoded, until_it_works
 from strom.errors import OutOfOrderSequence, UnknownWriter
 from strom.record.decode import decode
 from strom.testing.process import ServerProcess
+from waiting import pause
 
 SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64()), ("text", pa.string())])
 NAME = "load"
@@ -76,14 +77,14 @@ async def campaign(server: ServerProcess, *, cycles: int, buckets: int, durabili
     stop = asyncio.Event()
     running = [asyncio.ensure_future(one.run(stop, random.Random(chance.random()))) for one in writers]
     for _ in range(cycles):
-        await asyncio.sleep(chance.uniform(0.02, 0.6))
+        await pause(chance.uniform(0.02, 0.6))
         if server.tablets > 1 and chance.random() < 0.5:
             os.kill(chance.choice(server.pids[1:]), signal.SIGKILL)
             server.kill()
         else:
             server.kill()
         await asyncio.to_thread(server.start)
-    await asyncio.sleep(0.2)
+    await pause(0.2)
     stop.set()
     await asyncio.wait_for(asyncio.gather(*running), 120)
     return await counted(server, table_id, writers, buckets)

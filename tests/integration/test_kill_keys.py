@@ -18,6 +18,7 @@ from strom.errors import OutOfOrderSequence, UnknownWriter
 from strom.record.encode import encode
 from strom.record.layout import CHANGE_DELETE, CHANGE_UPDATE_AFTER
 from strom.testing.process import ServerProcess
+from waiting import pause
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64()), ("name", pa.string())])
 NAME = "load"
@@ -111,13 +112,13 @@ async def campaign(server: ServerProcess, *, cycles: int, buckets: int, durabili
     stop = asyncio.Event()
     running = [asyncio.ensure_future(one.run(stop, random.Random(chance.random()))) for one in writers]
     for _ in range(cycles):
-        await asyncio.sleep(chance.uniform(0.1, 1.5))
+        await pause(chance.uniform(0.1, 1.5))
         if server.tablets > 1 and chance.random() < 0.5:
             os.kill(chance.choice(server.pids[1:]), signal.SIGKILL)
         server.kill()
         await asyncio.to_thread(server.start)
         await until_it_works(lambda: _warm(server, table, buckets), deadline_s=150)
-    await asyncio.sleep(0.5)
+    await pause(0.5)
     stop.set()
     await asyncio.wait_for(asyncio.gather(*running), 150)
     assert all(writer.batches > 1 for writer in writers), "nothing was written: the test tests nothing"

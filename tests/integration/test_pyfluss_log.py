@@ -18,6 +18,7 @@ from fluss import OffsetSpec
 import strom
 from integration.peer import connected, error_code, make_table, poll_rows, poll_table, run, write
 from strom.testing.process import ServerProcess
+from waiting import next_millisecond
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())])
 STATISTICS = {"table.statistics.columns": "*"}
@@ -130,11 +131,12 @@ def test_rows_with_a_bucket_key_are_spread_and_none_is_lost(either: ServerProces
 def test_a_scan_waits_for_rows_that_are_written_later(either: ServerProcess) -> None:
     async def test() -> None:
         async with connected(either.address) as connection:
-            _, table = await make_table(connection, SCHEMA)
+            path, table = await make_table(connection, SCHEMA)
             scanner = await table.new_scan().create_log_scanner()
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             polling = asyncio.ensure_future(poll_rows(scanner, 5))
-            await asyncio.sleep(0.2)
+            await connection.get_admin().list_offsets(path, [0], OffsetSpec.latest())
+            assert not polling.done()
             began = time.monotonic()
             await write(table, rows(0, 5))
             assert [record.row["id"] for record in await polling] == [0, 1, 2, 3, 4]
@@ -267,9 +269,7 @@ def test_offsets_are_listed_by_earliest_latest_and_time(either: ServerProcess) -
             path, table = await make_table(connection, SCHEMA)
             assert await admin.list_offsets(path, [0], OffsetSpec.latest()) == {0: 0}
             await write(table, rows(0, 10))
-            await asyncio.sleep(0.05)
-            between_ms = int(time.time() * 1000)
-            await asyncio.sleep(0.05)
+            between_ms = next_millisecond()
             await write(table, rows(10, 10))
             assert await admin.list_offsets(path, [0], OffsetSpec.earliest()) == {0: 0}
             assert await admin.list_offsets(path, [0], OffsetSpec.latest()) == {0: 20}

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import time
 import urllib.request
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import strom
 from integration.peer import connected, make_table, poll_rows, run, write
 from strom.server.folder.folder import encode_format
 from strom.testing.process import ServerFailed, ServerProcess, alive
+from waiting import until_blocking
 
 SCHEMA = pa.schema([("id", pa.int32())])
 
@@ -27,11 +27,7 @@ def rows(start: int, count: int) -> pa.RecordBatch:
 
 
 def gone(pids: list[int], within_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while any(alive(pid) for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
+    until_blocking(lambda: not any(alive(pid) for pid in pids), within_s)
     return True
 
 

@@ -14,11 +14,12 @@ from strom.model.table import TableDescription
 from strom.protocol import api_keys as api
 from strom.protocol.error_codes import error_of
 from strom.protocol.message import whole
-from strom.protocol.messages import log, metadata, own, tables
+from strom.protocol.messages import databases, log, metadata, own, tables
 from strom.record.batch import BatchHeader, split
 from strom.record.encode import encode
 from strom.rpc.caller import Caller
 from strom.runtime.world import World
+from waiting import LOOK_AGAIN_S, pause
 
 WORLD = World.system()
 
@@ -156,6 +157,10 @@ class Wire:
             raise error_of(answer.error_code, answer.error_message)
         return answer
 
+    async def settled(self) -> None:
+        """Return once the server has taken in everything sent on this connection so far: calls are taken in order."""
+        await self.call(api.DATABASE_EXISTS, databases.DatabaseExistsRequest(database_name="fluss"))
+
     async def read_all(self, table_id: int, *, bucket: int = 0) -> list[tuple[BatchHeader, memoryview]]:
         """Every batch of a bucket, from its start to the high watermark."""
         found: list[tuple[BatchHeader, memoryview]] = []
@@ -179,7 +184,7 @@ async def until_it_works(attempt: Any, *, deadline_s: float = 60.0) -> Any:
         except (StromError, OSError, TimeoutError):
             if loop.time() > deadline:
                 raise
-        await asyncio.sleep(0.02)
+        await pause(LOOK_AGAIN_S)
 
 
 def encoded(batch: pa.RecordBatch, **more: Any) -> bytes:

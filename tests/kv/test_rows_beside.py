@@ -17,7 +17,7 @@ from strom.kv.gather.row_source import kinds_of, source_of
 from strom.kv.rows import live_bits as live
 from strom.kv.rows.base_file import BaseFile
 from strom.kv.rows.rows import Rows
-from strom.kv.rows.tail import Tail
+from strom.kv.rows.tail import RowTail
 from strom.model.schema import Schema
 
 ARROW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("odd", pa.bool_())])
@@ -219,7 +219,7 @@ def test_block_numbers_begin_again_after_32_ki() -> None:
     rows._tail.first_block = 0x7FFF
     add(rows, 70_000)
     check_rows(rows, rows.directory, 70_000, np.random.default_rng(7))
-    assert isinstance(rows._tail, Tail)
+    assert isinstance(rows._tail, RowTail)
     assert rows._tail.first_block + len(rows._tail.blocks) - 1 == 0x8000
 
 

@@ -24,6 +24,7 @@ from pyarrow import fs
 
 from strom.lake.files.object_store import ACCESS_KEY, SECRET_KEY
 from strom.model.lake.lake import LakeConfig
+from waiting import pause_blocking
 
 BUCKET = "lake"
 KEY, SECRET = "tests-key", "tests-secret-d41d8cd9"
@@ -121,7 +122,7 @@ class S3Server:
                 if late or self._process.poll() is not None:
                     told = (self._folder / "output").read_text(errors="replace")[-3000:]
                     raise RuntimeError(f"the S3 server did not start ({problem}):\n{told}") from problem
-            time.sleep(0.02)
+            pause_blocking(0.02)
 
 
 def _program() -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from lake.test_union_edges import let_retention_drop
 from lake.union_place import lake_table
 from strom.errors import Expired, InvalidRequest
 from strom.testing.process import ServerProcess
+from waiting import until_blocking
 
 pytestmark = pytest.mark.slow
 
@@ -47,14 +47,7 @@ def forget(db: strom.Database, table: strom.Table) -> None:
     """Wait until the servers have nothing that the lake has: every batch fills a segment."""
     held = {(one.partition, one.bucket): one.lake_offset for one in db.lake(table.name).buckets}
     assert all(held.values())
-    wait_for(lambda: starts(table) == held)
-
-
-def wait_for(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until_blocking(lambda: starts(table) == held)
 
 
 def events(*numbers: int) -> list[dict[str, Any]]:
@@ -190,7 +183,7 @@ def test_a_filter_columns_and_asyncio(short: ServerProcess) -> None:
             await other.close()
             return sorted(rows)
 
-        assert asyncio.run(asyncio.wait_for(read(), 60)) == list(range(410))
+        assert asyncio.run(asyncio.until_blocking(read(), 60)) == list(range(410))
         ended = list(table.tail("earliest", timeout=0.0))
         assert ended == []
 
@@ -235,7 +228,7 @@ def test_changes_of_a_primary_key_table_that_are_gone_are_an_error(short: Server
         table.alter(set=SHORT)
         tierer.round(table)
         write(table, *range(400, 440))
-        wait_for(lambda: starts(table)[None, 0] == 400)
+        until_blocking(lambda: starts(table)[None, 0] == 400)
         for ask in (lambda: table.changelog().to_arrow(), lambda: table.tail("earliest")):
             with pytest.raises(
                 Expired, match=r"begins at offset \d+, and what changed before is no longer kept"
@@ -286,7 +279,7 @@ def test_a_table_that_never_was_in_the_lake_begins_where_it_does(short: ServerPr
     with strom.connect(short.address) as db:
         table = db.create_table("short_lived", {**DAYS}, buckets=1, properties=SHORT)
         write(table, *range(400))
-        wait_for(lambda: starts(table)[None, 0] == 380)
+        until_blocking(lambda: starts(table)[None, 0] == 380)
         with table.tail("earliest", idle=20) as tail:
             assert next(tail).base_offset == 380
         db.drop_table(table.name)

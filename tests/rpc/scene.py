@@ -36,6 +36,7 @@ from strom.runtime.world import World
 from strom.testing import loop as virtual
 from strom.testing.network import MemoryNetwork
 from strom.testing.random import SeededRandomness
+from waiting import until
 
 HOST = "127.0.0.1"
 
@@ -86,15 +87,6 @@ async def calling(world: World, listener: Listener, **options: Any) -> AsyncIter
     finally:
         caller.close()
         await caller.wait_closed()
-
-
-async def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
-    """Wait for something that will happen."""
-    pause_s = 0.001
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(pause_s)
-            pause_s = min(0.1, pause_s * 1.2)
 
 
 def exists(name: str = "fluss") -> DatabaseExistsRequest:

@@ -18,7 +18,6 @@ from rpc.scene import (
     nothing_fetched,
     produced,
     stranger,
-    until,
     yes,
 )
 from strom.errors import (
@@ -49,6 +48,7 @@ from strom.protocol.messages.tables import GetTableInfoRequest, WireTablePath
 from strom.rpc.call import Call
 from strom.rpc.caller import Caller
 from strom.runtime.world import World
+from waiting import pause, until
 
 Play = Any
 
@@ -70,7 +70,7 @@ def test_a_caller_gets_its_answer(play: Play) -> None:
 def test_many_calls_at_once_get_each_its_own_answer(play: Play) -> None:
     async def main(world: World) -> None:
         async def later(call: Call) -> Message:
-            await asyncio.sleep(int(call.request.database_name) % 7 / 1000)
+            await pause(int(call.request.database_name) % 7 / 1000)
             return DatabaseExistsResponse(exists=int(call.request.database_name) % 3 == 0)
 
         def handler(call: Call) -> Any:

@@ -17,7 +17,6 @@ from rpc.scene import (
     listening,
     nothing_fetched,
     stranger,
-    until,
     yes,
 )
 from strom.errors import Disconnected, PortInUse, ServerStopping
@@ -28,6 +27,7 @@ from strom.rpc.call import Call
 from strom.rpc.caller import Caller
 from strom.rpc.listener import Listener
 from strom.runtime.world import World
+from waiting import until
 
 Play = Any
 
@@ -40,7 +40,7 @@ def test_running_calls_are_answered_before_the_end(play: Play) -> None:
             call = asyncio.ensure_future(caller.call(FETCH_LOG, a_fetch()))
             await until(lambda: listener.statistics().calls == 1)
             closing = asyncio.ensure_future(listener.close(timeout_s=30.0))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             with pytest.raises(Disconnected):
                 await Caller.connect(world, HOST, listener.port)
             assert not closing.done()

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from protocol.any_message import any_message
-from rpc.scene import Stranger, calling, exists, in_memory, listening, on_sockets, stranger, until
+from rpc.scene import Stranger, calling, exists, in_memory, listening, on_sockets, stranger
 from strom.errors import TableNotFound
 from strom.protocol.api_keys import APIS, DATABASE_EXISTS, LOG_APIS, PRODUCE_LOG
 from strom.protocol.frame import encode_request
@@ -29,6 +29,7 @@ from strom.rpc.call import Call
 from strom.rpc.limits import ListenerLimits
 from strom.rpc.sasl import Sasl
 from strom.runtime.world import World
+from waiting import pause, until
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus" / "frames").glob("*.hex"))
 FRAME_BYTES_MAX = 1 << 20
@@ -73,7 +74,7 @@ class Moody:
         return _some_answer(call)
 
     async def _later(self, call: Call) -> Message:
-        await asyncio.sleep(self.turn % 5)
+        await pause(self.turn % 5)
         return _some_answer(call)
 
     def _future(self, call: Call) -> Any:
@@ -89,7 +90,7 @@ class Moody:
         raise ValueError("expected")
 
     async def _fail_later(self, call: Call) -> Message:
-        await asyncio.sleep(1.0)
+        await pause(1.0)
         raise ValueError("expected")
 
     def _large(self, call: Call) -> Message:
@@ -216,7 +217,7 @@ def _faults(
                     assert (await honest.call(DATABASE_EXISTS, exists("honest"), timeout_s=200.0)).exists
                     await asyncio.sleep(1.0)
                 await playing
-            await until(lambda: budget.used == 0, seconds=1000)
+            await until(lambda: budget.used == 0, within_s=1000)
         # One frame may pass the budget when nothing else is in flight, and unsent answers have a bound of their own.
         bound = LIMITS.inflight_bytes_max + FRAME_BYTES_MAX + LIMITS.answer_bytes_max + 200_000
         assert most <= bound

@@ -18,7 +18,6 @@ from rpc.scene import (
     listening,
     on_sockets,
     stranger,
-    until,
     yes,
 )
 from strom.errors import AuthenticationFailed, SecurityDisabled
@@ -46,6 +45,7 @@ from strom.rpc.login_delays import (
 from strom.rpc.sasl import Sasl, plain_token
 from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
+from waiting import until
 
 Play = Any
 LOGIN_KEYS = {API_VERSIONS.key, AUTHENTICATE.key}

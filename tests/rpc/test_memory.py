@@ -25,7 +25,6 @@ from rpc.scene import (
     on_sockets,
     produced,
     stranger,
-    until,
     yes,
 )
 from strom.errors import Busy, LimitExceeded
@@ -43,6 +42,7 @@ from strom.runtime.metrics import Metrics
 from strom.runtime.world import World
 from strom.server.background.memory_return import MemoryReturn
 from strom.server.calls.log.heavy_reads import HeavyReads
+from waiting import until
 
 Play = Any
 MIB = 1024 * 1024

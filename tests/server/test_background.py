@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,19 +32,13 @@ from strom.server.tablets import tablets as tablets_module
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.tablets import Tablets, wait_for
 from strom.tablet.tablet import Tablet
+from waiting import until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 
 
 def rows(count: int) -> bytes:
     return encoded(pa.record_batch([list(range(count)), ["x" * 20] * count], schema=SCHEMA))
-
-
-async def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
 
 
 class Node:
@@ -243,10 +236,11 @@ def test_old_segments_go_when_a_table_may_only_keep_so_much(tmp_path: Path) -> N
                 table = await wire.create("t", SCHEMA, properties={"table.log.retention-bytes": "10kb"})
                 for _ in range(20):
                     await wire.produce(table, rows(100))
-                deadline = time.monotonic() + 20
-                while (await wire.fetch(table, -2)).log_start_offset == 0:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.02)
+
+                async def rows_are_gone() -> bool:
+                    return bool((await wire.fetch(table, -2)).log_start_offset > 0)
+
+                await until(rows_are_gone)
                 with pytest.raises(OffsetOutOfRange):
                     await wire.fetch(table, 0)
                 # A later round may take a segment away while we read it: then begin again.
@@ -274,11 +268,13 @@ def test_partitions_of_the_time_to_come_are_made_at_once(tmp_path: Path) -> None
                     table_path=path, table_json=described.to_json_bytes(), ignore_if_exists=False
                 )
                 await wire.call(api.CREATE_TABLE, request)
-                deadline = time.monotonic() + 20
                 listing = partitions.ListPartitionInfosRequest(table_path=path)
-                while len((await wire.call(api.LIST_PARTITION_INFOS, listing)).partitions_info) < 3:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.02)
+
+                async def all_are_there() -> bool:
+                    return len((await wire.call(api.LIST_PARTITION_INFOS, listing)).partitions_info) >= 3
+
+                await until(all_are_there)
+                assert await all_are_there()
 
     asyncio.run(main())
 
@@ -295,8 +291,8 @@ def test_what_dropped_tables_left_behind_is_swept_up_at_the_next_start(tmp_path:
         partition = tmp_path / "buckets" / str(table) / "12" / "0"
         partition.mkdir(parents=True)
         with LocalServer(tmp_path):
-            await eventually(lambda: not (tmp_path / "buckets" / "4711").exists())
-            await eventually(lambda: not (tmp_path / "buckets" / str(table) / "12").exists())
+            await until(lambda: not (tmp_path / "buckets" / "4711").exists())
+            await until(lambda: not (tmp_path / "buckets" / str(table) / "12").exists())
             assert (tmp_path / "buckets" / str(table) / "-" / "0").is_dir()
 
     asyncio.run(main())

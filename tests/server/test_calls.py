@@ -42,6 +42,7 @@ from strom.server.process import tablet_node
 from strom.server.process.local import LocalServer
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.tablet import Accepted
+from waiting import LOOK_AGAIN_S, pause, until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
 
@@ -152,7 +153,7 @@ def test_a_fetch_waits_for_rows_and_does_not_hold_up_its_connection(tmp_path: Pa
         table = await wire.create("t", SCHEMA)
         waiting = asyncio.ensure_future(wire.fetch(table, 0, wait_ms=20_000))
         other = asyncio.ensure_future(wire.fetch_rows(table, 0, wait_ms=20_000))
-        await asyncio.sleep(0.05)
+        await wire.settled()
         assert not waiting.done()
         await wire.produce(table, encoded(rows(0, 1)))
         assert ids_of((await waiting).records) == [0]
@@ -182,7 +183,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(tmp_path: Path) -> None:
         for i in range(3):
             assert not waiting.done()
             await wire.produce(table, encoded(rows(i, 1)))
-            await asyncio.sleep(0.02)
+            await wire.settled()
         assert ids_of((await waiting).records) == [0, 1, 2]
 
     serve(tmp_path, test)
@@ -194,7 +195,7 @@ def test_waiting_fetches_are_answered_when_the_server_stops(tmp_path: Path) -> N
             async with Wire(server.address) as wire:
                 table = await wire.create("t", SCHEMA)
                 waiting = asyncio.ensure_future(wire.fetch(table, 0, wait_ms=60_000))
-                await asyncio.sleep(0.05)
+                await wire.settled()
                 began = time.monotonic()
                 await asyncio.to_thread(server.close)
                 assert len(whole((await waiting).records or b"")) == 0
@@ -208,17 +209,14 @@ def test_a_dropped_table_ends_its_fetches_and_leaves_no_files(tmp_path: Path) ->
         table = await wire.create("t", SCHEMA)
         await wire.produce(table, encoded(rows(0, 1)))
         waiting = asyncio.ensure_future(wire.fetch(table, 1, wait_ms=20_000))
-        await asyncio.sleep(0.05)
+        await wire.settled()
         path = tables.WireTablePath(database_name="fluss", table_name="t")
         await wire.call(api.DROP_TABLE, tables.DropTableRequest(table_path=path, ignore_if_not_exists=False))
         with pytest.raises(UnknownBucket):
             await waiting
         with pytest.raises(UnknownBucket):
             await wire.produce(table, encoded(rows(0, 1)))
-        deadline = time.monotonic() + 10
-        while (tmp_path / "buckets" / str(table)).exists():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
+        await until(lambda: not (tmp_path / "buckets" / str(table)).exists(), 10)
 
     serve(tmp_path, test)
 
@@ -382,7 +380,7 @@ def test_a_waiting_fetch_understands_a_schema_that_came_later(tmp_path: Path) ->
     async def test(wire: Wire) -> None:
         table = await wire.create("t", SCHEMA)
         waiting = asyncio.ensure_future(wire.fetch_rows(table, 0, ids=(0,), wait_ms=20_000))
-        await asyncio.sleep(0.05)
+        await wire.settled()
         path = tables.WireTablePath(database_name="fluss", table_name="t")
         changes = b'{"add_columns": [{"name": "extra", "data_type": {"type": "INTEGER"}}]}'
         await wire.call(api.ALTER_TABLE, own.AlterTableRequest(table_path=path, changes_json=changes))
@@ -447,7 +445,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room(
                 break
             except StorageFull:
                 assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+            await pause(LOOK_AGAIN_S)
         assert ids_of((await wire.fetch(table, 0)).records)[-3:] == [3, 4, 5]
 
     serve(

@@ -21,6 +21,7 @@ from strom.protocol.messages import partitions, tables
 from strom.runtime.clock import SystemClock, Uptime
 from strom.runtime.world import World
 from strom.server.process.local import LocalServer
+from waiting import LOOK_AGAIN_S, pause, until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 ROWS = pa.record_batch([list(range(100)), ["20240101"] * 100], schema=SCHEMA)
@@ -46,14 +47,18 @@ async def a_round_of_retention(wire: Wire, name: str) -> None:
     table = await wire.create(name, SCHEMA, properties={"table.log.retention-bytes": "1kb"})
     for _ in range(20):
         await wire.produce(table, encoded(ROWS))
-    deadline = time.monotonic() + 30
-    while (await wire.fetch(table, -2)).log_start_offset == 0:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+    await until_it_starts_later(wire, table)
 
 
 async def start_of(wire: Wire, table: int) -> int:
     return int((await wire.fetch(table, -2)).log_start_offset)
+
+
+async def until_it_starts_later(wire: Wire, table: int) -> None:
+    async def later() -> bool:
+        return await start_of(wire, table) > 0
+
+    await until(later, 30)
 
 
 def test_rows_stay_when_the_clock_leaps(tmp_path: Path) -> None:
@@ -106,10 +111,8 @@ def test_rows_go_once_the_clock_was_steady_for_as_long_as_was_said(tmp_path: Pat
             for _ in range(20):
                 await wire.produce(table, encoded(ROWS))
             clock.ahead_ms = LEAP_MS
-            deadline = time.monotonic() + 30
-            while await start_of(wire, table) == 0:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.05)
+            await until_it_starts_later(wire, table)
+            assert await start_of(wire, table) > 0
 
     world = replace(World.system(), clock=clock)
     with LocalServer(tmp_path, {**SETTINGS, "clock.trust-after": "1 s"}, world=world) as server:
@@ -149,7 +152,7 @@ def test_partitions_stay_when_the_clock_leaps(tmp_path: Path) -> None:
             if len(found) >= count:
                 return {one.partition_id for one in found}
             assert time.monotonic() < deadline, f"{len(found)} partitions"
-            await asyncio.sleep(0.02)
+            await pause(LOOK_AGAIN_S)
 
     world = replace(World.system(), clock=clock)
     with LocalServer(tmp_path, SETTINGS, world=world) as server:
@@ -200,10 +203,8 @@ def test_a_weekend_is_a_stop_and_a_year_is_a_clock_that_is_wrong(
     async def look(address: str) -> None:
         async with Wire(address) as wire:
             await a_round_of_retention(wire, "after")
-            deadline = time.monotonic() + 30
-            while not stays and await start_of(wire, table) == 0:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.02)
+            if not stays:
+                await until_it_starts_later(wire, table)
             assert (await start_of(wire, table) == 0) == stays
 
     with LocalServer(tmp_path, SETTINGS, world=world_of(clock)) as server:

@@ -14,6 +14,7 @@ from strom.runtime.world import World
 from strom.server.background import clock_watch
 from strom.server.background.clock_watch import ClockWatch
 from strom.testing.clock import ManualClock
+from waiting import until
 
 
 class FullFirst(LocalFiles):
@@ -34,9 +35,8 @@ def test_the_time_is_kept_again_once_there_is_room(tmp_path: Path, monkeypatch: 
     async def test() -> None:
         world = replace(World.system(), files=FullFirst())
         watching = asyncio.ensure_future(ClockWatch(world, str(tmp_path), "test", trust_after_ms=1000).run())
-        while not (tmp_path / "clock-test").exists():
-            assert not watching.done()
-            await asyncio.sleep(0.001)
+        await until(lambda: watching.done() or (tmp_path / "clock-test").exists())
+        assert not watching.done()
         watching.cancel()
 
     asyncio.run(test())

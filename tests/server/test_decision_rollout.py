@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from server.test_background import Node, eventually, node
+from server.test_background import Node, node
 from strom.coordinator import commands
 from strom.coordinator.sink_rows import SinkRow, StagedPart
 from strom.coordinator.sinks import Decision, Proposal, ProposalPart
@@ -29,6 +29,7 @@ from strom.server.background.decision_rollout import BUCKETS_AT_ONCE, PAUSE_MAX_
 from strom.server.calls.cut import SnapshotCalls
 from strom.server.calls.publish.sinks import SinkCalls
 from strom.testing.clock import ManualClock
+from waiting import until
 
 BUCKETS = 3 * BUCKETS_AT_ONCE
 
@@ -102,11 +103,11 @@ def test_many_buckets_that_fail_do_not_starve_the_others(tmp_path: Path) -> None
         row = await decided(made, table, "s", range(BUCKETS))
         publishing.kick()
         catalog = made.view.catalog
-        await eventually(lambda: len(publishing.pending(catalog, row)) == len(servers.refusing), 10)
+        await until(lambda: len(publishing.pending(catalog, row)) == len(servers.refusing), 10)
         assert {one.bucket for one in publishing.pending(catalog, row)} == servers.refusing
         assert publishing.problem(row) is not None
         assert "its stage is lost" in str(publishing.problem(row))
-        await eventually(lambda: all(servers.asked[one] > 1 for one in servers.refusing), 10)
+        await until(lambda: all(servers.asked[one] > 1 for one in servers.refusing), 10)
         servers.refusing = set()
         assert await publishing.settled(row, 10)
         assert publishing.problem(row) is None
@@ -126,7 +127,7 @@ def test_buckets_that_fail_at_once_whenever_they_are_asked_leave_others_their_tu
         row = await decided(made, table, "s", range(BUCKETS))
         publishing.kick()
         catalog = made.view.catalog
-        await eventually(lambda: len(publishing.pending(catalog, row)) == len(servers.refusing), 10)
+        await until(lambda: len(publishing.pending(catalog, row)) == len(servers.refusing), 10)
         assert {one.bucket for one in publishing.pending(catalog, row)} == servers.refusing
 
     publishing(tmp_path, test)
@@ -137,7 +138,7 @@ def test_a_bucket_that_fails_does_not_slow_down_the_next_decision_of_another(tmp
         servers.refusing = {0}
         await decided(made, table, "held up", [0])
         publishing.kick()
-        await eventually(lambda: servers.asked[0] > 5)  # by now its pauses are long
+        await until(lambda: servers.asked[0] > 5)  # by now its pauses are long
         loop = asyncio.get_running_loop()
         began = loop.time()
         row = await decided(made, table, "free", [2, 4])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,9 @@ from strom.server.tablets.tablet_slot import TabletSlot
 from strom.server.tablets.tablets import _redefined
 from strom.tablet.log_tablet import LogTablet
 from strom.tablet.tablet import Accepted
+from waiting import until_blocking
 
 SCHEMA = pa.schema([("a", pa.int64())])
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 class SlowCheckpoints:
@@ -81,7 +72,8 @@ def test_a_table_dropped_beside_its_checkpoint_leaves_no_files(
         assert checkpoints.begun.wait(20)
         db.drop_table("t")
         checkpoints.go_on.set()
-        assert eventually(lambda: not list((data / "buckets").iterdir()))
+        until_blocking(lambda: not list((data / "buckets").iterdir()))
+        assert not list((data / "buckets").iterdir())
 
 
 def test_a_stop_beside_a_checkpoint_is_clean(tmp_path: Path, checkpoints: SlowCheckpoints) -> None:
@@ -153,7 +145,7 @@ def test_a_dropped_partition_does_not_take_a_new_one_with_it(
         table.append([{"a": 2, "p": "new"}])
         table.flush()
         go_on.set()
-        assert eventually(lambda: len(list((tmp_path / "data" / "buckets" / "1").iterdir())) == 1)
+        until_blocking(lambda: len(list((tmp_path / "data" / "buckets" / "1").iterdir())) == 1)
     with LocalServer(tmp_path / "data") as server, strom.connect(server.address) as db:
         assert db.table("t").scan().to_arrow()["a"].to_pylist() == [2]
 
@@ -169,7 +161,8 @@ def test_the_folder_of_a_bucket_nobody_touched_since_the_start_goes_with_its_tab
     monkeypatch.setattr("strom.server.tablets.tablets.OPEN_MAX", 0)  # nothing is opened in the background
     with LocalServer(str(tmp_path)) as server, strom.connect(server.address) as db:
         db.drop_table("t")
-        assert eventually(lambda: not folder.exists())
+        until_blocking(lambda: not folder.exists())
+        assert not folder.exists()
 
 
 def test_a_change_of_a_table_that_is_dropped_meanwhile_is_no_error(caplog: pytest.LogCaptureFixture) -> None:

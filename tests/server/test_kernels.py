@@ -6,7 +6,7 @@ import json
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from strom.kv.kernels.kernel_needs import LISTS, PEER_ROWS
 from strom.runtime.compiling import Progress
 from strom.runtime.world import World
 from strom.server.process.local import LocalServer
+from waiting import until_blocking
 
 SOON_S = 30.0
 STEPS = 8
@@ -46,7 +47,7 @@ class HeldCompiling(KernelCompiling):
             self._free.wait()
 
     def step(self, done: int) -> None:
-        until(lambda: self._told is not None)
+        until_blocking(lambda: self._told is not None)
         assert self._told is not None
         self._told(done, STEPS)
 
@@ -55,13 +56,6 @@ class HeldCompiling(KernelCompiling):
 
     def stop(self) -> None:
         self._free.set()
-
-
-def until(seen: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON_S
-    while not seen():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -137,7 +131,7 @@ def test_an_upsert_waits_with_progress_for_longer_than_its_timeouts(
         for done in range(1, STEPS):
             held.step(done)
             later = began + done * 0.4
-            until(lambda later=later: written.done() or time.monotonic() > later)
+            until_blocking(lambda later=later: written.done() or time.monotonic() > later)
         held.release()
         written.result(SOON_S)
         assert time.monotonic() - began > 2.5
@@ -231,7 +225,7 @@ def test_kernels_that_cannot_be_made_are_told_and_tried_again(tmp_path: Path) ->
             table.lookup(1)
         failing.broken = False
         table.upsert(ROWS)
-        until(lambda: _answers(table))
+        until_blocking(lambda: _answers(table))
         assert table.lookup(2) == ROWS[2]
 
 

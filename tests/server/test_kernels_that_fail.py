@@ -13,6 +13,7 @@ from strom.runtime.compiling import Progress
 from strom.runtime.tasks import InlineOffload, Tasks
 from strom.server.tablets import kernels
 from strom.server.tablets.kernels import Gate, Kernels
+from waiting import until
 
 
 class FailingCompiling:
@@ -45,7 +46,7 @@ def test_after_a_failure_there_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> No
         tasks = Tasks()
         gate = Gate(Kernels(lambda: compiling, InlineOffload(), tasks, SystemClock()), frozenset({PEER_ROWS}))
         waiting = asyncio.ensure_future(gate.passed(patient=True))
-        await asyncio.sleep(0.1)
+        await until(lambda: gate.refusal() is not None)
         assert compiling.tries == 1
         refusal = gate.refusal()
         assert refusal is not None

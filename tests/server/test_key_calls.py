@@ -44,6 +44,7 @@ from strom.record.batch import split
 from strom.record.decode import changes, offsets
 from strom.server.process.local import LocalServer
 from strom.tablet.key_tablet import KeyTablet
+from waiting import until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
 KEYED = Schema.from_arrow(SCHEMA, ["id"])
@@ -190,7 +191,7 @@ def test_a_lookup_waits_for_what_it_must_see_and_no_longer_than_told(tmp_path: P
         waiting = asyncio.ensure_future(
             table.lookup([{"id": 2}], at_least=(first.log_end_offset + 1, first.epoch), timeout_ms=20_000)
         )
-        await asyncio.sleep(0.05)
+        await wire.settled()
         assert not waiting.done()
         await table.upsert([row(2)])
         assert await waiting == [(0, row(2))]
@@ -379,11 +380,13 @@ def test_what_was_written_is_there_after_a_restart_also_when_it_was_carried(tmp_
         ids.append(table.table_id)
         for number in range(40):
             await table.upsert([row(key, f"v{number}") for key in range(number, number + 50)])
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + 60
-        while not ((facts := await table.facts()).base_files and facts.snapshot_offset):
-            assert loop.time() < deadline
-            await asyncio.sleep(0.1)
+
+        async def carried_and_snapshotted() -> bool:
+            facts = await table.facts()
+            return bool(facts.base_files and facts.snapshot_offset)
+
+        await until(carried_and_snapshotted)
+        facts = await table.facts()
         assert facts.base_files
         assert facts.carried
         assert facts.snapshot_offset

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +14,7 @@ from strom.errors import IndexNotFound, UnknownBucket
 from strom.model.data_type import String
 from strom.protocol import api_keys as api
 from strom.protocol.messages import own, tables
-
-
-async def until(check: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not await check():
-        assert asyncio.get_running_loop().time() < deadline, "it never became true"
-        await asyncio.sleep(0.05)
+from waiting import until
 
 
 async def alter(wire: Wire, name: str, **changes: object) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from coordinator.house import House, path
-from server.test_background import Node, eventually, node
+from server.test_background import Node, node
 from strom.coordinator import commands
 from strom.metadata.changes import Delete
 from strom.model.bucket import BucketId
@@ -25,6 +25,7 @@ from strom.server.status.status import ends_of
 from strom.server.tablets.catalog_view import CatalogView
 from strom.server.tablets.lake_places import lake_place, log_needed_from, series_needed_from
 from strom.server.tablets.tablets import wait_for
+from waiting import until
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000  # 2023-11-14
@@ -244,10 +245,10 @@ def test_an_open_bucket_is_told_how_far_the_lake_is(tmp_path: Path) -> None:
             assert tablet.series_needed(10**6) == 0, "before the first round everything is kept"
             tablet.horizon = 10**5
             await tell(made, bucket, 70)
-            await eventually(lambda: tablet.series_needed(10**6) == 70)
+            await until(lambda: tablet.series_needed(10**6) == 70)
             off = commands.Alteration(set={"table.datalake.enabled": "false"})
             await made.view.perform(commands.alter_table, table.path, off, now_ms=NOW_MS)
-            await eventually(lambda: tablet.series_needed(10**6) == 10**5)
+            await until(lambda: tablet.series_needed(10**6) == 10**5)
             tablet.horizon = 0
 
     asyncio.run(main())

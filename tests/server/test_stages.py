@@ -26,6 +26,7 @@ from strom.rpc.budget import Budget
 from strom.rpc.call_memory import BudgetShare
 from strom.server.tablets.tablets import wait_for
 from strom.tablet.tablet import Tablet
+from waiting import next_millisecond, until
 
 A, B, C, D = (bytes([number]) * 16 for number in range(1, 5))
 LEASE_MS = 60_000
@@ -229,16 +230,13 @@ def test_a_planned_read_of_a_dropped_table_is_told_so(tmp_path: Path) -> None:
         assert place.has_folder()
         waiting = asyncio.ensure_future(place.cut(1, at_least=1))
         staging = asyncio.ensure_future(place.stage(B, rows(1), seal=True))
-        await asyncio.sleep(0.05)
+        assert (await staging).error_code is None
+        assert not waiting.done()
         await place.node.view.perform(commands.drop_table, TablePath("fluss", "t"))
         assert refused(await waiting).__name__ == "UnknownBucket"
-        assert (await staging).error_code is None
         assert refused(await place.stage(C, rows(1))).__name__ == "UnknownBucket"
         assert refused(await place.apply((1, [A]))).__name__ == "UnknownBucket"
-        for _ in range(200):
-            if not place.has_folder():
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: not place.has_folder())
         assert not place.has_folder(), "stages of a dropped table go with it"
 
     on_node(tmp_path, test)
@@ -256,7 +254,7 @@ def test_stages_go_after_their_lease_when_the_coordinator_agrees(tmp_path: Path)
         await place.stage(A, rows(1), seal=True, lease_ms=1)
         await place.stage(B, rows(1), seal=True, lease_ms=1)
         await place.stage(C, rows(1), seal=True)
-        await asyncio.sleep(0.01)
+        next_millisecond()
         assert await expiry.round() == 0  # nobody to ask
         expiry.ask = ask
         assert await expiry.round() == 1

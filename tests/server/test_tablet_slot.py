@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 import strom
-from server.test_dropping import eventually
 from strom.errors import StorageOffline, StoreCorrupt
 from strom.model.bucket import BucketId
 from strom.runtime.clock import SystemClock
@@ -23,6 +22,7 @@ from strom.server.tablets.tablet_slot import REOPEN_PAUSE_S, TabletSlot
 from strom.tablet.key_jobs import TakeSnapshot
 from strom.tablet.key_tablet import KeyTablet
 from strom.testing.clock import ManualClock
+from waiting import until_blocking
 
 SETTINGS = {"kv.snapshot.bytes": "16kb", "kv.segment.file-size": "16kb"}
 
@@ -191,7 +191,8 @@ def test_a_drop_waits_for_a_snapshot_under_way(tmp_path: Path, snapshots: SlowSn
         assert snapshots.begun.wait(20)
         db.drop_table("t")
         threading.Timer(0.3, snapshots.go_on.set).start()
-        assert eventually(lambda: not list((data / "buckets").iterdir()))
+        until_blocking(lambda: not list((data / "buckets").iterdir()))
+        assert not list((data / "buckets").iterdir())
     assert snapshots.written == 1
     assert not snapshots.beside, "removed beside its snapshot"
 

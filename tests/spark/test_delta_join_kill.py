@@ -13,6 +13,7 @@ from spark.joining import HOWS, Pair, Parcels, expected, expected_of_three, keep
 from spark.keeping import CHAIN, CHAINED, Keeping
 from spark.lives import LIFE_TIMEOUT_S, Life
 from strom.testing.process import ServerProcess
+from waiting import pause_blocking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ class Campaign:
             assert not life.over, life.told
             assert time.monotonic() < until, f"no progress: {life.told}"
             self.change(chance.randrange(1, 20))
-            time.sleep(0.05)
+            pause_blocking(0.05)
         for _ in range(chance.randrange(8)):
             self.change(chance.randrange(1, 10))
         assert not life.over, life.told

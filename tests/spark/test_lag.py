@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ from spark.joining import expected, keep, kept, pair_on
 from spark.place import drain, table_on, users, users_on, write
 from strom.errors import InvalidRequest, LagUnknown, NotCaughtUp
 from strom.testing.process import ServerProcess
+from waiting import until_blocking
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,14 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SELDOM = {"processingTime": "1 hour"}
 """One batch when the query starts, and no other while a test lasts."""
-
-
-def until(happened: Callable[[], Any]) -> None:
-    """Look again and again, for a minute at most."""
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def stream(spark: SparkSession, server: ServerProcess, table: str, **options: Any) -> DataFrame:
@@ -94,7 +85,7 @@ def test_a_restart_on_a_batch_that_was_planned_does_not_hide_what_waits_behind_i
         try:
             # The batch that was published is not in the checkpoint yet; then it is, and the others are not made.
             lags = {query.lag()}
-            until(lambda: lags.add(query.lag()) or 300 in lags)
+            until_blocking(lambda: lags.add(query.lag()) or 300 in lags)
             assert lags <= {300, 301}
             with pytest.raises(NotCaughtUp, match="300 rows are not in its result"):
                 query.wait_until_caught_up(0.5, progress=False)
@@ -112,7 +103,7 @@ def test_a_stream_from_full_is_behind_by_the_part_of_the_table_that_is_still_to_
         said = {"bootstrap.servers": server.address, "checkpointLocation": str(tmp_path)}
         query = writing.options(**said).start(copy.name)
         try:
-            until(lambda: strom.spark.lag(query) == 30)
+            until_blocking(lambda: strom.spark.lag(query) == 30)
             assert copy.scan().count() == 20
             with pytest.raises(NotCaughtUp, match=r"after 0\.5 s, and 30 rows are not in its result"):
                 strom.spark.wait_until_caught_up(query, 0.5, progress=False)

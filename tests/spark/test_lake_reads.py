@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import strom
 import strom.spark
 from lake.small_tierer import SmallTierer, small_tierer
 from strom.testing.process import ServerProcess
+from waiting import until_blocking
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,10 +66,7 @@ def append(table: strom.Table, start: int, count: int) -> None:
 
 def wait_until_forgotten(table: strom.Table) -> None:
     """Until the server has let go of what the lake holds."""
-    until = time.monotonic() + 30
-    while not any(one.start for one in table.extent().ranges):
-        assert time.monotonic() < until, "nothing went"
-        time.sleep(0.02)
+    until_blocking(lambda: any(one.start for one in table.extent().ranges))
 
 
 def read(spark: SparkSession, server: ServerProcess, table: strom.Table, **options: str) -> DataFrame:

@@ -16,6 +16,7 @@ from spark.copying import Copying
 from spark.lives import LIFE_TIMEOUT_S, Life
 from spark.place import table_on, users_on
 from strom.testing.process import ServerProcess
+from waiting import pause_blocking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -51,8 +52,8 @@ def kill_after(life: Life, copy: strom.Table, rows: int, chance: random.Random) 
     until = time.monotonic() + LIFE_TIMEOUT_S
     while copy.scan().count() < rows and not life.over:
         assert time.monotonic() < until, f"no progress; {life.told}"
-        time.sleep(0.05)
-    time.sleep(chance.random() * 0.5)
+        pause_blocking(0.05)
+    pause_blocking(chance.random() * 0.5)
     if life.over:
         life.end()
         return False

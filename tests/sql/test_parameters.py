@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import decimal
-import time
 from collections.abc import Iterator
 
 import duckdb
@@ -21,6 +20,7 @@ from strom.errors import InvalidQuery
 from strom.sql.parameters import filled, literal_of
 from strom.sql.tokens import tokens
 from strom.testing.process import ServerProcess
+from waiting import next_millisecond
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +170,7 @@ def test_a_table_is_read_as_it_was(db: strom.Database) -> None:
 
 def _between_two_milliseconds() -> dt.datetime:
     """An instant after all that was written so far, and before all that is written later."""
-    time.sleep(0.01)
-    then = dt.datetime.now(dt.UTC)
-    time.sleep(0.01)
-    return then
+    return dt.datetime.fromtimestamp(next_millisecond() / 1000, dt.UTC)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +178,7 @@ def _between_two_milliseconds() -> dt.datetime:
     [
         ("SELECT * FROM {t} AT (TIMESTAMP => 'x')", "invalid timestamp"),
         ("SELECT * FROM {t} AT (VERSION => 'x')", "not a number"),
-        ('SELECT * FROM "{t}$offsets" AT (TIMESTAMP => now())', "has no history"),
+        ('SELECT * FROM "{t}$offsets" AT (TIMESTAMP => now())', "has no past"),
     ],
 )
 def test_an_instant_that_is_none_is_refused(
@@ -243,7 +240,9 @@ def test_whole_numbers_with_nulls_keep_their_digits_in_pandas(
 def test_a_column_named_as_a_word_of_sql_is_hinted_at(
     db: strom.Database, people: strom.Table, query: str
 ) -> None:
-    with pytest.raises(InvalidQuery, match='order is an SQL keyword: write a column of that name as "order"'):
+    with pytest.raises(
+        InvalidQuery, match='order is a word of SQL: a column of that name is written "order"'
+    ):
         db.sql(query.format(t=people.name))
 
 

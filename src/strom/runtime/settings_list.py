@@ -9,7 +9,6 @@ from __future__ import annotations
 from strom.runtime.setting import Setting, SettingKind
 
 SETTINGS: tuple[Setting, ...] = (
-    # --- Addresses
     Setting(
         "bind.listeners",
         SettingKind.LIST,
@@ -49,7 +48,6 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=-1,
         maximum=65535,
     ),
-    # --- Security
     Setting(
         "security.protocol.map",
         SettingKind.MAP,
@@ -66,7 +64,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Security",
         secret=True,
     ),
-    # --- The server
     Setting(
         "data.dir",
         SettingKind.STR,
@@ -101,7 +98,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Server",
         minimum=0,
     ),
-    # --- Tables
     Setting(
         "default.bucket.number",
         SettingKind.INT,
@@ -137,7 +133,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Tables",
         minimum=100,
     ),
-    # --- The log
     Setting(
         "durability",
         SettingKind.ENUM,
@@ -228,7 +223,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Log",
         minimum=0,
     ),
-    # --- Staged writes
     Setting(
         "stage.bytes-max",
         SettingKind.BYTES,
@@ -273,7 +267,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Staged writes",
         minimum=1,
     ),
-    # --- Primary-key tables
     Setting(
         "kv.segment.file-size",
         SettingKind.BYTES,
@@ -351,7 +344,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Primary keys",
         minimum=1,
     ),
-    # --- The lake
     Setting(
         "lake.warehouse",
         SettingKind.STR,
@@ -400,7 +392,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Lake",
         minimum=100,
     ),
-    # --- Limits
     Setting(
         "server.request.max-bytes",
         SettingKind.BYTES,

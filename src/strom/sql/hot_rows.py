@@ -1,6 +1,6 @@
 """The rows of a plan that are on the servers.
 
-Does not reference the query: reading ahead must not keep a query alive that its owner dropped.
+Knows nothing of the query: whoever reads them ahead must not keep alive a query that its owner forgot.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from strom.sql.streaming import scan_batches
 
 @dataclass(frozen=True)
 class HotRows:
-    """Call it with columns to read them; every call reads again."""
+    """Called with columns, it reads them; each time anew."""
 
     cluster: Cluster
     run: Loop
     table: TableInfo
     lookups: Lookups | None
-    """Lookups, for a primary-key table."""
+    """Of a primary-key table."""
     plan: UnionPlan
     where: Predicate | None
     """Applied by the servers."""

@@ -8,11 +8,11 @@ import threading
 from typing import Literal
 
 from strom.runtime.files import Bytes
-from strom.runtime.objects import check_key
+from strom.runtime.objects.object_store import check_key
 
 
 class MemoryObjects:
-    """A :class:`strom.runtime.objects.Objects` in memory."""
+    """A :class:`strom.runtime.objects.object_store.Objects` in memory."""
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}

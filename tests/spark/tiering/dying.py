@@ -12,11 +12,12 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from waiting import pause_blocking
 
 DONE = "everything is in the lake"
 DIED = "now I die"
@@ -73,7 +74,7 @@ def _die_at(point: str) -> None:
 
         def watch() -> None:
             while set(folder.glob("*.parquet")) == before:
-                time.sleep(0.002)
+                pause_blocking(0.002)
             _die()
 
         threading.Thread(target=watch, daemon=True).start()

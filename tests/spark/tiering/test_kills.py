@@ -22,6 +22,7 @@ from spark.tiering.dying import DIED, Dying
 from spark.tiering.place import USERS, tiered
 from spark.tiering.tiers import bury, by_pyiceberg, facts_of, hot, iceberg, in_lake, same_rows, tier
 from strom.testing.process import ServerProcess
+from waiting import pause_blocking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,7 @@ def test_a_service_that_is_killed_again_and_again_while_rows_come(
             task = Dying(server.address, [log.name, keys.name], point, once=False, round_bytes=200_000)
             life = Life(task, tmp_path / "errors")
             if point is None:
-                time.sleep(10 + 10 * chance.random())
+                pause_blocking(10 + 10 * chance.random())
                 life.kill()
             else:
                 assert DIED in life.end(), life.told
@@ -108,13 +109,13 @@ def test_two_services_and_kills_bring_each_row_once(
     ):
         task = Dying(server.address, [log.name, keys.name], once=False, round_bytes=300_000)
         pair = [Life(task, tmp_path / f"errors{n}") for n in range(2)]
-        time.sleep(30)
+        pause_blocking(30)
         os.kill(pair[0].process.pid, signal.SIGSTOP)  # asleep beyond its lease, it wakes up and goes on
-        time.sleep(75)
+        pause_blocking(75)
         os.kill(pair[0].process.pid, signal.SIGCONT)
-        time.sleep(20)
+        pause_blocking(20)
         pair[1].kill()
-        time.sleep(20)
+        pause_blocking(20)
         pair[0].kill()
         writing.stop()
         last = Life(Dying(server.address, [log.name, keys.name]), tmp_path / "errors2")

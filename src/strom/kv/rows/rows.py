@@ -31,7 +31,7 @@ from strom.kv.rows.block import Block, FileBlock, Held, end_of, run_of
 from strom.kv.rows.carrying import Needed, NewFile, build, taken_over
 from strom.kv.rows.file_part import FilePart, part_of, places_of
 from strom.kv.rows.row_places import FILE_FIELDS, Places, found_at
-from strom.kv.rows.tail import NO_ROWS, Tail
+from strom.kv.rows.tail import NO_ROWS, RowTail
 from strom.kv.rows.tail_block import TailView
 from strom.model.schema import Schema
 from strom.runtime.files import Files
@@ -77,7 +77,7 @@ class Rows:
             for file in base_files
         )
         self._block_data_bytes = block_data_bytes
-        self._tail = Tail(self._layout, carried, block_data_bytes)
+        self._tail = RowTail(self._layout, carried, block_data_bytes)
         self._journal: Callable[[], live_bits.Journal | None] = _no_journal
         self.live_count = 0
         self._beside: Directory | None = None

@@ -20,7 +20,7 @@ from strom.kv.rows.tail_positions import BLOCK_MASK, Positions
 NO_ROWS: Int32s = np.empty(0, np.int32)
 
 
-class Tail:
+class RowTail:
     """Blocks in memory, and where each offset is in them."""
 
     def __init__(self, layout: RowLayout, start: int, block_data_bytes: int = BLOCK_DATA_BYTES) -> None:

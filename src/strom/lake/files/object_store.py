@@ -16,7 +16,13 @@ from pyarrow import fs
 
 from strom.errors import LakeUnavailable
 from strom.model.lake.lake import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, LakeConfig
-from strom.runtime.s3_objects import ATTEMPTS, CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3Bucket, S3Objects
+from strom.runtime.objects.s3_objects import (
+    ATTEMPTS,
+    CONNECT_TIMEOUT_S,
+    REQUEST_TIMEOUT_S,
+    S3Bucket,
+    S3Objects,
+)
 
 ACCESS_KEY = "s3.access-key-id"
 SECRET_KEY = "s3.secret-access-key"

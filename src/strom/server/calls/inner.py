@@ -1,6 +1,6 @@
 """What servers of a cluster ask each other: the coordinator its tablet servers, and they the coordinator.
 
-Only for inner listeners (``process/inner_link.py``).
+Only for inner listeners (``server/process/inner_link.py``).
 """
 
 from __future__ import annotations

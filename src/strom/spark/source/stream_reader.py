@@ -30,11 +30,12 @@ from strom.errors import Expired, InvalidRequest, LagUnknown, SchemaMismatch, St
 from strom.runtime.units import counted
 from strom.spark.connect import connections
 from strom.spark.connect.filters import combined
-from strom.spark.connect.options import ConnectOptions, SourceOptions
-from strom.spark.connect.spark_errors import translate_errors, translate_errors_each, translated_error
+from strom.spark.connect.options import SourceOptions
+from strom.spark.connect.spark_errors import translate_errors, translate_errors_each
 from strom.spark.connect.tasks import ROW_BYTES, Part, ReadTask, cut_and_packed
 from strom.spark.source.bucket_sizes import sizes_of
 from strom.spark.source.pinned_read import check_schema
+from strom.spark.source.refused_reader import RefusedReader
 from strom.spark.source.stream_from_lake import (
     check_changes,
     gone_rows,
@@ -109,30 +110,6 @@ def _check(options: SourceOptions, schema: StructType) -> None:
 def _only_inserts(table: Table) -> bool:
     """Whether rows never change once they are there."""
     return table.properties.get("table.merge-engine", "").lower() == "first_row"
-
-
-class RefusedReader(DataSourceStreamReader):
-    """Stands for a stream that cannot be."""
-
-    def __init__(self, error: StromError, server: ConnectOptions | None) -> None:
-        self._error = error
-        self._server = server
-
-    def initialOffset(self) -> dict[str, Any]:
-        """The error."""
-        raise translated_error(self._error, self._server)
-
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """The error."""
-        raise translated_error(self._error, self._server)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The error."""
-        raise translated_error(self._error, self._server)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The error."""
-        raise translated_error(self._error, self._server)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

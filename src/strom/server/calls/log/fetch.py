@@ -50,7 +50,7 @@ RELIEF_S = 0.001
 
 
 @dataclass
-class BucketFetch:
+class FetchedBucket:
     """One bucket of a fetch, and what was found so far."""
 
     bucket: BucketId
@@ -94,7 +94,7 @@ class Terms(NamedTuple):
     max_bytes: int
     min_bytes: int
     deadline: float
-    answer: Callable[[Sequence[BucketFetch]], Message]
+    answer: Callable[[Sequence[FetchedBucket]], Message]
     share: BudgetShare
 
 
@@ -153,12 +153,12 @@ class Fetches:
 
     def fetch(
         self,
-        wanted: list[BucketFetch],
+        wanted: list[FetchedBucket],
         *,
         max_bytes: int,
         min_bytes: int,
         max_wait_ms: int,
-        answer: Callable[[Sequence[BucketFetch]], Message],
+        answer: Callable[[Sequence[FetchedBucket]], Message],
         share: BudgetShare,
     ) -> Answer:
         """The answer: at once if there is something, or if the fetch must not wait."""
@@ -181,7 +181,7 @@ class Fetches:
             return answer(wanted)
         return _Waiting(self, wanted, terms).promise
 
-    async def _fetch_later(self, wanted: list[BucketFetch], terms: Terms) -> Message:
+    async def _fetch_later(self, wanted: list[FetchedBucket], terms: Terms) -> Message:
         """A fetch that has to open logs or to read much: it leaves the loop, so it takes a task."""
         for one in wanted:
             await self._open(one)
@@ -214,7 +214,7 @@ class Fetches:
 
     # --- finding ---------------------------------------------------------------------------------------
 
-    def _find(self, one: BucketFetch) -> None:
+    def _find(self, one: FetchedBucket) -> None:
         if one.error is not None:
             return
         try:
@@ -225,7 +225,7 @@ class Fetches:
         except StromError as error:
             one.error = error
 
-    async def _open(self, one: BucketFetch) -> None:
+    async def _open(self, one: FetchedBucket) -> None:
         if one.tablet is not None or one.error is not None:
             return
         assert one.slot is not None
@@ -234,7 +234,7 @@ class Fetches:
         except StromError as error:
             one.error = error
 
-    def _take(self, one: BucketFetch, tablet: Tablet) -> None:
+    def _take(self, one: FetchedBucket, tablet: Tablet) -> None:
         tablet.check_online()
         one.tablet = tablet
         if one.offset == EARLIEST:
@@ -250,17 +250,17 @@ class Fetches:
 
     # --- reading ---------------------------------------------------------------------------------------
 
-    def _readable(self, one: BucketFetch) -> bool:
+    def _readable(self, one: FetchedBucket) -> bool:
         if one.error is not None or one.ended:
             return False
         assert one.tablet is not None
         return one.tablet.high_watermark > one.found.next_offset
 
-    def _leaves_loop(self, wanted: Sequence[BucketFetch], max_bytes: int) -> bool:
+    def _leaves_loop(self, wanted: Sequence[FetchedBucket], max_bytes: int) -> bool:
         """Whether there is too much to read on the loop."""
         return any(self._is_long(one, max_bytes) for one in wanted)
 
-    def _is_long(self, one: BucketFetch, max_bytes: int) -> bool:
+    def _is_long(self, one: FetchedBucket, max_bytes: int) -> bool:
         if one.costly or one.large:
             return self._readable(one)
         if min(one.max_bytes, max_bytes) <= INLINE_BYTES_MAX or not self._readable(one):
@@ -268,7 +268,7 @@ class Fetches:
         assert one.tablet is not None
         return one.tablet.bytes_from(one.found.next_offset) > INLINE_BYTES_MAX
 
-    def _read_all_inline(self, wanted: Sequence[BucketFetch], max_bytes: int) -> None:
+    def _read_all_inline(self, wanted: Sequence[FetchedBucket], max_bytes: int) -> None:
         left = self._room(max_bytes) - sum([one.found.size for one in wanted])
         for one in self._in_turn(wanted):
             room = min(left, one.max_bytes - one.found.size)
@@ -281,7 +281,7 @@ class Fetches:
                     one.error = error
                 left -= one.found.size - before
 
-    async def _read_all(self, wanted: Sequence[BucketFetch], terms: Terms) -> None:
+    async def _read_all(self, wanted: Sequence[FetchedBucket], terms: Terms) -> None:
         left = self._room(terms.max_bytes) - sum([one.found.size for one in wanted])
         slices = 0
         for one in self._in_turn(wanted):
@@ -302,7 +302,7 @@ class Fetches:
         """Little when answers under way already fill their memory; less during small calls."""
         return min(max_bytes, CROWDED_BYTES) if self._crowded() else self._piece(max_bytes)
 
-    async def _read_slice(self, one: BucketFetch, room: int, share: BudgetShare) -> None:
+    async def _read_slice(self, one: FetchedBucket, room: int, share: BudgetShare) -> None:
         """Read once, with memory that is taken before it is used; nothing when there is none."""
         assert one.tablet is not None
         needs = (
@@ -317,7 +317,7 @@ class Fetches:
             if not needs:
                 return
 
-    async def _read_with(self, one: BucketFetch, room: int, needs: int, share: BudgetShare) -> int:
+    async def _read_with(self, one: FetchedBucket, room: int, needs: int, share: BudgetShare) -> int:
         """Read with this much memory, if there is; returns how much more the next batch needs (0: done)."""
         held, size = share.amount, one.found.size
         if not (share.take(needs) or (not held and await share.wait(needs))):
@@ -328,7 +328,7 @@ class Fetches:
         finally:
             share.keep(held + one.found.size - size)
 
-    async def _read_once(self, one: BucketFetch, room: int, allowed: int) -> int:
+    async def _read_once(self, one: FetchedBucket, room: int, allowed: int) -> int:
         """Read; returns how much more memory the next batch needs (0: something was read)."""
         tablet, slot = one.tablet, one.slot
         assert tablet is not None
@@ -348,7 +348,7 @@ class Fetches:
         _add(one, found)
         return found.needs
 
-    def _in_turn(self, wanted: Sequence[BucketFetch]) -> list[BucketFetch]:
+    def _in_turn(self, wanted: Sequence[FetchedBucket]) -> list[FetchedBucket]:
         """Begin with another bucket each time, so that none is always last when the answer is full."""
         if len(wanted) == 1:
             return list(wanted)
@@ -358,7 +358,7 @@ class Fetches:
 
     # --- waiting ---------------------------------------------------------------------------------------
 
-    def _satisfied(self, wanted: Sequence[BucketFetch], terms: Terms) -> bool:
+    def _satisfied(self, wanted: Sequence[FetchedBucket], terms: Terms) -> bool:
         if self._stopping or any(one.error is not None or one.starved for one in wanted) or not wanted:
             return True
         size = sum(one.found.size for one in wanted)
@@ -373,7 +373,7 @@ class _Waiting:
     No task and no future: the answer leaves within the append that brought its rows.
     """
 
-    def __init__(self, fetches: Fetches, wanted: list[BucketFetch], terms: Terms) -> None:
+    def __init__(self, fetches: Fetches, wanted: list[FetchedBucket], terms: Terms) -> None:
         self.wanted = wanted
         self.terms = terms
         self.promise: Promise[Message] = Promise()
@@ -444,7 +444,7 @@ class _Waiting:
             self._task.cancel()
 
 
-def _may_wait(wanted: Sequence[BucketFetch], terms: Terms) -> bool:
+def _may_wait(wanted: Sequence[FetchedBucket], terms: Terms) -> bool:
     """Whether a fetch may wait for more while it holds what it found: not with memory that others need."""
     size = sum([one.found.size for one in wanted])
     if not size:
@@ -455,7 +455,7 @@ def _may_wait(wanted: Sequence[BucketFetch], terms: Terms) -> bool:
     )
 
 
-def _add(one: BucketFetch, more: ReadResult) -> None:
+def _add(one: FetchedBucket, more: ReadResult) -> None:
     found = one.found
     found.buffers += more.buffers
     found.size += more.size

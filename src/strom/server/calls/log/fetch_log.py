@@ -29,7 +29,7 @@ from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits
 from strom.server.calls.log.added_columns import Evolved
 from strom.server.calls.log.damage import unreadable_error
-from strom.server.calls.log.fetch import BucketFetch, Fetches
+from strom.server.calls.log.fetch import FetchedBucket, Fetches
 from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables, check_positions
 from strom.tablet.tablet import Skip, Tablet
@@ -64,7 +64,7 @@ class FetchLogCalls:
 
     # --- what is wanted --------------------------------------------------------------------------------
 
-    def _wanted(self, table: FetchLogTableRequest) -> list[BucketFetch]:
+    def _wanted(self, table: FetchLogTableRequest) -> list[FetchedBucket]:
         read: Read = _never
         costly = False
         traffic, error = None, None
@@ -74,7 +74,7 @@ class FetchLogCalls:
         except StromError as problem:
             error = problem
         return [
-            BucketFetch(
+            FetchedBucket(
                 BucketId(table.table_id, bucket.partition_id, bucket.bucket_id),
                 offset=bucket.fetch_offset,
                 max_bytes=max(bucket.max_fetch_bytes, 1),
@@ -119,7 +119,7 @@ class FetchLogCalls:
 
     # --- the answer ------------------------------------------------------------------------------------
 
-    def _answer(self, request: FetchLogRequest, found: Sequence[BucketFetch]) -> FetchLogResponse:
+    def _answer(self, request: FetchLogRequest, found: Sequence[FetchedBucket]) -> FetchLogResponse:
         answers = iter(found)
         tables = [
             FetchLogTableResponse(
@@ -133,7 +133,7 @@ class FetchLogCalls:
         return FetchLogResponse(tables_resp=tables)
 
     def _bucket_answer(
-        self, table: FetchLogTableRequest, bucket: FetchLogBucketRequest, one: BucketFetch
+        self, table: FetchLogTableRequest, bucket: FetchLogBucketRequest, one: FetchedBucket
     ) -> FetchLogBucketResponse:
         if one.error is not None:
             return FetchLogBucketResponse(

@@ -27,7 +27,7 @@ from strom.rpc.call import Answer, Call
 from strom.server.calls.dispatch import CallHandler
 from strom.server.calls.filtering import BatchFilter, FilterLimits, RowFilters
 from strom.server.calls.log.damage import unreadable_error
-from strom.server.calls.log.fetch import BucketFetch, Fetches
+from strom.server.calls.log.fetch import FetchedBucket, Fetches
 from strom.server.calls.log.log_read import STORED_BYTES, STORED_PART, Read, ReadResult, plain, rewritten
 from strom.server.tablets.table_facts import TableFacts, Tables
 from strom.tablet.tablet import Tablet
@@ -55,7 +55,7 @@ class FetchRowsCalls:
         except StromError as problem:
             error = problem
         wanted = [
-            BucketFetch(
+            FetchedBucket(
                 BucketId(request.table_id, one.partition_id, one.bucket_id),
                 offset=one.fetch_offset,
                 max_bytes=max(one.max_bytes, 1),
@@ -89,11 +89,11 @@ class FetchRowsCalls:
             batches = BatchFilter.of(request.predicate, facts, facts.table.schema, self._limits)
         return RowsRead(facts, ids, batches, self._limits)
 
-    def _answer(self, request: FetchRowsRequest, found: Sequence[BucketFetch]) -> FetchRowsResponse:
+    def _answer(self, request: FetchRowsRequest, found: Sequence[FetchedBucket]) -> FetchRowsResponse:
         pairs = zip(request.buckets_req, found, strict=True)
         return FetchRowsResponse(buckets_resp=[self._bucket_answer(bucket, one) for bucket, one in pairs])
 
-    def _bucket_answer(self, bucket: FetchRowsBucketRequest, one: BucketFetch) -> FetchRowsBucketResponse:
+    def _bucket_answer(self, bucket: FetchRowsBucketRequest, one: FetchedBucket) -> FetchRowsBucketResponse:
         if one.error is not None:
             return FetchRowsBucketResponse(
                 partition_id=bucket.partition_id,

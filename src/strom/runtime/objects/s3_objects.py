@@ -17,7 +17,7 @@ from typing import Any
 
 from strom.errors import NotInstalled
 from strom.runtime.files import Bytes
-from strom.runtime.objects import check_key
+from strom.runtime.objects.object_store import check_key
 
 CONNECT_TIMEOUT_S = 5
 REQUEST_TIMEOUT_S = 30
